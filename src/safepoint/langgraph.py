@@ -29,6 +29,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from ipaddress import (
@@ -81,11 +82,11 @@ except ImportError as _missing:
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
+_WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
-_NEAR: Final = 64  # records from a checkpoint to the next of its namespace, before a walk is better
 
 # --- values
 
@@ -206,10 +207,8 @@ class _Index:
         low: the record that the walk has come to.
         high: the last record, or None before the first.
         state: the sequence of the last state.
-        late: how many records there are that add to, or hide, a checkpoint that is not the newest
-            of its namespace. Each record seals that number: while it is 0, all about a checkpoint
-            stands between it and the next one.
         complete: the walk has come to the thread's beginning.
+        tops: the newest checkpoint of each namespace, of those that are known.
         addressed: checkpoints of the past that were asked for by name, to go on from.
         mine: what was saved from here. A second beginning is a conflict if the first is another's.
     """
@@ -219,9 +218,9 @@ class _Index:
     low: int = 0
     high: _At | None = None
     state: int = 0
-    late: int = 0
     complete: bool = False
     checkpoints: dict[_Key, _At] = field(default_factory=dict)
+    tops: dict[str, _Key] = field(default_factory=dict)
     writes: dict[_Key, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
     dropped: dict[_Key, int] = field(default_factory=dict)
     addressed: set[_Key] = field(default_factory=set)
@@ -238,7 +237,12 @@ class _Index:
                 self.dropped[key] = max(at.sequence, self.dropped.get(key, 0))
                 if key in self.checkpoints and self.checkpoints[key].sequence < at.sequence:
                     del self.checkpoints[key]
-                    self.writes.pop(key, None)
+                    if self.tops[key.space] == key:
+                        del self.tops[key.space]
+                        for other in self.checkpoints:
+                            self._rank(other)
+                kept = {n: digest for n, digest in self.writes[key].items() if n > at.sequence}
+                self.writes[key] = kept
         elif record.label[:2] in ("c/", "w/"):
             key = _Key.read(record.label)
             if self.dropped.get(key, 0) > at.sequence:
@@ -247,11 +251,12 @@ class _Index:
                 self.writes[key][at.sequence] = at.digest
             elif key not in self.checkpoints or self.checkpoints[key].sequence < at.sequence:
                 self.checkpoints[key] = at
+                self._rank(key)
 
-    def newest(self, space: str) -> _Key | None:
-        """Return the newest checkpoint of a namespace, of those that are known."""
-        found = [key for key in self.checkpoints if key.space == space]
-        return max(found, key=lambda key: self.checkpoints[key].sequence, default=None)
+    def _rank(self, key: _Key) -> None:
+        top = self.tops.setdefault(key.space, key)
+        if self.checkpoints[top].sequence < self.checkpoints[key].sequence:
+            self.tops[key.space] = key
 
 
 class _Place(NamedTuple):
@@ -264,9 +269,8 @@ class _Place(NamedTuple):
     @classmethod
     def of(cls, config: RunnableConfig) -> _Place:
         given = config["configurable"]
-        return cls(
-            str(given["thread_id"]), given.get("checkpoint_ns", ""), given.get("checkpoint_id")
-        )
+        space, ident = (given.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
+        return cls(str(given["thread_id"]), str(space or ""), None if ident is None else str(ident))
 
     def config(self, ident: str) -> RunnableConfig:
         named = {"thread_id": self.thread, "checkpoint_ns": self.space, "checkpoint_id": ident}
@@ -335,6 +339,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
+        self._refused: Final[dict[str, Exception]] = {}
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -419,9 +424,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         else:
             index.complete = True
         if top and top != known:
-            value = links[top.sequence].state
-            self._check(thread, value)
-            index.high, index.late = top, max(index.late, value["late"])
+            self._check(thread, links[top.sequence].state)
+            index.high = top
         return links
 
     def _anew(
@@ -459,18 +463,37 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 "Compile the graph with the saver that you called reading() of.",
             )
 
+    @contextmanager
+    def _writing(self, thread: str) -> Iterator[None]:
+        """Hold the lock of a thread, and tell a refusal again, until a graph begins anew.
+
+        LangGraph drops what a subgraph's save raised if that subgraph asks a person: the graph
+        would go on without it. The next write is one of the graph around it, which is told.
+        """
+        with self._lock(thread):
+            if refused := self._refused.get(thread):
+                raise refused
+            try:
+                yield
+            except Exception as error:
+                with self._guard:
+                    self._refused[thread] = error
+                    if len(self._refused) > _REMEMBERED:
+                        del self._refused[next(iter(self._refused))]
+                raise
+
     def _append(
         self, thread: str, index: _Index, value: dict[str, Any], key: _Key | None, **options: Any
     ) -> None:
         """Seal one record, and take it in."""
         kind = options.pop("kind")
+        if options.pop("now", False) and self.ledger.anchor is not None:
+            options.update(anchor="now")
         label = key.label("c" if kind == "state" else "w") if key else _DROP
-        value = {"thread": thread, "late": index.late, **value}
-        if key:
-            options.update(after=index.state)  # or the number could be too low
+        value = {"thread": thread, **value}
         try:
             if kind == "state":
-                options.update(app=self.app, tools=self.tools)
+                options.update(app=self.app, tools=self.tools, after=index.state)
                 saved = self.ledger.save(index.name, value, label=label, **options)
             else:
                 saved = self.ledger.note(index.name, value, label=label, **options)
@@ -484,13 +507,6 @@ class SealedSaver(BaseCheckpointSaver[int]):
             index.low = index.low or saved.sequence
         else:
             self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
-            if key:  # theirs, or this one, may be about the past, and the number too low
-                self._mark_late(thread, index, [])
-
-    def _mark_late(self, thread: str, index: _Index, hidden: Sequence[_Key]) -> None:
-        index.late += 1
-        labels = [key.label("c") for key in hidden]
-        self._append(thread, index, {"hidden": labels}, None, kind="note")
 
     def put(
         self,
@@ -526,13 +542,18 @@ class SealedSaver(BaseCheckpointSaver[int]):
             "metadata": dict(get_checkpoint_metadata(config, metadata)),
         }
         branches = metadata.get("source") in ("fork", "update")
-        with self._lock(place.thread):
+        with self._writing(place.thread):
             index = self._known(place.thread, key)
             early = self._early.pop((place.thread, key), [])
+            if again := self._found(index, {}, key, place.thread):  # its writes count on
+                own, notes = again
+                wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
+                early = [*own.state["early"], *wrote, *early]
             mine = index.mine
             for left in reversed(range(_TRIES)):
-                newest = index.newest(key.space)
-                free = branches or parent in index.addressed or (not parent and newest in mine)
+                newest = index.tops.get(key.space)
+                begins = not parent and (newest in mine or (place.space and self.time_travel))
+                free = branches or begins or parent in index.addressed
                 if not free and newest not in (parent, key):
                     raise Conflict(
                         f"{index.name} has a newer checkpoint in this namespace than the parent of"
@@ -546,16 +567,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 except Conflict:
                     if not left:
                         raise
-                    self._index(place.thread, lambda known: known.newest(key.space))
+                    self._index(place.thread, lambda known: known.tops.get(key.space))
             mine.add(key)
         return place.config(checkpoint["id"])
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
         index = self._indexes.get(thread)
-        if index and (index.complete or index.newest(key.space)):
+        if index and (index.complete or index.tops.get(key.space)):
             return index
-        return self._index(thread, lambda known: known.newest(key.space))[0]
+        return self._index(thread, lambda known: known.tops.get(key.space))[0]
 
     def put_writes(
         self,
@@ -581,31 +602,28 @@ class SealedSaver(BaseCheckpointSaver[int]):
             for number, (channel, value) in enumerate(writes)
         ]
         made = {"task": task_id, "path": task_path, "writes": rows}
-        urgent = self.ledger.anchor is not None and any(row[0] < 0 for row in rows)
-        with self._lock(place.thread):
+        urgent = any(row[0] < 0 for row in rows)
+        with self._writing(place.thread):
             index = self._known(place.thread, key)
-            newest = index.newest(key.space)
+            newest = index.tops.get(key.space)
             # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
             grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
-            if key not in index.checkpoints and not index.complete and not grown:
-                index, _ = self._index(place.thread, lambda known: key in known.checkpoints)
+            if key not in index.checkpoints:
+                index, _ = self._index(
+                    place.thread, lambda known: grown or key in known.checkpoints
+                )
             if key not in index.checkpoints:
                 self._early[place.thread, key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
-            options = {"kind": "note", **({"anchor": "now"} if urgent else {})}
-            counted = False
             for left in reversed(range(_TRIES)):
-                if not counted and key != index.newest(key.space):
-                    index.late, counted = index.late + 1, True
                 try:
-                    self._append(place.thread, index, value, key, **options)
+                    self._append(place.thread, index, value, key, kind="note", now=urgent)
                     break
                 except Conflict:
                     if not left:
                         raise
                     time.sleep(0.001 * 2 ** (_TRIES - left))
-                    self._index(place.thread, lambda known: known.newest(key.space))
 
     # --- read
 
@@ -620,15 +638,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
         with self._lock(place.thread):
-            index, links = self._index(place.thread, lambda known: known.newest(space))
-            newest = index.newest(space)
-            if newest is None or (key or newest) in index.checkpoints:
-                found = self._found(index, links, key or newest, place.thread)
-            elif key and not index.complete and not index.late:
-                found = self._hinted(index, key, place.thread)
-            else:
-                index, links = self._index(place.thread, lambda known: key in known.checkpoints)
-                found = self._found(index, links, key, place.thread)
+            if not place.space and not self._reads_only:
+                with self._guard:
+                    self._refused.pop(place.thread, None)
+            index, links = self._index(
+                place.thread,
+                lambda known: key in known.checkpoints if key else known.tops.get(space),
+            )
+            newest = index.tops.get(space)
+            found = self._found(index, links, key or newest, place.thread)
             if found is None:
                 return None
             own, notes = found
@@ -648,34 +666,6 @@ class SealedSaver(BaseCheckpointSaver[int]):
         return self._load(index, links, at, thread), [
             self._load(index, links, _At(*note), thread) for note in notes if note[0] > at.sequence
         ]
-
-    def _hinted(
-        self, index: _Index, key: _Key, thread: str
-    ) -> tuple[Record, builtins.list[Record]] | None:
-        """Return a checkpoint that the storage finds, and what follows it, up to the next.
-
-        The verified head says that nothing later is about it.
-        """
-        try:
-            own = self.ledger.find(index.name, key.label("c"), linked=False)
-        except NotFound:  # which the ledger believes from a walk alone
-            return None
-        self._check(thread, own.state)
-        before, notes = own, builtins.list[Record]()
-        for sequence in range(own.sequence + 1, own.sequence + _NEAR):
-            record = self.ledger.load(index.name, sequence)
-            if record.previous != before.digest:
-                raise WrongPlace(
-                    f"{index.name} #{sequence} does not follow #{before.sequence}.",
-                    "Restore a copy that verifies.",
-                )
-            if record.kind == "state" and _Key.read(record.label).space == key.space:
-                return own, notes
-            if record.label == key.label("w"):
-                notes.append(record)
-            before = record
-        index, links = self._index(thread, lambda known: key in known.checkpoints)
-        return self._found(index, links, key, thread)
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
@@ -728,8 +718,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first. It walks the whole thread, and is for looking."""
+        """Yield checkpoints, newest first. It walks the whole thread, and is for looking.
+
+        But by the one before another LangGraph finds where a subgraph goes on from, in the past.
+        That is served as `get_tuple` serves it.
+        """
         given = (config or {}).get("configurable", {})
+        goes_on = before and limit == 1 and given.get("checkpoint_ns") and not self._reads_only
         older = (before or {}).get("configurable", {}).get("checkpoint_id")
         for thread in [str(given["thread_id"])] if config else self._threads():
             with self._lock(thread):
@@ -750,6 +745,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     or any(shown.metadata.get(k) != v for k, v in (filter or {}).items())
                 ):
                     continue
+                if goes_on:
+                    self._admit(found[0], key == index.tops.get(key.space))
+                    index.addressed.add(key)
                 limit = None if limit is None else limit - 1
                 yield shown
 
@@ -771,6 +769,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
 
         The id can be used again: a new thread begins. A backup may still hold the old one.
+        Interrupted, it can be called again, and finishes.
 
         Raises:
             StorageRefused: this login may not erase. The thread is deleted.
@@ -779,9 +778,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
         thread = str(thread_id)
         with self._lock(thread):
             index, _ = self._index(thread, lambda _: True)
+            self._indexes.pop(thread, None)
             if index.high:
                 self.ledger.delete(index.name)
-                self.ledger.erase(index.name)
+            last = index.generation + bool(index.high)
+            for number in range(max(last - 2, 0), last):  # the one before may be unfinished
+                self.ledger.erase(self._name(thread, number))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
@@ -800,7 +802,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
     def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
         with self._lock(thread):
             if keys:
-                self._mark_late(thread, self._index(thread)[0], keys)
+                hidden = {"hidden": [key.label("c") for key in keys]}
+                self._append(thread, self._index(thread)[0], hidden, None, kind="note", now=True)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Seal all checkpoints and writes of a thread anew, as another one.
@@ -814,6 +817,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(first), self._lock(second):
             index, _ = self._index(source)
             copied, _ = self._index(target)
+            self._indexes.pop(target, None)
             if copied.high and index.high:
                 raise Conflict(
                     f"There is a thread {quoted(target)} already.",
@@ -845,21 +849,17 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 continue
             with self._lock(thread):
                 index, _ = self._index(thread)
-                keep = {index.newest(key.space) for key in index.checkpoints}
+                keep = {*index.tops.values()}
                 if not keep:
                     continue
-                oldest = min(index.checkpoints[key].sequence for key in keep if key)
-                states = sum(
-                    link.kind == "state" and link.sequence >= oldest
-                    for link in self.ledger.back(index.name)
-                )
+                oldest = min(index.checkpoints[key].sequence for key in keep)
                 hidden = [
                     key
                     for key, at in index.checkpoints.items()
                     if key not in keep and at.sequence > oldest
                 ]
                 self._hide(thread, hidden)
-                self.ledger.prune(index.name, keep=states)
+                self.ledger.prune(index.name, keep=1, since=oldest)
                 self._indexes.pop(thread, None)
 
     # --- from an event loop

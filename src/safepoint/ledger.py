@@ -741,7 +741,7 @@ class Ledger:
 
     # --- forget
 
-    def prune(self, thread: str, *, keep: int) -> int:
+    def prune(self, thread: str, *, keep: int, since: int | None = None) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
         A signed base says where the thread begins now, so that what is left still verifies. More
@@ -749,6 +749,11 @@ class Ledger:
         asked about, without which their approval does not count. A question about going back, which
         nobody has acted upon yet, keeps nothing: what it names may be gone, and people are asked
         about another.
+
+        Args:
+            thread: the thread.
+            keep: how many states, the newest at that moment.
+            since: a sequence, from which on all is kept, however many others save meanwhile.
 
         Returns:
             How many were removed.
@@ -774,7 +779,9 @@ class Ledger:
                         first = opened.header.sequence
                         break
         begins = self._view.span(thread).first
-        first = max(min(first, needed), begins)  # an interrupted prune to there is finished
+        first = max(
+            min(first, needed, since or first), begins
+        )  # an interrupted prune to there is finished
         if first == 1:
             return 0
         with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):

@@ -192,6 +192,24 @@ def subgraph_replayed(again: Again) -> Any:
     return graph.invoke(None, old.config), _shown(graph)
 
 
+def subgraph_with_a_memory_replayed(again: Again) -> Any:
+    """From before it began, and from between: what it remembers is what it did then."""
+    inner = _line("in", ("ask", _ask), "out").compile(checkpointer=True)
+    builder = _line("a", ("inner", inner), "z")
+    for amount in (1, 10):
+        builder.compile(again()).invoke({"amount": amount}, RUN)
+        builder.compile(again()).invoke(Command(resume=amount), RUN)
+    graph, seen = builder.compile(again()), []
+    for old in [each for each in graph.get_state_history(RUN) if each.next == ("inner",)]:
+        seen.append(graph.invoke(None, old.config)["__interrupt__"][0].value)
+        seen.append(graph.invoke(Command(resume="again"), RUN))
+        forked = graph.update_state(old.config, {"amount": 77})
+        graph.invoke(None, forked)
+        graph = builder.compile(again())
+        seen.append(graph.invoke(Command(resume="forked"), RUN))
+    return seen, _past(graph)
+
+
 def crash(again: Again) -> Any:
     """One of two tasks fails, once the other's write is saved. That one is not done twice."""
     done: list[str] = []
@@ -305,6 +323,7 @@ def functional(again: Again) -> Any:
 PLAYS: Final = (
     *(straight, twice_on_one_thread, human_in_the_loop, two_questions_in_one_node),
     *(stop_before_a_node, update_state, fork, time_travel, fan_out, command_goto, overwrite),
-    *(subgraph, subgraph_with_a_memory, subgraph_replayed, crash, asynchronous, streaming),
+    *(subgraph, subgraph_with_a_memory, subgraph_replayed, subgraph_with_a_memory_replayed),
+    *(crash, asynchronous, streaming),
     *(saved_at_the_end, saved_at_once, conversation, functional),
 )

@@ -16,6 +16,7 @@ from enum import Enum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -336,6 +337,33 @@ def test_a_deleted_id_is_used_again_and_holds_nothing_of_before(tmp_path: Path) 
     assert len({*names}) == len(names)
 
 
+def test_an_interrupted_delete_is_finished_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(tmp_path, anchored=True)
+    saver = shop.graph().checkpointer
+    monkeypatch.setattr(saver.ledger, "erase", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        saver.delete_thread("order-7")
+    shop.graph().checkpointer.delete_thread("order-7")
+    with closing(sqlite3.connect(shop.file)) as rows:
+        (left,) = rows.execute("select count(*) from checkpoints where thread = 'order-7'")
+    assert left == (1,)  # the tombstone
+
+
+def test_what_was_hidden_stays_hidden_also_if_the_anchor_moves_once_a_step(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, anchored=True)
+    saver = shop.graph().checkpointer
+    saver.ledger.anchor_every = "step"
+    _put(saver, "secret", _put(saver, "kept"), run_id="r")
+    saver.delete_for_runs(["r"])
+    found = shop.graph().checkpointer.get_tuple(_run("t"))
+    assert found.checkpoint["channel_values"] == {"value": "kept"}
+    shop.write(_sql("delete from checkpoints where label = 'd'"))
+    with pytest.raises(RolledBack):
+        shop.graph().checkpointer.get_tuple(_run("t"))
+
+
 # --- who may go on
 
 
@@ -375,6 +403,20 @@ def test_a_graph_of_another_app_or_with_other_tools_does_not_go_on(
     reader = shop.builder.compile(graph.checkpointer.reading())
     assert reader.get_state(run).values["amount"] == 3
     assert len([*reader.get_state_history(run)]) == 4
+
+
+def test_what_a_subgraph_remembers_of_another_app_is_not_served_to_a_replay(tmp_path: Path) -> None:
+    """LangGraph finds it by `list`, and `reading()` shows it."""
+    shop, run = Shop(tmp_path, anchored=True), _run("order-9")
+    shop.builder = _line("a", ("inner", _line("in").compile(checkpointer=True)))
+    shop.graph(app="orders@1").invoke({"amount": 1}, run)
+    shop.graph(app="orders@2", resumes=["orders@1"]).invoke({"amount": 1}, run)
+    graph = shop.graph(app="orders@2", time_travel=True)
+    old = next(each for each in graph.get_state_history(run) if each.next == ("inner",))
+    with pytest.raises(ResumeRefused, match=r"is of the app 'orders@1'"):
+        graph.invoke(None, old.config)
+    inner: Any = {"configurable": {"thread_id": "order-9", "checkpoint_ns": "inner"}}
+    assert [*graph.checkpointer.reading().list(inner, before=old.config, limit=1)]
 
 
 def test_the_past_is_gone_on_from_by_name_alone(tmp_path: Path) -> None:
@@ -550,6 +592,9 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
     two.put_writes(second, [("value", "ours")], "task-2")
     with pytest.raises(Conflict):
         _put(two, 2, first)
+    with pytest.raises(Conflict):
+        _put(two, 3, first, source="fork")  # told again, until the graph begins anew
+    assert two.get_tuple(_run("t"))
     _put(two, 3, first, source="fork")
     with pytest.raises(Conflict):
         _put(one, 4, second)
@@ -558,6 +603,60 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
             found = saver.get_tuple(config)
             assert found is not None
             assert [each[2] for each in found.pending_writes or ()] == wrote
+
+
+@pytest.mark.parametrize("durability", ["async", "sync", "exit"])
+def test_a_save_that_is_refused_in_a_subgraph_that_asks_is_told(durability: Any) -> None:
+    """LangGraph 1.2.20 drops it, and would ask the person as if all were saved."""
+    inner = _line(("look", lambda _: {"answer": Marker()}), ("ask", _ask)).compile()
+    graph = _line(("inner", inner)).compile(_saver())
+    for _ in range(2):  # and a new call is no longer told of the last one's
+        with pytest.raises(EncodeError, match="Marker"):
+            graph.invoke({"amount": 1}, _run("t"), durability=durability)
+    assert not graph.get_state(_run("t")).interrupts
+
+
+def test_what_others_did_to_a_thread_is_seen_before_a_write_waits() -> None:
+    """Also what this saver did, by a copy or a delete; and an id may be of any type."""
+    one = _saver()
+    two = SealedSaver(one.ledger)
+    assert two.get_tuple(_run("t")) is None
+    config: Any = _put(one, 1)
+    for number in (1, 2):
+        two.put_writes(config, [("value", number)], f"task-{number}")
+        found = one.get_tuple(_run("t"))
+        assert found is not None
+        assert found.pending_writes == [(f"task-{number}", "value", number)]
+        config = _put(one, 2, config)
+    one.copy_thread("t", "copy")
+    copied = {"configurable": {**config["configurable"], "thread_id": "copy"}}
+    _put(one, 3, copied)
+    one.delete_thread("copy")
+    _put(one, 4, {"configurable": {"thread_id": "copy", "checkpoint_ns": None}})
+    assert [each.checkpoint["channel_values"] for each in one.list(_run("copy"))] == [{"value": 4}]
+    assert one.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": 7}}) is None
+
+
+def test_a_prune_erases_no_newest_while_another_worker_saves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, space = _saver(), {"configurable": {"thread_id": "t", "checkpoint_ns": "inner"}}
+    two = SealedSaver(one.ledger)
+    _put(one, "old")
+    _put(one, "newest", one.get_tuple(_run("t")).config)  # type: ignore[union-attr]
+    inner = _put(one, 1, space)
+    prune = one.ledger.prune
+
+    def slow(name: str, **options: Any) -> int:
+        second = _put(two, 2, inner)
+        _put(two, 3, second)
+        return prune(name, **options)
+
+    monkeypatch.setattr(one.ledger, "prune", slow)
+    one.prune(["t"])
+    shown = [*SealedSaver(one.ledger).list(_run("t"))]
+    values = [each.checkpoint["channel_values"]["value"] for each in shown]
+    assert values == [3, 2, 1, "newest"]
 
 
 def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
@@ -606,7 +705,7 @@ class Counting(InMemoryCheckpointStorage):
 
 
 def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
-    """Neither for the newest, nor for an old id, until writes to the past make it look."""
+    """An old id takes a walk to it, once, since only the links say that nothing hid it."""
     storage, configs = Counting(), list[Any]()
     ledger = Ledger(storage, store="long", keys=KEYS, anchor=InMemoryAnchor())
     saver = SealedSaver(ledger)
@@ -614,18 +713,37 @@ def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
         configs.append(_put(saver, number, configs[-1] if configs else None))
         saver.put_writes(configs[-1], [("value", number)], "task")
 
+    again = SealedSaver(Ledger(storage, store="long", keys=KEYS, anchor=ledger.anchor)).reading()
+
     def reads(config: Any) -> tuple[int, Any]:
-        again = SealedSaver(Ledger(storage, store="long", keys=KEYS, anchor=ledger.anchor))
         storage.reads = 0
-        found = again.reading().get_tuple(config)
+        found = again.get_tuple(config)
         assert found is not None
         wrote = [each[2] for each in found.pending_writes or ()]
         return storage.reads, (found.checkpoint["channel_values"]["value"], wrote)
 
     few, value = reads(_run("t"))
     assert (few < 8, value) == (True, (99, [99]))
-    few, value = reads(configs[50])
-    assert (few < 16, value) == (True, (50, [50]))
-    saver.put_writes(configs[50], [("value", "late")], "task-2")
     many, value = reads(configs[50])
-    assert (many > 90, value) == (True, (50, [50, "late"]))
+    assert (many > 90, value) == (True, (50, [50]))
+    few, value = reads(configs[60])
+    assert (few < 8, value) == (True, (60, [60]))
+    saver.put_writes(configs[50], [("value", "late")], "task-2")
+    few, value = reads(configs[50])
+    assert (few < 8, value) == (True, (50, [50, "late"]))
+
+
+def test_a_changed_index_of_labels_serves_no_older_one_of_an_id(tmp_path: Path) -> None:
+    """Nor does a second save of an id lose the writes of the first, as on InMemorySaver."""
+    shop = Shop(tmp_path, anchored=True)
+    saver = shop.graph(time_travel=True).checkpointer
+    first = _put(saver, "first")
+    saver.put_writes(first, [("value", "wrote")], "task")
+    checkpoint: Any = {**empty_checkpoint(), "channel_values": {"value": "second"}}
+    checkpoint["id"] = first["configurable"]["checkpoint_id"]
+    saver.put(first, checkpoint, {"source": "update"}, {})
+    _put(saver, "newest", first)
+    shop.write(_sql("update checkpoints set label = '' where thread = 't' and sequence = 3"))
+    found = shop.graph(time_travel=True).checkpointer.get_tuple(first)
+    assert found.checkpoint["channel_values"] == {"value": "second"}
+    assert found.pending_writes == [("task", "value", "wrote")]
