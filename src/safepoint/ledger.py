@@ -779,9 +779,8 @@ class Ledger:
                         first = opened.header.sequence
                         break
         begins = self._view.span(thread).first
-        first = max(
-            min(first, needed, since or first), begins
-        )  # an interrupted prune to there is finished
+        # Not before `begins`: an interrupted prune to there is finished.
+        first = max(min(first, needed, since or first), begins)
         if first == 1:
             return 0
         with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):
