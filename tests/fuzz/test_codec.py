@@ -12,8 +12,12 @@ from safepoint import CheckpointError
 from tests.unit.codec_types import CODEC, same
 from tests.unit.test_codec import STATES, TOKENS
 
+SCALARS = st.none() | st.booleans() | st.integers() | st.text() | st.floats(-1e9, 1e9)
+PLAIN = st.dictionaries(st.text(), SCALARS | st.lists(st.integers()), min_size=9)
+"""Enough of it for the C encoder, which takes plain data as a whole."""
 
-@given(STATES)
+
+@given(STATES | PLAIN)
 def test_a_state_is_what_json_writes_and_comes_back_the_same(state: Any) -> None:
     data = CODEC.encode(state)
     assert json.dumps(json.loads(data), sort_keys=True, separators=(",", ":")).encode() == data
