@@ -695,9 +695,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         rows: dict[tuple[str, int], tuple[str, str, int, str, Any]] = {}
         for each in (*saved["early"], *(note.state for note in notes)):
             for number, channel, value in each["writes"]:
-                if (
-                    number < 0 or (each["task"], number) not in rows
-                ):  # the first counts, or the last
+                # Of a channel's writes the first counts; of questions, answers, errors the last.
+                if number < 0 or (each["task"], number) not in rows:
                     row = each["path"], each["task"], number, channel, value
                     rows[each["task"], number] = row
         ordered = sorted(rows.values(), key=lambda row: writes_sort_key(*row[:3]))

@@ -572,6 +572,14 @@ def test_what_could_not_come_back_is_refused_when_it_is_saved(name: str) -> None
     assert saver.get_tuple(_run("t")) is None
 
 
+def test_a_delta_channel_is_refused() -> None:
+    """Its value is in no one checkpoint."""
+    saver = _saver()
+    with pytest.raises(ConfigurationError, match="DeltaChannel"):
+        _put(saver, 0, counters_since_delta_snapshot={"value": 1})
+    assert saver.get_tuple(_run("t")) is None
+
+
 # --- workers, and restarts
 
 
