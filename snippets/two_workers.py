@@ -1,7 +1,7 @@
 """Two workers on PostgreSQL. One is killed, and the other takes over.
 
 It starts a server of its own, in a temporary folder, and needs
-pip install 'safepoint[try-postgres]'. Run it in an empty folder.
+pip install '.[try-postgres]'. Run it in an empty folder.
 """
 
 import os

@@ -22,9 +22,9 @@ from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     Conflict,
     EncodeError,
-    MissingPackage,
     NotFound,
     WrongPlace,
+    missing,
     quoted,
 )
 from safepoint.ledger import Ledger, Link
@@ -45,9 +45,9 @@ try:
         WorkflowMessage,
     )
 except ImportError as _missing:
-    raise MissingPackage(
+    raise missing(
         "safepoint.agent_framework needs the package agent-framework-core, 1.23 or newer.",
-        "Run: pip install 'safepoint[agent-framework]'",
+        "agent-framework",
     ) from _missing
 
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]

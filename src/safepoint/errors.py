@@ -302,6 +302,19 @@ class ConfigurationError(CheckpointError, TypeError):
     """An argument is of the wrong kind. The message says what to write."""
 
 
+def missing(what: str, extra: str) -> MissingPackage:
+    """Return the error for a package that an extra brings.
+
+    This package is on no index: what has its name there is somebody else's. So it is installed
+    from where it came.
+    """
+    return MissingPackage(
+        what,
+        "Install safepoint again with its extra, from where you have it. In a copy of the"
+        f" repository: pip install '.[{extra}]'",
+    )
+
+
 def _known_as(kind: type[CheckpointError]) -> str:
     """Name the nearest class of this tree: its own, or the one that an application built on."""
     return next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)

@@ -47,11 +47,11 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     EncodeError,
-    MissingPackage,
     NotFound,
     ResumeRefused,
     ThreadDeleted,
     WrongPlace,
+    missing,
     quoted,
 )
 from safepoint.ledger import Ledger, Link
@@ -75,9 +75,7 @@ try:
     )
     from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 except ImportError as _missing:
-    raise MissingPackage(
-        "SealedSaver needs the package langgraph.", "Run: pip install 'safepoint[langgraph]'"
-    ) from _missing
+    raise missing("SealedSaver needs the package langgraph.", "langgraph") from _missing
 
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")

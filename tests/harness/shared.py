@@ -23,6 +23,7 @@ SHARED: Final = "SAFEPOINT_TESTS_SHARED"
 SUB_PATH: Final = "/some/folder/"
 """Not the root of a host, so that a link which only works there is found."""
 ADDRESS: Final = f"https://docs.example{SUB_PATH}"
+CODE: Final = "https://code.example/team/safepoint"
 
 
 def shared(name: str, make: Callable[[Path], None]) -> Path:
@@ -79,7 +80,8 @@ def build(root: Path, site: Path, evidence: Path, **environment: str) -> None:
     Raises:
         BuildFailed: with what mkdocs complained about.
     """
-    known = {"NO_MKDOCS_2_WARNING": "1", "SITE_URL": ADDRESS, "EVIDENCE": str(evidence)}
+    known = {"NO_MKDOCS_2_WARNING": "1", "EVIDENCE": str(evidence)}
+    known |= {"SITE_URL": ADDRESS, "REPO_URL": CODE}
     done = subprocess.run(
         # Never --quiet: it drops the warnings before --strict can count them.
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],

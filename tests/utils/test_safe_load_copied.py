@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tests.harness.optional import need
 
-need("torch", "PyTorch is not installed: pip install 'safepoint[torch]'")
+need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 import os
 import re

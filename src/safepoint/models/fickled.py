@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Final
 
-from safepoint.errors import LimitExceeded, MissingPackage, PickleRefused
+from safepoint.errors import LimitExceeded, PickleRefused, missing
 from safepoint.models.opcodes import scan
 
 _SECONDS: Final = 20
@@ -70,10 +70,7 @@ def decompile(data: bytes) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         raise LimitExceeded("fickling needs too long for it.", _HOSTILE) from None
     if done.returncode == 3:
-        raise MissingPackage(
-            "safepoint.models.fickled needs fickling, which is not installed.",
-            "Install it: pip install 'safepoint[pickle]'",
-        )
+        raise missing("safepoint.models.fickled needs fickling, which is not installed.", "pickle")
     try:
         severity, code = json.loads(done.stdout)
     except ValueError:

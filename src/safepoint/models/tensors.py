@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.errors import (
-    MissingPackage,
     ModelMalformed,
     ModelMismatch,
     ModelUnsupported,
+    missing,
     quoted,
 )
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
@@ -60,11 +60,8 @@ def package(name: str = "torch") -> Any:
     except (ImportError, OSError) as error:  # a library that does not load is an OSError
         why = "is not installed"
         if not (isinstance(error, ModuleNotFoundError) and error.name == name):
-            why = f"is not installed whole ({quoted(str(error))})"
-    raise MissingPackage(
-        f"safepoint.models needs {name}, which {why}.",
-        "Install it: pip install --force-reinstall 'safepoint[torch]'",
-    )
+            why = f"is not installed whole ({quoted(str(error))}), so add --force-reinstall"
+    raise missing(f"safepoint.models needs {name}, which {why}.", "torch")
 
 
 def dtype_name(dtype: object) -> str:

