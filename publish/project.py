@@ -155,7 +155,7 @@ def repository() -> str:
     if code and not _HTTPS.fullmatch(code):
         raise BrokenPage("REPO_URL is not an https:// address; correct it, or leave it out")
     if base() and not code:
-        raise BrokenPage("SITE_URL is set without REPO_URL; readers install from there, so set both")
+        raise BrokenPage("SITE_URL is set, and not where readers get the code; set REPO_URL, too")
     return code
 
 

@@ -297,7 +297,7 @@ def test_an_address_of_the_code_that_nobody_could_open_is_refused(
     monkeypatch.delenv("REPO_URL")
     check(real)  # for oneself, as `make serve` does
     monkeypatch.setenv("SITE_URL", "https://docs.example/")
-    with pytest.raises(BrokenPage, match=r"^SITE_URL is set without REPO_URL; readers install .*$"):
+    with pytest.raises(BrokenPage, match=r"^SITE_URL is set, and not .*; set REPO_URL, too$"):
         check(real)
 
 
