@@ -11,13 +11,13 @@ class TableStorage:
         self.db = sqlite3.connect(path)
         self.db.execute(
             "create table if not exists records (thread text,"
-            " sequence integer, label text, record blob,"
+            " sequence integer, record blob,"
             " primary key (thread, sequence)) strict"
         )
 
-    def append(self, thread, sequence, record, *, label=""):
-        query = "insert into records values (?, ?, ?, ?)"
-        row = (thread, sequence, label or None, record)
+    def append(self, thread, sequence, record):
+        query = "insert into records values (?, ?, ?)"
+        row = (thread, sequence, record)
         try:
             with self.db:
                 self.db.execute(query, row)
@@ -48,14 +48,6 @@ class TableStorage:
         query = "select distinct thread from records"
         return [row[0] for row in self.db.execute(query)]
 
-    def find(self, thread, label):
-        """Optional, as `label` of append is: where to look first."""
-        query = (
-            "select max(sequence) from records"
-            " where (thread, label) = (?, ?)"
-        )
-        return self.db.execute(query, (thread, label)).fetchone()[0]
-
 
 # --8<-- [end:storage]
 
@@ -68,10 +60,8 @@ table = Ledger(
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key", create=True)),
 )
-table.save("order-7", {"amount": 42}, label="step-a")
+table.save("order-7", {"amount": 42})
 print(table.latest("order-7").state)
 #> {'amount': 42}
-print(table.find("order-7", "step-a", linked=False).sequence)
-#> 1
 storage.db.close()
 # --8<-- [end:use]

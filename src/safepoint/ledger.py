@@ -555,35 +555,17 @@ class Ledger:
                 refuse_deleted(opened)
                 yield Link(opened, self._decoded)
 
-    def find(self, thread: str, label: str, *, linked: bool = True) -> Checkpoint:
-        """Return the newest state or note of a label, verified.
-
-        Args:
-            thread: the thread.
-            label: what it was saved with.
-            linked: look for it from the end of the thread back, as `back` does. False asks the
-                storage where it is, if that can tell, and verifies what is there as `load` does.
-                In a long thread that is faster; but a storage that lies can point at an older
-                record of that label, or hand out one that was pruned. That there is none is
-                believed from the walk alone.
+    def find(self, thread: str, label: str) -> Checkpoint:
+        """Return the newest state or note of a label, looked for as `back` does.
 
         Raises:
             NotFound: there is none.
-            CheckpointError: as `back` and `load`.
+            CheckpointError: as `back`.
         """
         check_name("thread", thread)
         if not check_app(label, "a label"):
             raise InvalidId("A label to look for is not empty.", "Use latest, or back.")
         with self._watching("verify", thread, READING):
-            hint = None
-            if not linked and _has(self.storage, ("find",)):
-                with storage_errors("find a label in", thread):
-                    hint = cast("Any", self.storage).find(thread, label)
-            if type(hint) is int:
-                with suppress(NotFound, InvalidId):  # it is a hint, and nothing more
-                    opened = self._view.at(thread, hint)
-                    if opened.header.label == label:
-                        return self._decoded(opened)
             for opened in self._view.back(thread):
                 refuse_deleted(opened)
                 if opened.header.label == label:

@@ -109,7 +109,7 @@ LACKS: dict[type[StorageSuite], set[str]] = {
     SQLite: set(),
     Postgres: set(),
     PostgresOfAWorker: {*OF_A_PRUNED_THREAD},
-    OnThePage: {*claims()} - OF_FOUR_METHODS - {FINDS},
+    OnThePage: {*claims()} - OF_FOUR_METHODS,
 }
 
 

@@ -36,7 +36,7 @@ from safepoint.errors import (
     WrongPlace,
 )
 from safepoint.keys import Revoked
-from safepoint.record import Checkpoint, Place, seal
+from safepoint.record import Place, seal
 from tests.unit.tampered import (
     KEY,
     KEYS,
@@ -142,7 +142,7 @@ def test_a_note_is_no_new_state(storage: Memory) -> None:
         assert [each.sequence for each in ledger.back(THREAD)] == [10, 9, 8, 7, 6, 5]
         target = Memory()
         assert ledger.copy_to(opened(target)) == 6
-        assert opened(target).find(THREAD, "l-2", linked=False).sequence == 6
+        assert opened(target).find(THREAD, "l-2").sequence == 6
         with pytest.raises(NotFound, match="has no state yet"):
             ledger.note("order-8", {})
         ledger.delete(THREAD)
@@ -253,54 +253,29 @@ class Liar(Memory):
 
 def test_a_lie_about_a_label_finds_nothing_else() -> None:
     storage = Liar()
-    noted(storage)
-    for says in (None, 1, 2, 6, 7, 8, 0, -1, "3", True, 10**20):
-        storage.says = says
-        for linked in (True, False):
-            ledger = opened(storage)
-            assert ledger.find(THREAD, "l-1", linked=True).sequence == 5  # the newest of two
-            # Without the links, an older one of the same label is as genuine: that is the price.
-            older = not linked and says == 1 and type(says) is int
-            assert ledger.find(THREAD, "l-1", linked=linked).sequence == (1 if older else 5)
-            with pytest.raises(NotFound, match="no record of the label l-9"):
-                ledger.find(THREAD, "l-9", linked=linked)
-    storage.says = 5
-    storage.put(THREAD, 5, storage.read(THREAD, 1))  # an old copy, where the hint points
-    for linked in (True, False):
-        with pytest.raises(SealError):
-            opened(storage).find(THREAD, "l-1", linked=linked)
-    with pytest.raises(InvalidId, match="is not empty"):
-        opened(storage).find(THREAD, "")
-
-
-@pytest.mark.parametrize("linked", [True, False])
-def test_nor_what_is_another_threads_another_tenants_pruned_or_deleted(linked: bool) -> None:
-    storage = Liar()
     ledger, acme = noted(storage), opened(storage).tenant("acme")
-
-    def find(label: str, says: int) -> Checkpoint:
+    for says in (None, 1, 6, 8, 0, "3", 10**20):
         storage.says = says
-        return opened(storage).find(THREAD, label, linked=linked)
-
+        assert opened(storage).find(THREAD, "l-1").sequence == 5  # the newest of two
+        with pytest.raises(NotFound, match="no record of the label l-9"):
+            opened(storage).find(THREAD, "l-9")
     for other, scope in ((acme, storage.tenant("acme")), (ledger, storage)):
         other.save("order-8", {"secret": 1}, label="l-9")
         kept = storage.read(THREAD, 3)
         storage.put(THREAD, 3, scope.read("order-8", 1))
         with pytest.raises(SealError):
-            find("l-9", 3)
+            opened(storage).find(THREAD, "l-9")
         storage.put(THREAD, 3, kept)
     pruned = storage.read(THREAD, 4)
     ledger.prune(THREAD, keep=1)
-    with pytest.raises(NotFound, match="no record of the label l-0"):
-        find("l-0", 4)
-    assert find("l-1", 1).sequence == 5
     storage.put(THREAD, 4, pruned)
-    if not linked:  # the price, as of a load by number
-        assert find("l-0", 4).sequence == 4
+    with pytest.raises(NotFound, match="no record of the label l-0"):
+        opened(storage).find(THREAD, "l-0")
     ledger.delete(THREAD)
-    for says in (4, 5, 8):
-        with pytest.raises(ThreadDeleted):
-            find("l-1", says)
+    with pytest.raises(ThreadDeleted):
+        opened(storage).find(THREAD, "l-1")
+    with pytest.raises(InvalidId, match="is not empty"):
+        opened(storage).find(THREAD, "")
 
 
 # ---------------------------------------------------------------- a cipher

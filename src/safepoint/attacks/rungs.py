@@ -29,7 +29,7 @@ from safepoint.attacks.home_made import (
 )
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
-from safepoint.attacks.target import TOOLS, VERSION, Target, Trick, index
+from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.codec import Codec
 from safepoint.errors import CheckpointError
 from safepoint.gate import Gate, Policy
@@ -97,9 +97,6 @@ class _Tapped:
         tap = self._medium.tap
         return record if tap is None else tap(_name(thread, sequence), record)
 
-    def find(self, thread: str, label: str) -> int:
-        return int(self._medium.read(index(thread, label)))
-
 
 class SignedChainTarget(Target):
     """A ledger without an anchor: every record is sealed, bound to its place and linked."""
@@ -138,8 +135,8 @@ class SignedChainTarget(Target):
         self.use(lambda ledger: ledger.save(thread, state, label=label))
 
     def find(self, thread: str, label: str) -> Any:
-        """Take the storage's word for where to look first."""
-        return self.use(lambda ledger: ledger.find(thread, label, linked=False).state)
+        """Look for it from the end back, whatever the storage says."""
+        return self.use(lambda ledger: ledger.find(thread, label).state)
 
     def prune(self, thread: str, keep: int) -> None:
         """Leave a signed base."""

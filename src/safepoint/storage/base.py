@@ -226,8 +226,8 @@ class CheckpointStorage(Protocol):
     in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
     name of each tenant that has a record, and none of a tenant's own: an audit and a copy go
     through them. Without both a ledger has no tenants. `find(thread, label)` returns the newest
-    sequence that was appended with `label=label`, or None. That is a hint, which a ledger verifies;
-    without it a ledger walks.
+    sequence that was appended with `label=label`, or None. An adapter asks it where to look first,
+    and believes neither answer.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:

@@ -98,7 +98,7 @@ class InMemoryCheckpointStorage(Leasing):
             return record
 
     def find(self, thread: str, label: str) -> int | None:
-        """Return the newest sequence of a label, or None. It is a hint: a ledger verifies it.
+        """Return the newest sequence of a label, or None. It proves nothing.
 
         Raises:
             InvalidId: the thread is outside the grammar.
