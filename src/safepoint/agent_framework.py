@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -20,7 +20,6 @@ from uuid import UUID
 from safepoint.aio import AsyncLedger
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
-    Conflict,
     EncodeError,
     NotFound,
     WrongPlace,
@@ -53,7 +52,6 @@ except ImportError as _missing:
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
 _APP: Final = "agent-framework"
-_ATTEMPTS: Final = 16  # at a thread that other runs of the workflow write, too
 _ORDERED: Final = {"messages", "pending_request_info_events"}
 _ASKED: Final = (
     *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
@@ -148,7 +146,7 @@ class SealedCheckpointStorage:
         try:
             thread = self._thread(checkpoint.workflow_name)
             label, state = thread_name(checkpoint.checkpoint_id), _flat(checkpoint)
-            await _again(lambda: self._ledger.save(thread, state, app=_APP, label=label))
+            await self._ledger.save(thread, state, app=_APP, label=label)
         except EncodeError as error:
             listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
             problem = EncodeError(error.what, listed)
@@ -200,7 +198,7 @@ class SealedCheckpointStorage:
         thread, said = link.header.place.thread, {"deleted": link.sequence}
         # At once, or the note could be cut off unnoticed.
         anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
-        await _again(lambda: self._ledger.note(thread, said, label=link.label, anchor=anchor))
+        await self._ledger.note(thread, said, label=link.label, anchor=anchor)
         return True
 
     # --- threads and links
@@ -261,18 +259,6 @@ class SealedCheckpointStorage:
         for link in self._links(self._thread(workflow_name)):
             return _built(link)
         return None
-
-
-async def _again(call: Callable[[], Awaitable[object]]) -> None:
-    """Append to a thread, after another run if that was first: their lines stand side by side."""
-    for left in range(_ATTEMPTS, 0, -1):
-        try:
-            await call()
-        except Conflict:
-            if left == 1:
-                raise
-        else:
-            return
 
 
 # --- values

@@ -18,7 +18,6 @@ import builtins
 import hashlib
 import re
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import (
     AsyncIterator,
@@ -614,14 +613,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 self._early[place.thread, key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
-            for left in reversed(range(_TRIES)):
-                try:
-                    self._append(place.thread, index, value, key, kind="note", now=urgent)
-                    break
-                except Conflict:
-                    if not left:
-                        raise
-                    time.sleep(0.001 * 2 ** (_TRIES - left))
+            self._append(place.thread, index, value, key, kind="note", now=urgent)
 
     # --- read
 

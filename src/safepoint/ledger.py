@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
 _RETENTION: Final = ("base", "prune")
 _LEASING: Final = ("acquire", "renew", "release", "lease")
-_TRIES: Final = 1000  # of a save that others' notes come before
+_TRIES: Final = 1000  # of a save that others come before
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +235,7 @@ class Ledger:
 
         An adapter takes it, to add the types of its framework. Both are one owner of a thread.
         """
-        made = self._like(codec=codec)
-        vars(made).update(_held=self._held)
-        return made
+        return self._like(codec=codec)
 
     def _like(self, **changes: Any) -> Ledger:
         storage, anchor = self._whole
@@ -254,8 +252,7 @@ class Ledger:
             "ownership": self.ownership,
         }
         made = Ledger(storage, **(given | changes))
-        claims = isinstance(self.ownership, Claim)  # then both are one owner
-        shared = ("places", *(("ownership", "_held", "_claiming") if claims else ()))
+        shared = {"places", "ownership", "_held", "_claiming"}  # both are one owner
         vars(made).update((k, v) for k, v in vars(self).items() if k in shared)
         return made
 
@@ -284,7 +281,7 @@ class Ledger:
             label: what it can be found by. Whoever can read the storage reads it.
             after: the sequence of the state that you built on, 0 for a new thread. If the thread
                 has another state since, the save is refused and nothing is lost. A note in between
-                is no other state.
+                is no other state. Without it, this one comes after whatever is there.
             anchor: `"now"` before a step that cannot be undone: when this returns, the checkpoint
                 is anchored too, whatever `anchor_every` says.
 
@@ -293,7 +290,7 @@ class Ledger:
             ConfigurationError: `anchor` is something else, or there is no anchor.
             EncodeError: the state holds something that could not be restored.
             LimitExceeded: the state is too large, too deep or has too many values.
-            Conflict: another writer was first.
+            Conflict: the thread has another state than the one that you built on.
             ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify. This process does not look again
                 at one that it saved itself.
@@ -342,19 +339,15 @@ class Ledger:
         with self._watching("save", thread):
             payload = self.codec.encode(value)
             end = self._view.remembered(thread)
-            known = end is not None and after in (None, end.state)
-            if not known:
+            if end is None or after not in (None, end.state):
                 end = self._built_on(thread, after, said)
             for _ in range(_TRIES):
                 try:
                     return self._append(thread, payload, end, said, now=now).checkpoint(value)
                 except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
-                    following = self._past_notes(thread, end)
-                    if not (known or following or after is not None):
-                        raise
                     # What is written down must be what is done: that one was not.
                     self.notes.refuse("save", thread, error)
-                    end, known = following or self._built_on(thread, after, said), False
+                    end = self._built_on(thread, after, said)
             return self._append(thread, payload, end, said, now=now).checkpoint(value)
 
     def _built_on(self, thread: str, after: int | None, said: _Said) -> Seen | None:
@@ -374,18 +367,6 @@ class Ledger:
                 "Save its first state, then note what belongs to it.",
             )
         return end and end._replace(state=number)
-
-    def _past_notes(self, thread: str, end: Seen | None) -> Seen | None:
-        """Return where a thread ends by now, if all that came since is notes."""
-        anchored, now = self._view.anchored(thread), None
-        for opened in self._view.back(thread) if end else ():
-            refuse_deleted(opened)
-            now = now or opened.head
-            if end and opened.digest == end.head.digest:
-                return Seen(now, anchored, end.state)
-            if opened.header.kind != "note":
-                break
-        return None
 
     def _append(
         self,
@@ -865,8 +846,7 @@ class Ledger:
             KeyRefused: a key lies inside the storage folder.
             JournalError: it cannot be written down.
         """
-        following = self._like(keys=keys)
-        vars(following).update(_held=self._held)  # what this ledger owns, it goes on owning
+        following = self._like(keys=keys)  # what this ledger owns, it goes on owning
         detail = f"from {self.keys!r} to {keys!r}"
         with self.notes.doing("rotate", detail=detail):
             return following

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import dropwhile
 from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Question, Reason, is_denial, signable
@@ -37,7 +36,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import Gate
 from safepoint.journal import RESUMING, Actor, Outcome, What
-from safepoint.ledger import Ledger
+from safepoint.ledger import Ledger, Link
 from safepoint.names import Head, check_name, check_sequence
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
@@ -674,10 +673,7 @@ class Resumption:
             return  # of another history, if any, which the comparison with the question tells
         following, resumed = None, None
         with suppress(CheckpointError):  # pruned, or not of a workflow
-            for link in self.ledger.back(self.thread):
-                if link.sequence <= question.head.sequence:
-                    break
-                following = link if link.kind == "state" else following
+            following = _following(self.ledger, self.thread, question.head)
             resumed = Payload.unpack(following.checkpoint).resumed if following else None
         if following and resumed and approval.text in resumed.statements:
             raise ApprovalSpent(
@@ -790,6 +786,8 @@ def _granted(
     yes = payload.denied is None
     texts = payload.approved if payload.denied is None else (payload.denied,)
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
+    head = approvals[0].question.head if approvals else None
+    first = _following(ledger, checkpoint.thread, head) if head else None
     right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
     right |= {"tenant": checkpoint.tenant, "scope": ""}
     if yes:
@@ -802,7 +800,8 @@ def _granted(
                 (each.verdict == "approved") is yes
                 and asked == approvals[0].question
                 and (Reason.ASKED in asked.reasons or not yes)
-                and (each is not approvals[0] or _follows(ledger, checkpoint, asked.head))
+                and first is not None
+                and first.digest == checkpoint.digest
             ):
                 continue
         except ApprovalMismatch as error:
@@ -815,15 +814,14 @@ def _granted(
     return approvals if yes else ()
 
 
-def _follows(ledger: Ledger, checkpoint: Checkpoint, head: Head) -> bool:
-    """Tell whether a state is the newest one before a record: between them, all are notes."""
-    links = ledger.back(checkpoint.thread)
-    for link in dropwhile(lambda each: each.digest != checkpoint.digest, links):
-        if link.kind == "state" and link.sequence < checkpoint.sequence:
-            return False
-        if link.sequence == head.sequence + 1:
-            return link.header.previous == head.digest
-    return False
+def _following(ledger: Ledger, thread: str, head: Head) -> Link | None:
+    """Return the first state after a record, None if there is none, or no such record."""
+    found = None
+    for link in ledger.back(thread):
+        found = link if link.kind == "state" else found
+        if link.sequence <= head.sequence + 1:
+            return found if link.header.previous == head.digest else None
+    return None
 
 
 def _ask(granted: tuple[Approval, ...]) -> Ask | None:
