@@ -214,7 +214,7 @@ class Step(af.Executor):
     async def several(self, amounts: list[int], ctx: WorkflowContext[int]) -> None:
         await ctx.request_info(sum(amounts), int, request_id="sure")
 
-    @af.response_handler(request=int, response=int, output=int)
+    @af.response_handler
     async def answered(self, asked: int, added: int, ctx: WorkflowContext[int]) -> None:
         await self.one(asked + added, ctx)
 

@@ -638,6 +638,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
 
     one, two, three = worker(1), worker(2, seconds=1), worker(3)
     one.invoke({"amount": 1}, run)
+    given: Any
     for given in (Command(resume="no"), {"amount": 2}, None):
         with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
             two.invoke(given, run)
