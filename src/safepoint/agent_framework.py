@@ -46,7 +46,7 @@ try:
     )
 except ImportError as _missing:
     raise MissingPackage(
-        "safepoint.agent_framework needs the package agent-framework-core, 1.23 or newer.",
+        "safepoint.agent_framework needs the package agent-framework-core, 1.19 or newer.",
         "Run: pip install 'safepoint[agent-framework]'",
     ) from _missing
 
