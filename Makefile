@@ -14,7 +14,7 @@ SOURCES := src tests publish benchmarks snippets bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check deep fix new-rule attacks demo fuzz bench lock clean distclean always
+.PHONY: help serve site test check deep fix new-rule attacks demo fuzz bench floors lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -72,6 +72,9 @@ fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k sto
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)
+
+floors: .venv/.ready ## Run both adapters on the oldest releases that their extras allow
+	@$(PY) -m tests.harness.floors
 
 # The oldest Python comes first here: what it needs includes what the newer ones need.
 lock: ## Choose the newest allowed versions anew, into requirements.txt

@@ -45,7 +45,7 @@ try:
     )
 except ImportError as _missing:
     raise missing(
-        "safepoint.agent_framework needs the package agent-framework-core, 1.23 or newer.",
+        "safepoint.agent_framework needs the package agent-framework-core, 1.19 or newer.",
         "agent-framework",
     ) from _missing
 

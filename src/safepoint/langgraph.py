@@ -70,7 +70,6 @@ try:
         CheckpointMetadata,
         CheckpointTuple,
         get_checkpoint_metadata,
-        writes_sort_key,
     )
     from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 except ImportError as _missing:
@@ -620,21 +619,28 @@ class SealedSaver(BaseCheckpointSaver[int]):
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the newest, or that of an id.
 
+        With a ledger that claims threads this claims, too: a graph runs tasks before it saves.
+
         Raises:
             ResumeRefused: it is of another app, of other tools, or not the newest.
+            NotOwner: another worker holds the thread.
             CheckpointError: the thread does not verify.
         """
         place = _Place.of(config)
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
+
+        def wanted(known: _Index) -> object:
+            return key in known.checkpoints if key else known.tops.get(space)
+
         with self._lock(place.thread):
             if not place.space and not self._reads_only:
                 with self._guard:
                     self._refused.pop(place.thread, None)
-            index, links = self._index(
-                place.thread,
-                lambda known: key in known.checkpoints if key else known.tops.get(space),
-            )
+            index, links = self._index(place.thread, wanted)
+            if self.ledger.ownership != "unowned" and not self._reads_only:
+                self.ledger.keep(index.name)  # before a task runs, and not after it
+                index, links = self._index(place.thread, wanted)
             newest = index.tops.get(space)
             found = self._found(index, links, key or newest, place.thread)
             if found is None:
@@ -689,7 +695,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 if number < 0 or (each["task"], number) not in rows:
                     row = each["path"], each["task"], number, channel, value
                     rows[each["task"], number] = row
-        ordered = sorted(rows.values(), key=lambda row: writes_sort_key(*row[:3]))
+        ordered = sorted(rows.values(), key=lambda row: row[:3])  # as its tasks are applied
         place = place._replace(space=saved["ns"])
         return CheckpointTuple(
             place.config(saved["id"]),

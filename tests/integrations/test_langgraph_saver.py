@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -28,6 +29,7 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
+    NotOwner,
     RolledBack,
     SigningKey,
     SQLiteCheckpointStorage,
@@ -35,7 +37,9 @@ from safepoint import (
     ToolSet,
 )
 from safepoint.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
+from safepoint.ledger import Claim
 from tests.harness.optional import need
+from tests.harness.postgres import Database
 
 need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
 
@@ -611,6 +615,49 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
             found = saver.get_tuple(config)
             assert found is not None
             assert [each[2] for each in found.pending_writes or ()] == wrote
+
+
+def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_go_or_is_gone(
+    database: Database, stack: ExitStack
+) -> None:
+    """LangGraph runs a task before it saves. So another worker's graph is refused before that."""
+    from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+
+    anchor, paid = stack.enter_context(PostgresAnchor(database.anchor)), list[int]()
+    run = _run("order-7")
+
+    def worker(number: int, seconds: float = 600) -> Any:
+        def pay(state: Any) -> Any:
+            paid.append(number)
+            return {"steps": ["pay"]}
+
+        storage = stack.enter_context(PostgresCheckpointStorage(database.worker(number)))
+        claim = Claim(f"worker-{number}", seconds)
+        ledger = Ledger(storage, store="s", keys=KEYS, anchor=anchor, ownership=claim)
+        return _line(("ask", _ask), ("pay", pay)).compile(SealedSaver(ledger))
+
+    one, two, three = worker(1), worker(2, seconds=1), worker(3)
+    one.invoke({"amount": 1}, run)
+    given: Any
+    for given in (Command(resume="no"), {"amount": 2}, None):
+        with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
+            two.invoke(given, run)
+    assert two.checkpointer.reading().get_tuple(run)
+    one.checkpointer.ledger.release("order-7")
+    assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"
+    while True:  # two says no more, and its lease ends
+        try:
+            three.invoke({"amount": 3}, run)
+            break
+        except NotOwner:
+            time.sleep(0.1)
+    for _ in range(2):
+        with pytest.raises(NotOwner, match="Stop this run"):
+            two.invoke(Command(resume="no"), run)
+    two.checkpointer.ledger.release("order-7")
+    with pytest.raises(NotOwner, match="owned by worker-3"):
+        two.invoke(Command(resume="no"), run)
+    assert paid == [2]
 
 
 @pytest.mark.parametrize("durability", ["async", "sync", "exit"])

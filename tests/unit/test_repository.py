@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.floors import NETS, floors
+
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 
@@ -134,6 +136,19 @@ def test_nothing_generated_is_tracked() -> None:
 
 def test_top_level_is_the_one_in_the_map() -> None:
     assert {name.partition("/")[0] for name in own_files()} == TOP_LEVEL
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_the_oldest_releases_of_an_extra_are_those_that_its_page_and_its_error_name(
+    name: str,
+) -> None:
+    """`make floors` runs them. It reads the extras."""
+    page = " ".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8").split())
+    source = (SRC / "safepoint" / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
+    for package, version in (pin.split("==") for pin in floors(name)):
+        if package.startswith(("lang", "agent")):
+            assert f"{package} {version}" in page
+            assert re.findall(rf"{package}, ([0-9.]+) or newer", source) in ([], [version])
 
 
 def test_every_module_has_a_place_in_the_layers() -> None:
