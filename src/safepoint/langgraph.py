@@ -9,6 +9,7 @@ Newest is what stands last in the chain. A parent is sealed data, so forks fit a
 | `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came early |
 | `w/<id>`, and so on | writes of one task to that checkpoint |
 | `d` | which checkpoints are hidden from now on |
+| `spent/` | what people signed, used up by the node that asked them |
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from copy import copy
 from dataclasses import dataclass, field
 from ipaddress import (
@@ -40,10 +42,13 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+from safepoint.approval import Question, Reason, signable
+from safepoint.asking import Approved, Asking, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
+    CheckpointError,
     ConfigurationError,
     Conflict,
     EncodeError,
@@ -54,8 +59,9 @@ from safepoint.errors import (
     WrongPlace,
     quoted,
 )
+from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.names import thread_name
+from safepoint.names import Head, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
 
@@ -73,7 +79,10 @@ try:
         get_checkpoint_metadata,
         writes_sort_key,
     )
-    from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+    from langgraph.errors import GraphInterrupt
+    from langgraph.runtime import ExecutionInfo, get_runtime
+    from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy, interrupt
+    from pydantic import AfterValidator, ValidationError
 except ImportError as _missing:
     raise MissingPackage(
         "SealedSaver needs the package langgraph.", "Run: pip install 'safepoint[langgraph]'"
@@ -86,6 +95,8 @@ _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
+_PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
+_asked: Final = ContextVar("asked", default=("", 0))  # a task's id, and how often it has asked
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
@@ -316,6 +327,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         resumes: names of other apps, and digests of other tool sets, whose checkpoints this one
             goes on from; "" for those without.
         time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
+        gate: who may answer what a node asks with `ask`.
+
+    Raises:
+        KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
     def __init__(
@@ -328,6 +343,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         tools: ToolSet | None = None,
         resumes: Collection[str] = (),
         time_travel: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__()
         codec = graph_codec(types, converters, limits=ledger.codec.limits)
@@ -336,6 +352,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self.tools: Final = None if tools is None else tools.digest
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
         self.time_travel: Final = time_travel
+        self.gate: Final = gate or Gate()
+        self.gate.people.check_apart(ledger.keys)
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
@@ -578,6 +596,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
             return index
         return self._index(thread, lambda known: known.tops.get(key.space))[0]
 
+    def _sought(self, thread: str, key: _Key, ident: str) -> _Index:
+        """Return what is known of a thread once it was looked for a checkpoint."""
+        index = self._known(thread, key)
+        if key in index.checkpoints:
+            return index
+        newest = index.tops.get(key.space)
+        # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
+        grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
+        return self._index(thread, lambda known: grown or key in known.checkpoints)[0]
+
     def put_writes(
         self,
         config: RunnableConfig,
@@ -604,14 +632,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         made = {"task": task_id, "path": task_path, "writes": rows}
         urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
-            index = self._known(place.thread, key)
-            newest = index.tops.get(key.space)
-            # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
-            grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
-            if key not in index.checkpoints:
-                index, _ = self._index(
-                    place.thread, lambda known: grown or key in known.checkpoints
-                )
+            index = self._sought(place.thread, key, ident)
             if key not in index.checkpoints:
                 self._early[place.thread, key].append(made)
                 return
@@ -624,6 +645,118 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     if not left:
                         raise
                     time.sleep(0.001 * 2 ** (_TRIES - left))
+
+    # --- ask people
+
+    def ask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+        """Ask people, in the node that acts, and return what they signed.
+
+        The graph stops as with `interrupt`, whose value is the question, as its `text`. Resume it
+        with `Command(resume=text)` of what `Approver.approve` gave, or with a list of such texts.
+        When this returns, the answer is spent: sealed, and anchored. A node that runs again, after
+        a crash, is given the same arguments and the same key.
+
+        Act with what it returns, in this node: whoever may call the graph can go around another one
+        that asks. Build the arguments from the state alone: with a clock or a random number the
+        node would ask something else when it runs again, and no answer would fit.
+
+        Args:
+            action: what will be done, as one word.
+            arguments: with what: a few plain values.
+
+        Raises:
+            ResumeRefused: somebody said no. Catch it, if the graph goes on without.
+            ApprovalNeeded: more people have to approve it.
+            ApprovalError: the answer does not count. The graph still waits for one that does.
+            ConfigurationError: nobody may approve, or nothing is written down; or the graph does
+                not save its checkpoints here as it goes.
+        """
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "ask would stop the event loop, which has to save the checkpoint first.",
+                "Write await saver.aask(...).",
+            )
+        return self._ask(_turn(), action, arguments)
+
+    async def aask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+        """Do what `ask` does, in an async node."""
+        return await asyncio.to_thread(self._ask, _turn(), action, arguments)
+
+    def _ask(
+        self, turn: tuple[ExecutionInfo, int], action: str, arguments: Mapping[str, Any]
+    ) -> Approved:
+        asking, refused = self._asking(turn, action, arguments), list[CheckpointError]()
+
+        def answered(given: object) -> Approved:
+            try:
+                return asking.answered(given)
+            except CheckpointError as error:
+                refused.append(error)
+                raise ValueError from None
+
+        try:
+            # LangGraph keeps an answer for good, unless it does not fit the schema.
+            schema: Any = Annotated[Any, AfterValidator(answered)]
+            approved: Approved = interrupt(asking.question.text, response_schema=schema)
+        except ValidationError:
+            raise refused[0] from None
+        except GraphInterrupt:
+            asked = asking.question
+            self.ledger.notes.write("pause", "done", asked.thread, asked.checkpoint, asked.action)
+            raise
+        return approved
+
+    def _asking(
+        self, turn: tuple[ExecutionInfo, int], action: str, arguments: Mapping[str, Any]
+    ) -> Asking:
+        """Return a question that is the same whenever this task asks: all of it is sealed."""
+        self._refuse_reader()
+        info, count = turn
+        if self.gate.approvers is None:
+            raise ConfigurationError(
+                "A node asks people, and the saver knows nobody who may approve.",
+                'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+            )
+        check_journal(self.ledger, "A node can ask people")
+        around, _, task = info.checkpoint_ns.rpartition("|")
+        thread, key = str(info.thread_id), _Key.of(around, info.checkpoint_id)
+        name, at = self._saved(thread, key, info.checkpoint_id)
+        question = Question(
+            store=self.ledger.store,
+            tenant=self.ledger.tenant_name,
+            thread=name,
+            checkpoint=at,
+            head=at,
+            app=self.app,
+            tools=self.tools or ToolSet().digest,
+            reasons=(Reason.ASKED,),
+            action=action,
+            arguments=signable(action, dict(arguments)),
+            next=task.partition(":")[0],
+            scope=f"{info.checkpoint_ns}#{count}",
+        )
+
+        def is_over(link: Link) -> bool:
+            return link.kind == "state" and _Key.read(link.label).space == key.space
+
+        return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
+
+    def _saved(self, thread: str, key: _Key, ident: str) -> tuple[str, Head]:
+        """Return where a checkpoint stands, once it is saved: LangGraph does not wait for that."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            with self._lock(thread):
+                index = self._sought(thread, key, ident)
+                if at := index.checkpoints.get(key):
+                    return index.name, Head(*at)
+                if refused := self._refused.get(thread):
+                    raise refused
+            time.sleep(0.005)
+        raise ConfigurationError(
+            f"The checkpoint that this node runs from was not saved in {_PATIENCE:.0f} seconds.",
+            'Compile the graph with this very saver, and do not run it with durability="exit".',
+        )
 
     # --- read
 
@@ -915,6 +1048,20 @@ class SealedSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do what `prune` does, in a thread."""
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+
+def _turn() -> tuple[ExecutionInfo, int]:
+    """Return which task runs, and how often it has asked before in this run of the node."""
+    try:
+        info = get_runtime().execution_info
+    except RuntimeError:
+        info = None
+    if info is None:
+        raise ConfigurationError("ask asks for a node of a graph.", "Call it in a node.")
+    task, count = _asked.get()
+    count = count if task == info.task_id else 0
+    _asked.set((info.task_id, count + 1))
+    return info, count
 
 
 def _plain(value: Any) -> Any:
