@@ -19,8 +19,8 @@ from safepoint.errors import (
     ApprovalMalformed,
     ApprovalNeeded,
     ApprovalSpent,
-    CheckpointError,
     ConfigurationError,
+    ResumeError,
     ResumeRefused,
 )
 from safepoint.gate import MAX_APPROVERS, Gate
@@ -249,10 +249,11 @@ class Asking(NamedTuple):
         Whoever has the writer's key can write a note, and any time into it. So what people signed
         must bear it out, and the journal that it was used before it expired.
         """
-        with suppress(CheckpointError, KeyError, TypeError):
-            if note.state["question"] != self.question.text:
-                return ()
-            texts = note.state["statements"]
+        state = note.state
+        if type(state) is not dict or state.get("question") != self.question.text:
+            return ()
+        texts: Any = state.get("statements")
+        with suppress(ResumeError):
             try:
                 return self._accepted(texts, now)
             except ApprovalExpired:

@@ -20,7 +20,7 @@ import hashlib
 import re
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -31,9 +31,8 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -96,7 +95,6 @@ _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
-_asked: Final = ContextVar("asked", default=("", 0))  # a task's id, and how often it has asked
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
@@ -358,6 +356,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
         self._refused: Final[dict[str, Exception]] = {}
+        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[Question]]]] = {}
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -677,16 +676,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 "ask would stop the event loop, which has to save the checkpoint first.",
                 "Write await saver.aask(...).",
             )
-        return self._ask(_turn(), action, arguments)
+        return self._ask(_running(), action, arguments)
 
     async def aask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
         """Do what `ask` does, in an async node."""
-        return await asyncio.to_thread(self._ask, _turn(), action, arguments)
+        return await asyncio.to_thread(self._ask, _running(), action, arguments)
 
-    def _ask(
-        self, turn: tuple[ExecutionInfo, int], action: str, arguments: Mapping[str, Any]
-    ) -> Approved:
-        asking, refused = self._asking(turn, action, arguments), list[CheckpointError]()
+    def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
+        asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
 
         def answered(given: object) -> Approved:
             try:
@@ -699,7 +696,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             # LangGraph keeps an answer for good, unless it does not fit the schema.
             schema: Any = Annotated[Any, AfterValidator(answered)]
             approved: Approved = interrupt(asking.question.text, response_schema=schema)
-        except ValidationError:
+        except ValidationError as error:
+            vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
             raise refused[0] from None
         except GraphInterrupt:
             asked = asking.question
@@ -707,12 +705,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
             raise
         return approved
 
-    def _asking(
-        self, turn: tuple[ExecutionInfo, int], action: str, arguments: Mapping[str, Any]
-    ) -> Asking:
+    def _asking(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
         self._refuse_reader()
-        info, count = turn
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "A node asks people, and the saver knows nobody who may approve.",
@@ -734,8 +729,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
             action=action,
             arguments=signable(action, dict(arguments)),
             next=task.partition(":")[0],
-            scope=f"{info.checkpoint_ns}#{count}",
+            scope=info.checkpoint_ns,
         )
+        with self._guard:  # what a node asks twice is two questions
+            asked = self._asked.setdefault(id(info), (info, Counter()))[1]
+            number = asked[question]
+            asked[question] += 1
+            if len(self._asked) > _REMEMBERED:
+                del self._asked[next(iter(self._asked))]
+        question = replace(question, scope=f"{question.scope}#{number}")
 
         def is_over(link: Link) -> bool:
             return link.kind == "state" and _Key.read(link.label).space == key.space
@@ -1050,18 +1052,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
 
 
-def _turn() -> tuple[ExecutionInfo, int]:
-    """Return which task runs, and how often it has asked before in this run of the node."""
-    try:
+def _running() -> ExecutionInfo:
+    """Return which task runs."""
+    info = None
+    with suppress(RuntimeError):
         info = get_runtime().execution_info
-    except RuntimeError:
-        info = None
-    if info is None:
-        raise ConfigurationError("ask asks for a node of a graph.", "Call it in a node.")
-    task, count = _asked.get()
-    count = count if task == info.task_id else 0
-    _asked.set((info.task_id, count + 1))
-    return info, count
+    if info is None or info.thread_id is None:
+        raise ConfigurationError("No node of a graph runs here.", "Call ask in a node.")
+    return info
 
 
 def _plain(value: Any) -> Any:
