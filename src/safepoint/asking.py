@@ -186,7 +186,7 @@ class Asking(NamedTuple):
         texts = [given] if isinstance(given, str) else given
         if not isinstance(texts, list) or not 0 < len(texts) <= MAX_APPROVERS:
             raise ApprovalMalformed(
-                "The answer is no text that somebody signed, and no list of such texts.",
+                "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
             )
         found: dict[str, Approval] = {}
