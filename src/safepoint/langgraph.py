@@ -9,6 +9,7 @@ Newest is what stands last in the chain. A parent is sealed data, so forks fit a
 | `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came early |
 | `w/<id>`, and so on | writes of one task to that checkpoint |
 | `d` | which checkpoints are hidden from now on |
+| `spent/` | what people signed, used up by the node that asked them |
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import builtins
 import hashlib
 import re
 import threading
-from collections import defaultdict, deque
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -28,9 +30,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -39,10 +41,13 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+from safepoint.approval import Question, Reason, signable
+from safepoint.asking import Approved, Asking, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
+    CheckpointError,
     ConfigurationError,
     Conflict,
     EncodeError,
@@ -53,8 +58,9 @@ from safepoint.errors import (
     missing,
     quoted,
 )
+from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.names import thread_name
+from safepoint.names import Head, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
 
@@ -71,7 +77,10 @@ try:
         CheckpointTuple,
         get_checkpoint_metadata,
     )
-    from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
+    from langgraph.errors import GraphInterrupt
+    from langgraph.runtime import ExecutionInfo, get_runtime
+    from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy, interrupt
+    from pydantic import AfterValidator, ValidationError
 except ImportError as _missing:
     raise missing("SealedSaver needs the package langgraph.", "langgraph") from _missing
 
@@ -82,6 +91,7 @@ _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
+_PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
@@ -312,6 +322,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         resumes: names of other apps, and digests of other tool sets, whose checkpoints this one
             goes on from; "" for those without.
         time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
+        gate: who may answer what a node asks with `ask`.
+
+    Raises:
+        KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
     def __init__(
@@ -324,6 +338,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         tools: ToolSet | None = None,
         resumes: Collection[str] = (),
         time_travel: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         super().__init__()
         codec = graph_codec(types, converters, limits=ledger.codec.limits)
@@ -332,10 +347,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self.tools: Final = None if tools is None else tools.digest
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
         self.time_travel: Final = time_travel
+        self.gate: Final = gate or Gate()
+        self.gate.people.check_apart(ledger.keys)
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
         self._refused: Final[dict[str, Exception]] = {}
+        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[Question]]]] = {}
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -574,6 +592,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
             return index
         return self._index(thread, lambda known: known.tops.get(key.space))[0]
 
+    def _sought(self, thread: str, key: _Key, ident: str) -> _Index:
+        """Return what is known of a thread once it was looked for a checkpoint."""
+        index = self._known(thread, key)
+        if key in index.checkpoints:
+            return index
+        newest = index.tops.get(key.space)
+        # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
+        grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
+        return self._index(thread, lambda known: grown or key in known.checkpoints)[0]
+
     def put_writes(
         self,
         config: RunnableConfig,
@@ -600,19 +628,127 @@ class SealedSaver(BaseCheckpointSaver[int]):
         made = {"task": task_id, "path": task_path, "writes": rows}
         urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
-            index = self._known(place.thread, key)
-            newest = index.tops.get(key.space)
-            # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
-            grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
-            if key not in index.checkpoints:
-                index, _ = self._index(
-                    place.thread, lambda known: grown or key in known.checkpoints
-                )
+            index = self._sought(place.thread, key, ident)
             if key not in index.checkpoints:
                 self._early[place.thread, key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
             self._append(place.thread, index, value, key, kind="note", now=urgent)
+
+    # --- ask people
+
+    def ask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+        """Ask people, in the node that acts, and return what they signed.
+
+        The graph stops as with `interrupt`, whose value is the question, as its `text`. Resume it
+        with `Command(resume=text)` of what `Approver.approve` gave, or with a list of such texts.
+        When this returns, the answer is spent: sealed, and anchored. A node that runs again, after
+        a crash, is given the same arguments and the same key.
+
+        Act with what it returns, in this node: whoever may call the graph can go around another one
+        that asks. Build the arguments from the state alone: with a clock or a random number the
+        node would ask something else when it runs again, and no answer would fit.
+
+        Args:
+            action: what will be done, as one word.
+            arguments: with what: a few plain values.
+
+        Raises:
+            ResumeRefused: somebody said no. Catch it, if the graph goes on without.
+            ApprovalNeeded: more people have to approve it.
+            ApprovalError: the answer does not count. The graph still waits for one that does.
+            ConfigurationError: nobody may approve, or nothing is written down; or the graph does
+                not save its checkpoints here as it goes.
+        """
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise ConfigurationError(
+                "ask would stop the event loop, which has to save the checkpoint first.",
+                "Write await saver.aask(...).",
+            )
+        return self._ask(_running(), action, arguments)
+
+    async def aask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+        """Do what `ask` does, in an async node."""
+        return await asyncio.to_thread(self._ask, _running(), action, arguments)
+
+    def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
+        asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
+
+        def answered(given: object) -> Approved:
+            try:
+                return asking.answered(given)
+            except CheckpointError as error:
+                refused.append(error)
+                raise ValueError from None
+
+        try:
+            # LangGraph keeps an answer for good, unless it does not fit the schema.
+            schema: Any = Annotated[Any, AfterValidator(answered)]
+            approved: Approved = interrupt(asking.question.text, response_schema=schema)
+        except ValidationError as error:
+            vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
+            raise refused[0] from None
+        except GraphInterrupt:
+            asked = asking.question
+            self.ledger.notes.write("pause", "done", asked.thread, asked.checkpoint, asked.action)
+            raise
+        return approved
+
+    def _asking(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Asking:
+        """Return a question that is the same whenever this task asks: all of it is sealed."""
+        self._refuse_reader()
+        if self.gate.approvers is None:
+            raise ConfigurationError(
+                "A node asks people, and the saver knows nobody who may approve.",
+                'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+            )
+        check_journal(self.ledger, "A node can ask people")
+        around, _, task = info.checkpoint_ns.rpartition("|")
+        thread, key = str(info.thread_id), _Key.of(around, info.checkpoint_id)
+        name, at = self._saved(thread, key, info.checkpoint_id)
+        question = Question(
+            store=self.ledger.store,
+            tenant=self.ledger.tenant_name,
+            thread=name,
+            checkpoint=at,
+            head=at,
+            app=self.app,
+            tools=self.tools or ToolSet().digest,
+            reasons=(Reason.ASKED,),
+            action=action,
+            arguments=signable(action, dict(arguments)),
+            next=task.partition(":")[0],
+            scope=info.checkpoint_ns,
+        )
+        with self._guard:  # what a node asks twice is two questions
+            asked = self._asked.setdefault(id(info), (info, Counter()))[1]
+            number = asked[question]
+            asked[question] += 1
+            if len(self._asked) > _REMEMBERED:
+                del self._asked[next(iter(self._asked))]
+        question = replace(question, scope=f"{question.scope}#{number}")
+
+        def is_over(link: Link) -> bool:
+            return link.kind == "state" and _Key.read(link.label).space == key.space
+
+        return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
+
+    def _saved(self, thread: str, key: _Key, ident: str) -> tuple[str, Head]:
+        """Return where a checkpoint stands, once it is saved: LangGraph does not wait for that."""
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            with self._lock(thread):
+                index = self._sought(thread, key, ident)
+                if at := index.checkpoints.get(key):
+                    return index.name, Head(*at)
+                if refused := self._refused.get(thread):
+                    raise refused
+            time.sleep(0.005)
+        raise ConfigurationError(
+            f"The checkpoint that this node runs from was not saved in {_PATIENCE:.0f} seconds.",
+            'Compile the graph with this very saver, and do not run it with durability="exit".',
+        )
 
     # --- read
 
@@ -911,6 +1047,16 @@ class SealedSaver(BaseCheckpointSaver[int]):
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do what `prune` does, in a thread."""
         await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+
+
+def _running() -> ExecutionInfo:
+    """Return which task runs."""
+    info = None
+    with suppress(RuntimeError):
+        info = get_runtime().execution_info
+    if info is None or info.thread_id is None:
+        raise ConfigurationError("No node of a graph runs here.", "Call ask in a node.")
+    return info
 
 
 def _plain(value: Any) -> Any:

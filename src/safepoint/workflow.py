@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from safepoint.approval import SKEW, Approval, Question, Reason, is_denial, signable
+from safepoint.approval import Approval, Question, Reason, is_denial, signable
+from safepoint.asking import Approved, approved, check_clock, check_journal, note_answers, noted
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -35,7 +36,7 @@ from safepoint.errors import (
     quoted,
 )
 from safepoint.gate import Gate
-from safepoint.journal import RESUMING, Actor, Outcome, What
+from safepoint.journal import RESUMING
 from safepoint.ledger import Ledger, Link
 from safepoint.names import Head, check_name, check_sequence
 from safepoint.record import Checkpoint, check_app
@@ -86,23 +87,6 @@ class Ask:
                 f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
             ) from error
         object.__setattr__(self, "arguments", arguments)
-
-
-class Approved(NamedTuple):
-    """What people approved, out of the statements that they signed.
-
-    Attributes:
-        action: what may be done.
-        arguments: with what, exactly.
-        by: the names of those who approved it.
-    """
-
-    action: str
-    arguments: dict[str, Any]
-    by: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return f"Approved({self.action!r}, by={self.by!r})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,30 +524,18 @@ class Resumption:
             return _FEWER
         if asked.next != self.next:
             return _OTHER_STEP
-        head = self.ledger.anchored(self.thread) if self.ledger.anchor is not None else None
-        if self.ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
-            now = (head and head.seen) or self._noted() or now
+        ledger = self.ledger
+        head = ledger.anchored(self.thread) if ledger.anchor is not None else None
+        if ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
+            # Where there is no journal either, nobody but the writer knows the time.
+            told = noted if ledger.journal else lambda *_: used
+            now = (head and head.seen) or told(ledger, granted) or now
         try:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)
         except ApprovalExpired:
             return _TOO_LATE
         return ""
-
-    def _noted(self) -> datetime | None:
-        """Return when the journal was told of the last answer that is used here, None if never.
-
-        Where there is no journal either, nobody but the writer knows the time.
-        """
-        journal, found = self.ledger.journal, dict[str, datetime]()
-        if journal is None:
-            return self.checkpoint.created
-        told = journal.show(thread=self.thread, what="approve", tenant=self.checkpoint.tenant)
-        for entry in told:
-            for each in self.granted:
-                if entry.outcome == "intended" and entry.detail == _said(each):
-                    found.setdefault(each.nonce, entry.at)
-        return max(found.values()) if len(found) == len(self.granted) else None
 
     def question(self) -> Question:
         """Return what people are asked to approve.
@@ -617,7 +589,7 @@ class Resumption:
         """
         question, accepted = self.open_question(), dict[str, Approval]()
         for text in dict.fromkeys(given):
-            self._check_clock(now)
+            check_clock(now, self.latest.created, self.head)
             approval = self.gate.people.open(text)
             self._check_unspent(approval)
             if question is None:
@@ -643,22 +615,6 @@ class Resumption:
             " approvals=[text]).",
             question,
         )
-
-    def _check_clock(self, now: datetime) -> None:
-        """Refuse to tell what has expired by a clock that is behind the last record.
-
-        Raises:
-            ApprovalExpired: it is.
-        """
-        created = self.latest.created
-        if now < created - SKEW:
-            raise ApprovalExpired(
-                f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {self.head} was written"
-                f" {created:%Y-%m-%d %H:%M}.",
-                "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
-                f" that wrote {self.head}, find out who did; save that state anew with Ledger.save"
-                " if it is right, and ask again.",
-            )
 
     def _check_unspent(self, approval: Approval) -> None:
         """Refuse an approval that was given for an earlier end of this thread.
@@ -696,7 +652,7 @@ class Resumption:
         """
         workflow, checkpoint, decision = self.workflow, self.checkpoint, self.decision
         payload, ledger, note = self.payload, self.ledger, self.ledger.notes.write
-        _check_journal(ledger, f"{self} can be resumed")
+        check_journal(ledger, f"{self} can be resumed")
         denied = any(each.verdict == "denied" for each in accepted)
         state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
         if not denied:
@@ -725,7 +681,7 @@ class Resumption:
         change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
         detail = " ".join((change, *said, *decision.notes))
         note("resume", "intended", self.thread, self.at, detail)
-        self.note_answers(accepted, "intended")
+        note_answers(ledger, accepted, "intended")
         run = Run(workflow, ledger, self.thread, following, at=self.latest, notes=decision.notes)
         try:
             written = run.record(following, app=app)
@@ -736,7 +692,7 @@ class Resumption:
                 f"Another worker resumed {self.thread} first, so this approval is spent.",
                 "Let that worker go on. If it died, resume without approvals.",
             ) from conflict
-        self.note_answers(accepted, "done")
+        note_answers(ledger, accepted, "done")
         note("resume", "refused" if denied else "done", self.thread, _head(written), detail)
         # Held to what was signed once more, as by whoever comes after a crash.
         held = Resumption(workflow, ledger, written, written, to_ask=True)
@@ -745,15 +701,8 @@ class Resumption:
                 f"{self.thread} {held.head} goes on too late. {' '.join(held.decision.details)}",
                 "No step ran. Resume it without approvals, and ask again.",
             )
-        run.approved = _approved(held.granted)
+        run.approved = approved(held.granted) if held.granted else None
         return run
-
-    def note_answers(self, accepted: tuple[Approval, ...], outcome: Outcome) -> None:
-        """Write down who said yes or no."""
-        for each in accepted:
-            what: What = "deny" if each.verdict == "denied" else "approve"
-            who = Actor(each.approver, f"signature of key {each.key}")
-            self.ledger.notes.write(what, outcome, self.thread, self.at, _said(each), actor=who)
 
     def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
@@ -828,18 +777,6 @@ def _ask(granted: tuple[Approval, ...]) -> Ask | None:
     return Ask(granted[0].question.action, granted[0].question.arguments) if granted else None
 
 
-def _approved(granted: tuple[Approval, ...]) -> Approved | None:
-    if not granted:
-        return None
-    question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
-    return Approved(question.action, question.arguments, tuple(people))
-
-
-def _said(approval: Approval) -> str:
-    """Name an answer, as the journal does: in an entry of its own, which is never cut."""
-    return f"{approval.question.action} nonce {approval.nonce}".lstrip()
-
-
 def _revoked(approval: Approval) -> str:
     return f"The key with which {approval.approver} approved it was revoked since."
 
@@ -851,19 +788,6 @@ def _denial(gate: Gate, latest: Checkpoint) -> str:
             name = gate.people.open(denial, revoked=True).approver
             return f"{name} denied it at #{latest.sequence}."
     return ""
-
-
-def _check_journal(ledger: Ledger, why: str) -> None:
-    """Refuse what must be written down, where there is no journal.
-
-    Raises:
-        ConfigurationError: there is none.
-    """
-    if any(ledger.keys) and ledger.journal is None:
-        raise ConfigurationError(
-            f"{why} only where that is written down, and the ledger has no journal.",
-            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
-        )
 
 
 @dataclass(repr=False, eq=False)
@@ -1057,7 +981,7 @@ class Run:
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
         approvers.check_apart(self.ledger.keys)
-        _check_journal(self.ledger, f"The step {name} can ask people")
+        check_journal(self.ledger, f"The step {name} can ask people")
 
 
 def _changes(
@@ -1249,7 +1173,7 @@ class Workflow:
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
-                wanted.note_answers(accepted, "done")
+                note_answers(ledger, accepted, "done")
                 raise ResumeRefused(
                     f"{accepted[0].approver} denied it: {wanted} is not resumed.",
                     "The run stays as it was. Ask again only if something has changed.",
@@ -1262,8 +1186,9 @@ class Workflow:
             less = wanted.decision.notes
             if not wanted.is_over:
                 notes.write("resume", "done", thread, wanted.head, " ".join(less))
-            approved = None if wanted.asked else _approved(wanted.granted)
-            return Run(self, ledger, thread, wanted.payload, wanted.latest, approved, less)
+            granted = () if wanted.asked else wanted.granted
+            yes = approved(granted) if granted else None
+            return Run(self, ledger, thread, wanted.payload, wanted.latest, yes, less)
 
     def question(
         self, ledger: Ledger, /, thread: str, sequence: int | None = None

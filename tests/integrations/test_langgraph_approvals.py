@@ -1,0 +1,517 @@
+"""SealedSaver.ask: a node pays what people signed, once, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+from unittest.mock import patch
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Policy,
+    SealBroken,
+    SigningKey,
+    SQLiteCheckpointStorage,
+)
+from safepoint import asking as asking_module
+from safepoint.approval import Question, Reason
+from safepoint.asking import SPENT, Asking
+from safepoint.errors import (
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    ResumeRefused,
+)
+from tests.harness.optional import need
+
+need("langgraph", "needs langgraph")
+
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, RetryPolicy, Send, interrupt
+
+from safepoint.langgraph import SealedSaver
+
+KEYS = Keyring(SigningKey.generate())
+PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "mallory")}
+DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
+APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
+RUN: Any = {"configurable": {"thread_id": "Order 7"}}
+
+
+class Order(TypedDict, total=False):
+    amount: int
+    left: int
+    paid: str
+
+
+class Sent(TypedDict, total=False):
+    amount: Annotated[int, lambda _, new: new]
+    paid: Annotated[str, lambda _, new: new]
+
+
+@dataclass
+class Office:
+    """A graph that pays, its bank, and all that outlives a process."""
+
+    storage: Any = field(default_factory=InMemoryCheckpointStorage)
+    anchor: Any = field(default_factory=InMemoryAnchor)
+    journal: Any = field(default_factory=InMemoryJournal)
+    gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
+    bank: dict[str, list[int]] = field(default_factory=dict)
+    crash: bool = False
+
+    def saver(self, **options: Any) -> SealedSaver:
+        ledger = Ledger(
+            self.storage, store="orders", keys=KEYS, anchor=self.anchor, journal=self.journal
+        )
+        return SealedSaver(ledger, gate=self.gate, **options)
+
+    def pay(self, saver: SealedSaver, order: Order) -> Order:
+        try:
+            yes = saver.ask("pay", {"amount": order["amount"]})
+            self.bank.setdefault(yes.key, []).append(yes.arguments["amount"])
+        except ResumeRefused:
+            yes = None
+        if self.crash:
+            raise MemoryError("after the bank, before the checkpoint")
+        if yes is None:
+            return {"paid": "nothing", "left": 0}
+        return {"paid": f"{yes.arguments['amount']} by {'+'.join(yes.by)}"} | {
+            "left": order.get("left", 1) - 1
+        }
+
+    def graph(self, **options: Any) -> Any:
+        saver = self.saver(**options)
+        builder = StateGraph(Order)
+        builder.add_node("pay", lambda order: self.pay(saver, order))
+        builder.add_edge(START, "pay")
+        builder.add_conditional_edges("pay", lambda order: "pay" if order["left"] else END)
+        return builder.compile(checkpointer=saver)
+
+    def asked(self, amount: int = 42, run: Any = RUN, **state: Any) -> Question:
+        return _question(self.graph().invoke({"amount": amount, **state}, run))
+
+
+def _question(result: Any, number: int = 0) -> Question:
+    return Question.from_text(result["__interrupt__"][number].value)
+
+
+def _resume(graph: Any, answer: Any, run: Any = RUN) -> Any:
+    return graph.invoke(Command(resume=answer), run)
+
+
+def _ago(**before: int) -> datetime:
+    return datetime.now(UTC) - timedelta(**before)
+
+
+def _old_answer(office: Office, question: Question) -> str:
+    """Return what dana signed about the payment before this one, in a loop."""
+    run: Any = {"configurable": {"thread_id": "looping"}}
+    first = office.asked(run=run, left=2)
+    answer = DANA.approve(first)
+    again = _question(_resume(office.graph(), answer, run))
+    assert again.arguments == question.arguments
+    assert again != first
+    with pytest.raises(ApprovalMismatch):
+        _resume(office.graph(), answer, run)
+    return answer
+
+
+# What somebody answers who may call the graph, and has no key of an approver.
+FORGED: dict[str, tuple[Callable[[Office, Question], Any], type[CheckpointError]]] = {
+    "a plain yes": (lambda *_: True, ApprovalMalformed),
+    "a dict": (lambda *_: {"type": "approve"}, ApprovalMalformed),
+    "the question": (lambda _, asked: asked.text, ApprovalMalformed),
+    "no text at all": (lambda *_: [], ApprovalMalformed),
+    "ten thousand texts": (lambda _, q: [DANA.approve(q)] * 10_000, ApprovalMalformed),
+    "signed by a stranger": (lambda _, q: MALLORY.approve(q), ApprovalUntrusted),
+    "signed for somebody else": (
+        lambda _, q: Approver("dana", PEOPLE["mallory"]).approve(q),
+        ApprovalUntrusted,
+    ),
+    "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), ApprovalUntrusted),
+    "a no made a yes": (
+        lambda _, q: DANA.deny(q).replace('"denied"', '"approved"'),
+        ApprovalUntrusted,
+    ),
+    "of another amount": (
+        lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
+        ApprovalMismatch,
+    ),
+    "of another run": (
+        lambda office, _: DANA.approve(
+            office.asked(run={"configurable": {"thread_id": "Order 8"}})
+        ),
+        ApprovalMismatch,
+    ),
+    "of an earlier turn": (_old_answer, ApprovalMismatch),
+    "of another store": (lambda _, q: DANA.approve(replace(q, store="other")), ApprovalMismatch),
+    "expired": (lambda _, q: DANA.approve(q, now=_ago(hours=2)), ApprovalExpired),
+    "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), ApprovalExpired),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str) -> None:
+    """And it is not kept: the right answer still pays, in this process or in another."""
+    office = Office()
+    question, (forge, error) = office.asked(), FORGED[name]
+    answer = forge(office, question)
+    office.bank.clear()
+    with pytest.raises(error):
+        _resume(office.graph(), answer)
+    assert not office.bank
+    assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
+    assert [*office.bank.values()] == [[42]]
+
+
+def test_without_a_signature_whoever_may_call_the_graph_says_yes() -> None:
+    """By design, on LangGraph's own saver: a resume value is what the caller says it is."""
+
+    def pay(order: Order) -> Order:
+        return {"paid": f"{order['amount']}" if interrupt("pay?") else "nothing"}
+
+    builder = StateGraph(Order)
+    builder.add_node("pay", pay)
+    builder.add_edge(START, "pay")
+    graph = builder.compile(checkpointer=InMemorySaver())
+    graph.invoke({"amount": 42}, RUN)
+    assert _resume(graph, True)["paid"] == "42"
+
+
+def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
+    tmp_path: Path,
+) -> None:
+    """Whether it died after the bank or right before it, and also long after the answer expired."""
+    storage = FileCheckpointStorage(tmp_path / "state")
+    own = Keyring(SigningKey.generate())
+    journal = FileJournal(tmp_path / "journal", keys=own, create=True)
+    office = Office(storage, journal=journal, crash=True)
+    question = office.asked()
+    answer = DANA.approve(question, lifetime=timedelta(minutes=5))
+    with pytest.raises(MemoryError):
+        _resume(office.graph(), answer)
+    for again in (None, Command(resume=answer), Command(resume=ERIN.approve(question))):
+        with pytest.raises(MemoryError):
+            office.graph().invoke(again, RUN)
+    office.crash = False
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(days=3)
+
+    with patch.object(asking_module, "datetime", Later):
+        assert office.graph().invoke(None, RUN)["paid"] == "42 by dana"
+    assert [*office.bank.values()] == [[42] * 5]
+    spent = [link for link in office.saver().ledger.back(question.thread) if link.label == SPENT]
+    assert len(spent) == 1
+    told = [entry.what for entry in office.journal.show() if entry.what in ("pause", "approve")]
+    assert told == ["pause", "approve", "approve"]
+
+
+def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
+    office = Office()
+    question = office.asked()
+    before = office.anchor.read("orders", question.thread)
+    real, seen = SealedSaver.ask, list[Any]()
+
+    def ask(saver: SealedSaver, action: str, arguments: Any) -> Any:
+        given = real(saver, action, arguments)
+        head = office.anchor.read("orders", question.thread)
+        newest = next(iter(saver.ledger.back(question.thread)))
+        seen.append((newest.label, newest.sequence, head.sequence))
+        return given
+
+    with patch.object(SealedSaver, "ask", ask):
+        _resume(office.graph(), DANA.approve(question))
+    assert [(label, at == head) for label, at, head in seen] == [(SPENT, True)]
+    assert before.sequence < seen[0][1]
+
+
+def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
+    office = Office()
+    graph = office.graph(time_travel=True)
+    question = _question(graph.invoke({"amount": 42}, RUN))
+    waits = graph.get_state(RUN).config
+    answer = DANA.approve(question)
+    office.saver().copy_thread("Order 7", "copied")
+    _resume(graph, answer)
+    office.bank.clear()
+
+    with pytest.raises(ApprovalSpent):  # the very checkpoint again
+        _resume(office.graph(time_travel=True), answer, waits)
+    forked = graph.update_state(waits, {"amount": 42})  # a fork of it asks anew
+    other = _question(graph.invoke(None, forked))
+    assert other != question
+    with pytest.raises(ApprovalMismatch):
+        _resume(graph, answer, forked)
+    copied: Any = {"configurable": {"thread_id": "copied"}}
+    with pytest.raises(ApprovalMismatch):
+        _resume(office.graph(), answer, copied)
+    office.saver().delete_thread("Order 7")
+    assert office.asked() != question
+    with pytest.raises(ApprovalMismatch):
+        _resume(office.graph(), answer)
+    assert not office.bank
+
+
+def test_a_copy_of_a_paid_thread_has_no_answer_of_its_own() -> None:
+    """The copy of the spent note says what was asked in the other thread."""
+    office = Office(crash=True)
+    question = office.asked()
+    with pytest.raises(MemoryError):
+        _resume(office.graph(), DANA.approve(question))
+    office.crash, office.bank = False, {}
+    office.saver().copy_thread("Order 7", "copied")
+    copied: Any = {"configurable": {"thread_id": "copied"}}
+    with pytest.raises(ApprovalMismatch):
+        office.graph().invoke(None, copied)
+    assert not office.bank
+
+
+def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
+    """Two equal payments in a node; in a node that is sent twice; in a subgraph."""
+    office = Office()
+    saver = office.saver()
+
+    def twice(order: Order) -> Order:
+        keys = {saver.ask("pay", {"amount": order["amount"]}).key for _ in range(2)}
+        return {"paid": str(len(keys))}
+
+    builder = StateGraph(Sent)
+    builder.add_node("twice", twice)
+    builder.add_edge(START, "twice")
+    inner = builder.compile()
+    outer = StateGraph(Sent)
+    outer.add_node("inner", inner)
+    outer.add_conditional_edges(START, lambda _: [Send("inner", {"amount": 1})] * 2)
+    graph = outer.compile(checkpointer=saver)
+    asked, answers = set[Question](), dict[str, str]()
+    result = graph.invoke({"amount": 1}, RUN)
+    while waiting := result.get("__interrupt__"):
+        for each in waiting:
+            asked.add(Question.from_text(each.value))
+            answers[each.id] = DANA.approve(Question.from_text(each.value))
+        assert len(asked) < 10
+        if len(waiting) == 2:  # the answers of two branches, the other way around
+            swapped = dict(zip(answers, [*answers.values()][::-1], strict=True))
+            with pytest.raises(ApprovalMismatch):
+                graph.invoke(Command(resume=swapped), RUN)
+        result = graph.invoke(Command(resume=answers), RUN)
+        answers.clear()
+    assert len(asked) == 4
+    assert result["paid"] == "2"
+
+
+def test_a_no_is_final_and_the_graph_goes_on_without() -> None:
+    office = Office(crash=True)
+    question = office.asked()
+    with pytest.raises(MemoryError):
+        _resume(office.graph(), DANA.deny(question))
+    office.crash = False
+    assert _resume(office.graph(), ERIN.approve(question))["paid"] == "nothing"
+    assert not office.bank
+    assert [entry.what for entry in office.journal.show() if entry.what == "deny"]
+
+
+def test_two_people_where_the_policy_wants_two() -> None:
+    office = Office(gate=Gate(Policy({Reason.ASKED: 2}), APPROVERS))
+    question = office.asked()
+    one = DANA.approve(question)
+    for answer in (one, [one, one], [one, DANA.approve(question)]):
+        with pytest.raises(ApprovalNeeded) as error:
+            _resume(office.graph(), answer)
+        assert error.value.question == question
+    assert _resume(office.graph(), [one, ERIN.approve(question)])["paid"] == "42 by dana+erin"
+
+
+def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
+    """One with a yes, one with a no: both are told the same."""
+    office = Office()
+    question = office.asked()
+    graphs = [office.graph(), office.graph()]
+    answers = [DANA.approve(question), ERIN.deny(question)]
+    both, said, real = threading.Barrier(2), list[str](), Asking._spend
+
+    def spend(asking: Asking, accepted: Any) -> None:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(20)
+        real(asking, accepted)
+
+    def answer(number: int) -> None:
+        try:
+            said.append(_resume(graphs[number], answers[number])["paid"])
+        except CheckpointError as error:
+            said.append(type(error).__name__)
+
+    workers = [threading.Thread(target=answer, args=(number,)) for number in (0, 1)]
+    with patch.object(Asking, "_spend", spend):
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    told = {each for each in said if each not in ("Conflict", "ApprovalSpent")}
+    assert told in ({"nothing"}, {"42 by dana"}), said
+    assert bool(office.bank) is (told == {"42 by dana"})
+
+
+def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
+    """`Command(goto=…)` and `update_state(as_node=…)` skip any node: an asking one, too."""
+    office = Office()
+    saver = office.saver()
+
+    def apart(saves: Any, pay: Callable[[Order], Order]) -> Any:
+        builder = StateGraph(Order)
+        builder.add_node("ask", lambda _: {"paid": "yes"} if interrupt("pay?") == "yes" else {})
+        builder.add_node("pay", pay)
+        builder.add_edge(START, "ask")
+        builder.add_edge("ask", "pay")
+        return builder.compile(checkpointer=saves)
+
+    def around(graph: Any, run: Any) -> list[Any]:
+        graph.invoke({"amount": 42}, run)
+        jumped = graph.invoke(Command(goto="pay", update={"paid": "yes"}), run)
+        run = {"configurable": {"thread_id": "Order 8"}}
+        graph.invoke({"amount": 42}, run)
+        graph.update_state(run, {"paid": "yes"}, as_node="ask")
+        return [jumped, graph.invoke(None, run)]
+
+    naive = apart(
+        InMemorySaver(), lambda order: {"paid": "42"} if order.get("paid") == "yes" else {}
+    )
+    assert [each["paid"] for each in around(naive, RUN)] == ["42", "42"]
+    sealed = apart(saver, lambda order: office.pay(saver, order))
+    for each in around(sealed, RUN):
+        assert any("amount" in waits.value for waits in each["__interrupt__"])
+    assert not office.bank
+
+
+def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
+    office = Office()
+    question = office.asked()
+    ledger = office.saver().ledger
+    other = replace(question, arguments={"amount": 1})
+    for texts in (
+        [DANA.approve(other)],
+        [MALLORY.approve(question)],
+        [DANA.approve(question, now=_ago(hours=2))],  # whatever time the note says
+        [],
+        "yes",
+        None,
+    ):
+        note = {"thread": "Order 7", "question": question.text, "statements": texts}
+        ledger.note(question.thread, note, label=SPENT, anchor="now")
+    ledger.note(question.thread, {"thread": "Order 7"}, label=SPENT, anchor="now")
+    with pytest.raises(ApprovalMalformed):
+        _resume(office.graph(), True)
+    assert not office.bank
+    assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
+
+
+def test_whoever_writes_the_store_cannot_damage_a_no_until_it_does_not_count(
+    tmp_path: Path,
+) -> None:
+    office = Office(SQLiteCheckpointStorage(tmp_path / "state.db"), crash=True)
+    question = office.asked()
+    with pytest.raises(MemoryError):
+        _resume(office.graph(), DANA.deny(question))
+    with closing(sqlite3.connect(tmp_path / "state.db")) as rows:
+        guard = "select sql from sqlite_master where name = 'checkpoints_update'"
+        ((trigger,),) = rows.execute(guard).fetchall()
+        rows.execute("drop trigger checkpoints_update")
+        changed = "cast(replace(cast(record as text), 'statements', 'statementz') as blob)"
+        edited = f"update checkpoints set record = {changed} where label = ?"  # noqa: S608
+        assert rows.execute(edited, [SPENT]).rowcount == 1
+        rows.execute(trigger)
+        rows.commit()
+    with pytest.raises(SealBroken):
+        _resume(office.graph(), ERIN.approve(question))
+    assert not office.bank
+
+
+def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
+    office, tries = Office(), list[str]()
+    saver = office.saver()
+
+    async def pay(order: Order) -> Order:
+        yes = await saver.aask("pay", {"amount": order["amount"]})
+        tries.append(yes.key)
+        if len(tries) < 3:
+            raise TimeoutError("the bank did not answer")
+        return {"paid": str(yes.arguments["amount"])}
+
+    builder = StateGraph(Order)
+    builder.add_node("pay", pay, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
+    builder.add_edge(START, "pay")
+    graph = builder.compile(checkpointer=saver)
+
+    async def play() -> Any:
+        question = _question(await graph.ainvoke({"amount": 42}, RUN))
+        again = _question(await graph.ainvoke(None, RUN))
+        assert again == question
+        result: Any = None
+        for given in (Command(resume=DANA.approve(question)), None, None):
+            try:
+                result = await graph.ainvoke(given, RUN)
+            except TimeoutError:
+                continue
+            if result.get("paid"):
+                break
+        return result
+
+    assert asyncio.run(play())["paid"] == "42"
+    assert len(set(tries)) == 1
+
+
+def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger(InMemoryCheckpointStorage(), store="orders", keys=Keyring(PEOPLE["dana"]))
+    with pytest.raises(KeyRefused):
+        SealedSaver(ledger, gate=Gate(approvers=APPROVERS))
+    with pytest.raises(ConfigurationError, match="knows nobody"):
+        Office(gate=Gate()).asked()
+    with pytest.raises(ConfigurationError, match="no journal"):
+        Office(journal=None).asked()
+    with pytest.raises(ConfigurationError, match="Call ask in a node"):
+        Office().saver().ask("pay", {})
+    office = Office(gate=Gate(Policy({Reason.ASKED: None}), APPROVERS))
+    question = office.asked()
+    assert _resume(office.graph(), DANA.approve(question))["paid"] == "nothing"
+    monkeypatch.setattr("safepoint.langgraph._PATIENCE", 0.1)
+    with pytest.raises(ConfigurationError, match="this very saver"):
+        Office().graph().invoke({"amount": 1}, RUN, durability="exit")
+    saver = Office().saver()
+
+    async def pay(order: Order) -> Order:
+        return {"paid": saver.ask("pay", {"amount": order["amount"]}).key}
+
+    builder = StateGraph(Order)
+    builder.add_node("pay", pay)
+    builder.add_edge(START, "pay")
+    with pytest.raises(ConfigurationError, match="aask"):
+        asyncio.run(builder.compile(checkpointer=saver).ainvoke({"amount": 1}, RUN))
