@@ -214,7 +214,7 @@ class MigrationFailed(WorkflowError):
     """A migration raised, or did not return a state. The checkpoint is as it was."""
 
 
-class ResumeError(CheckpointError):
+class ResumeError(CheckpointError, RuntimeError):
     """A run was not resumed. No step ran."""
 
 

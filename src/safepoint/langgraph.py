@@ -43,7 +43,7 @@ from ipaddress import (
 )
 from typing import Annotated, Any, Final, NamedTuple
 
-from safepoint.approval import Question, Reason, signable
+from safepoint.approval import Approval, Question, Reason, signable
 from safepoint.asking import Approved, Asking, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
@@ -78,6 +78,7 @@ try:
         get_checkpoint_metadata,
         writes_sort_key,
     )
+    from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, get_runtime
     from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy, interrupt
@@ -685,17 +686,17 @@ class SealedSaver(BaseCheckpointSaver[int]):
     def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
         asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
 
-        def answered(given: object) -> Approved:
+        def spent(given: object) -> tuple[Approval, ...]:
             try:
-                return asking.answered(given)
+                return asking.spend(given)
             except CheckpointError as error:
                 refused.append(error)
                 raise ValueError from None
 
         try:
             # LangGraph keeps an answer for good, unless it does not fit the schema.
-            schema: Any = Annotated[Any, AfterValidator(answered)]
-            approved: Approved = interrupt(asking.question.text, response_schema=schema)
+            schema: Any = Annotated[Any, AfterValidator(spent)]
+            said: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
         except ValidationError as error:
             vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
             raise refused[0] from None
@@ -703,7 +704,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             asked = asking.question
             self.ledger.notes.write("pause", "done", asked.thread, asked.checkpoint, asked.action)
             raise
-        return approved
+        return asking.approved(said)
 
     def _asking(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
@@ -714,9 +715,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people")
-        around, _, task = info.checkpoint_ns.rpartition("|")
-        thread, key = str(info.thread_id), _Key.of(around, info.checkpoint_id)
-        name, at = self._saved(thread, key, info.checkpoint_id)
+        thread = str(info.thread_id)
+        name, at = self._saved(thread, info)
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -728,7 +728,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             reasons=(Reason.ASKED,),
             action=action,
             arguments=signable(action, dict(arguments)),
-            next=task.partition(":")[0],
+            next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
         )
         with self._guard:  # what a node asks twice is two questions
@@ -739,25 +739,34 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 del self._asked[next(iter(self._asked))]
         question = replace(question, scope=f"{question.scope}#{number}")
 
+        ran = get_config()["configurable"].get("checkpoint_map", {})
+        ours = {_Key.of(space, ident) for space, ident in ran.items()}
+        spaces = {_Key.of(space, "").space for space in _around(info)}
+
         def is_over(link: Link) -> bool:
-            return link.kind == "state" and _Key.read(link.label).space == key.space
+            """Tell whether this graph, or one around it, went on from elsewhere."""
+            key = _Key.read(link.label)
+            return link.kind == "state" and key.space in spaces and key not in ours
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
 
-    def _saved(self, thread: str, key: _Key, ident: str) -> tuple[str, Head]:
+    def _saved(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
         """Return where a checkpoint stands, once it is saved: LangGraph does not wait for that."""
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             with self._lock(thread):
-                index = self._sought(thread, key, ident)
-                if at := index.checkpoints.get(key):
-                    return index.name, Head(*at)
+                for space in _around(info):
+                    key = _Key.of(space, info.checkpoint_id)
+                    index = self._sought(thread, key, info.checkpoint_id)
+                    if at := index.checkpoints.get(key):
+                        return index.name, Head(*at)
                 if refused := self._refused.get(thread):
                     raise refused
             time.sleep(0.005)
         raise ConfigurationError(
             f"The checkpoint that this node runs from was not saved in {_PATIENCE:.0f} seconds.",
-            'Compile the graph with this very saver, and do not run it with durability="exit".',
+            "Compile the graph with this very saver, and its subgraphs without"
+            ' checkpointer=False; and do not run it with durability="exit".',
         )
 
     # --- read
@@ -1060,6 +1069,12 @@ def _running() -> ExecutionInfo:
     if info is None or info.thread_id is None:
         raise ConfigurationError("No node of a graph runs here.", "Call ask in a node.")
     return info
+
+
+def _around(info: ExecutionInfo) -> builtins.list[str]:
+    """Return the namespaces around a task, the nearest first: a `@task` has no graph of its own."""
+    parts = info.checkpoint_ns.split("|")
+    return ["|".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
 
 
 def _plain(value: Any) -> Any:
