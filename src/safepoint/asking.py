@@ -82,8 +82,8 @@ def check_clock(now: datetime, created: datetime, where: object) -> None:
             f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {where} was written"
             f" {created:%Y-%m-%d %H:%M}.",
             "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
-            f" that wrote {where}, find out who did; save that state anew with Ledger.save"
-            " if it is right, and ask again.",
+            f" that wrote {where}, find out who did, and let the run save anew before you ask"
+            " again.",
         )
 
 
@@ -170,22 +170,28 @@ class Asking(NamedTuple):
 
         It raises what `answered` raises, but for a no.
         """
-        now, thread = now or datetime.now(UTC), self.question.thread
-        with self.ledger.notes.watching("resume", thread, self.question.checkpoint, quiet=RESUMING):
-            spent = self._spent(now)
-            if spent:
-                return spent
-            accepted = self._accepted(given, now)
-            note_answers(self.ledger, accepted, "intended")
-            self._append(accepted)
-            spent = self._spent(now)  # of two who answer at once, the first one did
-            note_answers(self.ledger, accepted, "done" if spent == accepted else "refused")
-            if not spent:
-                raise ApprovalSpent(
-                    f"What {accepted[0].approver} signed about {self._where} was not used in time.",
-                    "Nothing was done. Ask again.",
-                )
+        thread, at = self.question.thread, self.question.checkpoint
+        with self.ledger.notes.watching("resume", thread, at, quiet=RESUMING):
+            try:
+                return self._decided(given, now or datetime.now(UTC))
+            except ResumeError as error:
+                error.question = self.question
+                raise
+
+    def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
+        if spent := self._spent(now):
             return spent
+        accepted = self._accepted(given, now)
+        note_answers(self.ledger, accepted, "intended")
+        self._append(accepted)
+        spent = self._spent(now)  # of two who answer at once, the first one did
+        note_answers(self.ledger, accepted, "done" if spent == accepted else "refused")
+        if not spent:
+            raise ApprovalSpent(
+                f"What {accepted[0].approver} signed about {self._where} was not used in time.",
+                "Nothing was done. Ask again.",
+            )
+        return spent
 
     @property
     def _where(self) -> str:
@@ -210,8 +216,8 @@ class Asking(NamedTuple):
                 "Show people the question, and answer with what approver.approve(question) gave.",
             )
         found: dict[str, Approval] = {}
-        for text in dict.fromkeys(texts):
-            each = self.gate.people.open(text)
+        opened = map(self.gate.people.open, dict.fromkeys(texts))
+        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # a no first
             each.check_answers(self.question)
             each.check_time(now, self.gate.policy.lifetime)
             if each.verdict == "denied":

@@ -30,9 +30,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -41,7 +43,7 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.approval import Approval, Question, Reason, signable
 from safepoint.asking import Approved, Asking, check_journal
@@ -60,7 +62,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.names import Head, thread_name
+from safepoint.names import Head, digest_of, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
 
@@ -88,6 +90,7 @@ except ImportError as _missing:
         "SealedSaver needs the package langgraph.", "Run: pip install 'safepoint[langgraph]'"
     ) from _missing
 
+_T = TypeVar("_T")
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
@@ -96,6 +99,8 @@ _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
+_ASKING: Final = 10_000  # runs of nodes that may ask at once
+_POOL: Final = 8
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
@@ -357,7 +362,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
         self._refused: Final[dict[str, Exception]] = {}
-        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[Question]]]] = {}
+        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
+        # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
+        self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -675,7 +682,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             asyncio.get_running_loop()
             raise ConfigurationError(
                 "ask would stop the event loop, which has to save the checkpoint first.",
-                "Write await saver.aask(...).",
+                "In an async node write await saver.aask(...). If the node is not, invoke the graph"
+                " in a thread of its own.",
             )
         return self._ask(_running(), action, arguments)
 
@@ -733,9 +741,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         )
         with self._guard:  # what a node asks twice is two questions
             asked = self._asked.setdefault(id(info), (info, Counter()))[1]
-            number = asked[question]
-            asked[question] += 1
-            if len(self._asked) > _REMEMBERED:
+            text = digest_of(question.text.encode())
+            number = asked[text]
+            asked[text] += 1
+            if len(self._asked) > _ASKING:
                 del self._asked[next(iter(self._asked))]
         question = replace(question, scope=f"{question.scope}#{number}")
 
@@ -1007,9 +1016,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- from an event loop
 
+    async def _aside(self, call: Callable[..., _T], *given: Any, **options: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, partial(call, *given, **options))
+
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do what `get_tuple` does, in a thread."""
-        return await asyncio.to_thread(self.get_tuple, config)
+        return await self._aside(self.get_tuple, config)
 
     async def alist(
         self,
@@ -1021,7 +1034,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Do what `list` does, in threads."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while (each := await asyncio.to_thread(next, found, None)) is not None:
+        while (each := await self._aside(next, found, None)) is not None:
             yield each
 
     async def aput(
@@ -1032,7 +1045,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do what `put` does, in a thread."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._aside(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -1042,23 +1055,23 @@ class SealedSaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         """Do what `put_writes` does, in a thread."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._aside(self.put_writes, config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Do what `delete_thread` does, in a thread."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await self._aside(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Do what `delete_for_runs` does, in a thread."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await self._aside(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Do what `copy_thread` does, in a thread."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await self._aside(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do what `prune` does, in a thread."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+        await self._aside(self.prune, thread_ids, strategy=strategy)
 
 
 def _running() -> ExecutionInfo:

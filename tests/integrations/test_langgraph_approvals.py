@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -86,10 +87,16 @@ class Office:
     gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
     bank: dict[str, list[int]] = field(default_factory=dict)
     crash: bool = False
+    every: Any = 1
 
     def saver(self, **options: Any) -> SealedSaver:
         ledger = Ledger(
-            self.storage, store="orders", keys=KEYS, anchor=self.anchor, journal=self.journal
+            self.storage,
+            store="orders",
+            keys=KEYS,
+            anchor=self.anchor,
+            anchor_every=self.every,
+            journal=self.journal,
         )
         return SealedSaver(ledger, gate=self.gate, **options)
 
@@ -195,8 +202,9 @@ def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str
     question, (forge, error) = office.asked(), FORGED[name]
     answer = forge(office, question)
     office.bank.clear()
-    with pytest.raises(error):
+    with pytest.raises(error) as refused:
         _resume(office.graph(), answer)
+    assert refused.value.question == question  # type: ignore[attr-defined]
     assert not office.bank
     assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
     assert [*office.bank.values()] == [[42]]
@@ -243,7 +251,7 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
 
 
 def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
-    office = Office()
+    office = Office(every=100)
     question = office.asked()
     before = office.anchor.read("orders", question.thread)
     real, seen = SealedSaver.ask, list[Any]()
@@ -463,6 +471,42 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     told = {each for each in said if each not in ("Conflict", "ApprovalSpent")}
     assert told in ({"nothing"}, {"42 by dana"}), said
     assert bool(office.bank) is (told == {"42 by dana"})
+
+
+@pytest.mark.parametrize("first", ["approved", "denied"])
+def test_of_two_notes_about_a_question_the_older_counts(first: str) -> None:
+    office = Office()
+    question = office.asked()
+    answers = [DANA.approve(question), ERIN.deny(question)]
+    for text in answers if first == "approved" else answers[::-1]:
+        note = {"thread": "Order 7", "question": question.text, "statements": [text]}
+        office.saver().ledger.note(question.thread, note, label=SPENT)
+    paid = _resume(office.graph(), answers)["paid"]
+    assert paid == ("42 by dana" if first == "approved" else "nothing")
+
+
+def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_from_it() -> None:
+    office = Office()
+    saver = office.saver()
+
+    def pay(order: Order) -> Order:
+        return {"paid": saver.ask("pay", {"amount": order["amount"]}).key}
+
+    async def apay(order: Order) -> Order:
+        return {"paid": (await saver.aask("pay", {"amount": order["amount"]})).key}
+
+    async def play(node: Any) -> list[Any]:
+        builder = StateGraph(Order)
+        builder.add_node("pay", node)
+        builder.add_edge(START, "pay")
+        graph = builder.compile(checkpointer=saver)
+        runs: Any = [{"configurable": {"thread_id": f"{node.__name__} {n}"}} for n in range(40)]
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        return await asyncio.gather(*(graph.ainvoke({"amount": 1}, run) for run in runs))
+
+    for node in (pay, apay):
+        assert all(map(_question, asyncio.run(play(node))))
 
 
 def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
