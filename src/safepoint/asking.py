@@ -82,8 +82,8 @@ def check_clock(now: datetime, created: datetime, where: object) -> None:
             f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {where} was written"
             f" {created:%Y-%m-%d %H:%M}.",
             "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
-            f" that wrote {where}, find out who did; save that state anew with Ledger.save"
-            " if it is right, and ask again.",
+            f" that wrote {where}, find out who did, and let the run save anew before you ask"
+            " again.",
         )
 
 
@@ -101,13 +101,13 @@ def said(approval: Approval) -> str:
     return f"{approval.question.action} nonce {approval.nonce}".lstrip()
 
 
-def noted(ledger: Ledger, granted: tuple[Approval, ...]) -> datetime | None:
-    """Return when the journal was told of the last of these answers, None if never."""
+def noted(ledger: Ledger, granted: tuple[Approval, ...], outcome: Outcome) -> datetime | None:
+    """Return when the journal was told so of the last of these answers, None if never."""
     found: dict[str, datetime] = {}
     thread, tenant = granted[0].question.thread, ledger.tenant_name
     for entry in ledger.journal.show(thread=thread, tenant=tenant) if ledger.journal else ():
         for each in granted:
-            if entry.what in ("approve", "deny") and entry.detail == said(each):
+            if (entry.what, entry.outcome, entry.detail) == ("approve", outcome, said(each)):
                 found.setdefault(each.nonce, entry.at)
     return max(found.values()) if len(found) == len(granted) else None
 
@@ -149,33 +149,55 @@ class Asking(NamedTuple):
             ApprovalNeeded: there are too few.
             ResumeRefused: somebody said no.
         """
-        now, thread = now or datetime.now(UTC), self.question.thread
-        with self.ledger.notes.watching("resume", thread, self.question.checkpoint, quiet=RESUMING):
-            spent = self._spent(now)
-            if not spent:
-                accepted = self._accepted(given, now)
-                note_answers(self.ledger, accepted, "intended")
-                self._spend(accepted)
-                spent = self._spent(now)  # of two who answer at once, the first one did
-                note_answers(self.ledger, accepted, "done")
-            if not spent:
-                raise ApprovalSpent(
-                    f"What {accepted[0].approver} signed about {self._where} was not used in time.",
-                    "Nothing was done. Ask again.",
-                )
-            if spent[0].verdict == "denied":
-                raise ResumeRefused(
-                    f"{spent[0].approver} denied it: {self.question.action} at {self._where}.",
-                    "That is final for this question. Catch this error where the run goes on"
-                    " without it.",
-                )
-            return approved(spent, self.key)
+        return self.approved(self.spend(given, now))
+
+    def approved(self, spent: tuple[Approval, ...]) -> Approved:
+        """Return what they approved.
+
+        Raises:
+            ResumeRefused: somebody said no.
+        """
+        if spent[0].verdict == "denied":
+            raise ResumeRefused(
+                f"{spent[0].approver} denied it: {self.question.action} at {self._where}.",
+                "That is final for this question. Catch this error where the run goes on without"
+                " it.",
+            )
+        return approved(spent, self.key)
+
+    def spend(self, given: object, now: datetime | None = None) -> tuple[Approval, ...]:
+        """Spend what people signed, unless that was done, and return what counts: yes, or one no.
+
+        It raises what `answered` raises, but for a no.
+        """
+        thread, at = self.question.thread, self.question.checkpoint
+        with self.ledger.notes.watching("resume", thread, at, quiet=RESUMING):
+            try:
+                return self._decided(given, now or datetime.now(UTC))
+            except ResumeError as error:
+                error.question = self.question
+                raise
+
+    def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
+        if spent := self._spent(now):
+            return spent
+        accepted = self._accepted(given, now)
+        note_answers(self.ledger, accepted, "intended")
+        self._append(accepted)
+        spent = self._spent(now)  # of two who answer at once, the first one did
+        note_answers(self.ledger, accepted, "done" if spent == accepted else "refused")
+        if not spent:
+            raise ApprovalSpent(
+                f"What {accepted[0].approver} signed about {self._where} was not used in time.",
+                "Nothing was done. Ask again.",
+            )
+        return spent
 
     @property
     def _where(self) -> str:
         return f"{self.question.thread} {self.question.checkpoint}"
 
-    def _spend(self, accepted: tuple[Approval, ...]) -> None:
+    def _append(self, accepted: tuple[Approval, ...]) -> None:
         texts = {"question": self.question.text, "statements": [each.text for each in accepted]}
         # At once: until the anchor has seen it, it could be cut off and spent again.
         anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
@@ -184,14 +206,18 @@ class Asking(NamedTuple):
     def _accepted(self, given: object, now: datetime) -> tuple[Approval, ...]:
         """Return the approvals that let it through, one of each person, or the one denial."""
         texts = [given] if isinstance(given, str) else given
-        if not isinstance(texts, list) or not 0 < len(texts) <= MAX_APPROVERS:
+        if (
+            not isinstance(texts, list)
+            or not 0 < len(texts) <= MAX_APPROVERS
+            or not all(isinstance(text, str) for text in texts)
+        ):
             raise ApprovalMalformed(
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
             )
         found: dict[str, Approval] = {}
-        for text in dict.fromkeys(texts):
-            each = self.gate.people.open(text)
+        opened = map(self.gate.people.open, dict.fromkeys(texts))
+        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # a no first
             each.check_answers(self.question)
             each.check_time(now, self.gate.policy.lifetime)
             if each.verdict == "denied":
@@ -232,8 +258,11 @@ class Asking(NamedTuple):
                         "If it was approved, that was used. If somebody went back on purpose, let"
                         " them ask again: a fork is another question.",
                     )
-                counting = (self._counting(each, now) for each in reversed(notes))
-                return next(filter(None, counting), ())
+                for note in reversed(notes):
+                    if counting := self._counting(note, now):
+                        self._anchor(note)
+                        return counting
+                return ()
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
             elif over is None and self.is_over(link):
@@ -243,21 +272,32 @@ class Asking(NamedTuple):
             "It was pruned, or the question is of another history. Ask again.",
         )
 
+    def _anchor(self, note: Link) -> None:
+        """See to it that the anchor knows a note: who wrote it may have died before."""
+        thread = self.question.thread
+        if self.ledger.anchor is not None:
+            head = self.ledger.anchored(thread)
+            if head is None or head.sequence < note.sequence:
+                self.ledger.anchor_now(thread)
+
     def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...]:
         """Return what a note spends, if it is about this question and was enough, and in time.
 
         Whoever has the writer's key can write a note, and any time into it. So what people signed
-        must bear it out, and the journal that it was used before it expired.
+        must bear it out, and the journal that it was used before it expired. A no stays one.
         """
-        state = note.state
+        state, people = note.state, self.gate.people
         if type(state) is not dict or state.get("question") != self.question.text:
             return ()
         texts: Any = state.get("statements")
         with suppress(ResumeError):
+            if isinstance(texts, list) and len(texts) == 1:
+                said_no = people.open(texts[0], revoked=True)
+                if said_no.verdict == "denied" and said_no.question == self.question:
+                    return (said_no,)
             try:
                 return self._accepted(texts, now)
             except ApprovalExpired:
-                opened = tuple(map(self.gate.people.open, texts))
-                at = noted(self.ledger, opened)
+                at = noted(self.ledger, tuple(map(people.open, texts)), "done")
                 return self._accepted(texts, at) if at else ()
         return ()

@@ -214,8 +214,14 @@ class MigrationFailed(WorkflowError):
     """A migration raised, or did not return a state. The checkpoint is as it was."""
 
 
-class ResumeError(CheckpointError):
-    """A run was not resumed. No step ran."""
+class ResumeError(CheckpointError, RuntimeError):
+    """A run was not resumed. No step ran.
+
+    Attributes:
+        question: what to approve or deny, exactly, if it is known: a `safepoint.approval.Question`.
+    """
+
+    question: Any = None
 
 
 class ResumeRefused(ResumeError):
@@ -223,11 +229,7 @@ class ResumeRefused(ResumeError):
 
 
 class ApprovalNeeded(ResumeError):
-    """The gate wants a person's approval first.
-
-    Attributes:
-        question: what to approve or deny, exactly: a `safepoint.approval.Question`.
-    """
+    """The gate wants a person's approval first."""
 
     def __init__(self, what: str, do: str, question: Any = None) -> None:
         super().__init__(what, do)

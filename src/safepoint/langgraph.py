@@ -30,9 +30,11 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -41,9 +43,9 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from safepoint.approval import Question, Reason, signable
+from safepoint.approval import Approval, Question, Reason, signable
 from safepoint.asking import Approved, Asking, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
@@ -60,7 +62,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.names import Head, thread_name
+from safepoint.names import Head, digest_of, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
 
@@ -77,6 +79,7 @@ try:
         CheckpointTuple,
         get_checkpoint_metadata,
     )
+    from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, get_runtime
     from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy, interrupt
@@ -84,6 +87,7 @@ try:
 except ImportError as _missing:
     raise missing("SealedSaver needs the package langgraph.", "langgraph") from _missing
 
+_T = TypeVar("_T")
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
@@ -92,6 +96,8 @@ _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
+_ASKING: Final = 10_000  # runs of nodes that may ask at once
+_POOL: Final = 8
 _KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
@@ -353,7 +359,9 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}
         self._refused: Final[dict[str, Exception]] = {}
-        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[Question]]]] = {}
+        self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
+        # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
+        self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
@@ -664,7 +672,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             asyncio.get_running_loop()
             raise ConfigurationError(
                 "ask would stop the event loop, which has to save the checkpoint first.",
-                "Write await saver.aask(...).",
+                "In an async node write await saver.aask(...). If the node is not, invoke the graph"
+                " in a thread of its own.",
             )
         return self._ask(_running(), action, arguments)
 
@@ -675,17 +684,17 @@ class SealedSaver(BaseCheckpointSaver[int]):
     def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
         asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
 
-        def answered(given: object) -> Approved:
+        def spent(given: object) -> tuple[Approval, ...]:
             try:
-                return asking.answered(given)
+                return asking.spend(given)
             except CheckpointError as error:
                 refused.append(error)
                 raise ValueError from None
 
         try:
             # LangGraph keeps an answer for good, unless it does not fit the schema.
-            schema: Any = Annotated[Any, AfterValidator(answered)]
-            approved: Approved = interrupt(asking.question.text, response_schema=schema)
+            schema: Any = Annotated[Any, AfterValidator(spent)]
+            said: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
         except ValidationError as error:
             vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
             raise refused[0] from None
@@ -693,7 +702,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             asked = asking.question
             self.ledger.notes.write("pause", "done", asked.thread, asked.checkpoint, asked.action)
             raise
-        return approved
+        return asking.approved(said)
 
     def _asking(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
@@ -704,9 +713,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people")
-        around, _, task = info.checkpoint_ns.rpartition("|")
-        thread, key = str(info.thread_id), _Key.of(around, info.checkpoint_id)
-        name, at = self._saved(thread, key, info.checkpoint_id)
+        thread = str(info.thread_id)
+        name, at = self._saved(thread, info)
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -718,36 +726,46 @@ class SealedSaver(BaseCheckpointSaver[int]):
             reasons=(Reason.ASKED,),
             action=action,
             arguments=signable(action, dict(arguments)),
-            next=task.partition(":")[0],
+            next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
         )
         with self._guard:  # what a node asks twice is two questions
             asked = self._asked.setdefault(id(info), (info, Counter()))[1]
-            number = asked[question]
-            asked[question] += 1
-            if len(self._asked) > _REMEMBERED:
+            text = digest_of(question.text.encode())
+            number = asked[text]
+            asked[text] += 1
+            if len(self._asked) > _ASKING:
                 del self._asked[next(iter(self._asked))]
         question = replace(question, scope=f"{question.scope}#{number}")
 
+        ran = get_config()["configurable"].get("checkpoint_map", {})
+        ours = {_Key.of(space, ident) for space, ident in ran.items()}
+        spaces = {_Key.of(space, "").space for space in _around(info)}
+
         def is_over(link: Link) -> bool:
-            return link.kind == "state" and _Key.read(link.label).space == key.space
+            """Tell whether this graph, or one around it, went on from elsewhere."""
+            key = _Key.read(link.label)
+            return link.kind == "state" and key.space in spaces and key not in ours
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
 
-    def _saved(self, thread: str, key: _Key, ident: str) -> tuple[str, Head]:
+    def _saved(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
         """Return where a checkpoint stands, once it is saved: LangGraph does not wait for that."""
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             with self._lock(thread):
-                index = self._sought(thread, key, ident)
-                if at := index.checkpoints.get(key):
-                    return index.name, Head(*at)
+                for space in _around(info):
+                    key = _Key.of(space, info.checkpoint_id)
+                    index = self._sought(thread, key, info.checkpoint_id)
+                    if at := index.checkpoints.get(key):
+                        return index.name, Head(*at)
                 if refused := self._refused.get(thread):
                     raise refused
             time.sleep(0.005)
         raise ConfigurationError(
             f"The checkpoint that this node runs from was not saved in {_PATIENCE:.0f} seconds.",
-            'Compile the graph with this very saver, and do not run it with durability="exit".',
+            "Compile the graph with this very saver, and its subgraphs without"
+            ' checkpointer=False; and do not run it with durability="exit".',
         )
 
     # --- read
@@ -995,9 +1013,13 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- from an event loop
 
+    async def _aside(self, call: Callable[..., _T], *given: Any, **options: Any) -> _T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, partial(call, *given, **options))
+
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do what `get_tuple` does, in a thread."""
-        return await asyncio.to_thread(self.get_tuple, config)
+        return await self._aside(self.get_tuple, config)
 
     async def alist(
         self,
@@ -1009,7 +1031,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Do what `list` does, in threads."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while (each := await asyncio.to_thread(next, found, None)) is not None:
+        while (each := await self._aside(next, found, None)) is not None:
             yield each
 
     async def aput(
@@ -1020,7 +1042,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do what `put` does, in a thread."""
-        return await asyncio.to_thread(self.put, config, checkpoint, metadata, new_versions)
+        return await self._aside(self.put, config, checkpoint, metadata, new_versions)
 
     async def aput_writes(
         self,
@@ -1030,23 +1052,23 @@ class SealedSaver(BaseCheckpointSaver[int]):
         task_path: str = "",
     ) -> None:
         """Do what `put_writes` does, in a thread."""
-        await asyncio.to_thread(self.put_writes, config, writes, task_id, task_path)
+        await self._aside(self.put_writes, config, writes, task_id, task_path)
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Do what `delete_thread` does, in a thread."""
-        await asyncio.to_thread(self.delete_thread, thread_id)
+        await self._aside(self.delete_thread, thread_id)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Do what `delete_for_runs` does, in a thread."""
-        await asyncio.to_thread(self.delete_for_runs, run_ids)
+        await self._aside(self.delete_for_runs, run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Do what `copy_thread` does, in a thread."""
-        await asyncio.to_thread(self.copy_thread, source_thread_id, target_thread_id)
+        await self._aside(self.copy_thread, source_thread_id, target_thread_id)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Do what `prune` does, in a thread."""
-        await asyncio.to_thread(self.prune, thread_ids, strategy=strategy)
+        await self._aside(self.prune, thread_ids, strategy=strategy)
 
 
 def _running() -> ExecutionInfo:
@@ -1057,6 +1079,12 @@ def _running() -> ExecutionInfo:
     if info is None or info.thread_id is None:
         raise ConfigurationError("No node of a graph runs here.", "Call ask in a node.")
     return info
+
+
+def _around(info: ExecutionInfo) -> builtins.list[str]:
+    """Return the namespaces around a task, the nearest first: a `@task` has no graph of its own."""
+    parts = info.checkpoint_ns.split("|")
+    return ["|".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
 
 
 def _plain(value: Any) -> Any:

@@ -529,7 +529,7 @@ class Resumption:
         if ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
             # Where there is no journal either, nobody but the writer knows the time.
             told = noted if ledger.journal else lambda *_: used
-            now = (head and head.seen) or told(ledger, granted) or now
+            now = (head and head.seen) or told(ledger, granted, "intended") or now
         try:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)

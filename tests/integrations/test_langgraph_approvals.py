@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,6 +36,7 @@ from safepoint import asking as asking_module
 from safepoint.approval import Question, Reason
 from safepoint.asking import SPENT, Asking
 from safepoint.errors import (
+    AnchorUnavailable,
     ApprovalExpired,
     ApprovalMalformed,
     ApprovalMismatch,
@@ -51,6 +53,7 @@ from tests.harness.optional import need
 need("langgraph", "needs langgraph")
 
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
@@ -84,10 +87,16 @@ class Office:
     gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
     bank: dict[str, list[int]] = field(default_factory=dict)
     crash: bool = False
+    every: Any = 1
 
     def saver(self, **options: Any) -> SealedSaver:
         ledger = Ledger(
-            self.storage, store="orders", keys=KEYS, anchor=self.anchor, journal=self.journal
+            self.storage,
+            store="orders",
+            keys=KEYS,
+            anchor=self.anchor,
+            anchor_every=self.every,
+            journal=self.journal,
         )
         return SealedSaver(ledger, gate=self.gate, **options)
 
@@ -108,7 +117,8 @@ class Office:
     def graph(self, **options: Any) -> Any:
         saver = self.saver(**options)
         builder = StateGraph(Order)
-        builder.add_node("pay", lambda order: self.pay(saver, order))
+        pay = builder.add_node  # what LangGraph tries again by itself is no refusal of ours
+        pay("pay", lambda order: self.pay(saver, order), retry_policy=RetryPolicy(max_attempts=2))
         builder.add_edge(START, "pay")
         builder.add_conditional_edges("pay", lambda order: "pay" if order["left"] else END)
         return builder.compile(checkpointer=saver)
@@ -123,6 +133,14 @@ def _question(result: Any, number: int = 0) -> Question:
 
 def _resume(graph: Any, answer: Any, run: Any = RUN) -> Any:
     return graph.invoke(Command(resume=answer), run)
+
+
+class Later(datetime):
+    """The clock of a worker in three days."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> Any:
+        return datetime.now(tz) + timedelta(days=3)
 
 
 def _ago(**before: int) -> datetime:
@@ -146,6 +164,7 @@ def _old_answer(office: Office, question: Question) -> str:
 FORGED: dict[str, tuple[Callable[[Office, Question], Any], type[CheckpointError]]] = {
     "a plain yes": (lambda *_: True, ApprovalMalformed),
     "a dict": (lambda *_: {"type": "approve"}, ApprovalMalformed),
+    "a list of dicts": (lambda *_: [{"type": "approve"}], ApprovalMalformed),
     "the question": (lambda _, asked: asked.text, ApprovalMalformed),
     "no text at all": (lambda *_: [], ApprovalMalformed),
     "ten thousand texts": (lambda _, q: [DANA.approve(q)] * 10_000, ApprovalMalformed),
@@ -183,8 +202,9 @@ def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str
     question, (forge, error) = office.asked(), FORGED[name]
     answer = forge(office, question)
     office.bank.clear()
-    with pytest.raises(error):
+    with pytest.raises(error) as refused:
         _resume(office.graph(), answer)
+    assert refused.value.question == question  # type: ignore[attr-defined]
     assert not office.bank
     assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
     assert [*office.bank.values()] == [[42]]
@@ -221,14 +241,9 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
             office.graph().invoke(again, RUN)
     office.crash = False
 
-    class Later(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + timedelta(days=3)
-
     with patch.object(asking_module, "datetime", Later):
         assert office.graph().invoke(None, RUN)["paid"] == "42 by dana"
-    assert [*office.bank.values()] == [[42] * 5]
+    assert [{*paid} for paid in office.bank.values()] == [{42}]
     spent = [link for link in office.saver().ledger.back(question.thread) if link.label == SPENT]
     assert len(spent) == 1
     told = [entry.what for entry in office.journal.show() if entry.what in ("pause", "approve")]
@@ -236,7 +251,7 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
 
 
 def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
-    office = Office()
+    office = Office(every=100)
     question = office.asked()
     before = office.anchor.read("orders", question.thread)
     real, seen = SealedSaver.ask, list[Any]()
@@ -252,6 +267,56 @@ def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> No
         _resume(office.graph(), DANA.approve(question))
     assert [(label, at == head) for label, at, head in seen] == [(SPENT, True)]
     assert before.sequence < seen[0][1]
+
+
+def test_a_note_that_the_anchor_never_saw_is_anchored_before_it_is_believed() -> None:
+    """Whoever wrote it died in between. Else it could be cut off, and a no follow a payment."""
+    office = Office()
+    question = office.asked()
+    answer = DANA.approve(question)
+    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
+    with gone, pytest.raises(AnchorUnavailable):
+        _resume(office.graph(), answer)
+    assert not office.bank
+    _resume(office.graph(), answer)
+    spent = [link for link in office.saver().ledger.back(question.thread) if link.label == SPENT]
+    assert len(spent) == 1
+    assert office.anchor.read("orders", question.thread).sequence >= spent[0].sequence
+
+
+def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
+    office = Office()
+    saver = office.saver(time_travel=True)
+    inner, outer = StateGraph(Order), StateGraph(Order)
+    inner.add_node("pay", lambda order: office.pay(saver, order))
+    inner.add_edge(START, "pay")
+    outer.add_node("inner", inner.compile())
+    outer.add_edge(START, "inner")
+    graph = outer.compile(checkpointer=saver)
+    answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
+    waits = graph.get_state(RUN).config
+    graph.update_state(RUN, {"paid": "cancelled"}, as_node="inner")
+    with pytest.raises(ApprovalSpent):
+        _resume(graph, answer, waits)
+    assert not office.bank
+
+
+def test_a_task_of_the_functional_interface_can_ask() -> None:
+    office = Office()
+    saver = office.saver()
+
+    @task
+    def pay(amount: int) -> str:
+        return saver.ask("pay", {"amount": amount}).key
+
+    @entrypoint(checkpointer=saver)
+    def flow(amounts: list[int]) -> set[str]:
+        return {pay(amount).result() for amount in amounts}
+
+    result: Any = flow.invoke([1, 1], RUN)
+    for _ in range(2):
+        result = _resume(flow, DANA.approve(_question(result)))
+    assert len(result) == 2
 
 
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
@@ -330,14 +395,41 @@ def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
 
 
 def test_a_no_is_final_and_the_graph_goes_on_without() -> None:
+    """Also long after it expired, without the journal, and with the key revoked since."""
     office = Office(crash=True)
     question = office.asked()
     with pytest.raises(MemoryError):
         _resume(office.graph(), DANA.deny(question))
-    office.crash = False
-    assert _resume(office.graph(), ERIN.approve(question))["paid"] == "nothing"
+    assert "deny" in [entry.what for entry in office.journal.show()]
+    office.crash, office.journal = False, InMemoryJournal()
+    keys = {name: PEOPLE[name].public for name in ("dana", "erin")}
+    office.gate = Gate(approvers=Approvers(keys, revoked=[PEOPLE["dana"]]))
+    with patch.object(asking_module, "datetime", Later):
+        later = ERIN.approve(question, now=Later.now(UTC))
+        assert _resume(office.graph(), later)["paid"] == "nothing"
     assert not office.bank
-    assert [entry.what for entry in office.journal.show() if entry.what == "deny"]
+
+
+def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:
+    office, said = Office(), list[str]()
+    saver = office.saver()
+
+    def pay(order: Order) -> Order:
+        said.clear()
+        for bill in ("rent", "wine"):
+            try:
+                said.append(saver.ask("pay", {"bill": bill}).arguments["bill"])
+            except ResumeRefused:
+                said.append("no")
+        return {"paid": "+".join(said)}
+
+    builder = StateGraph(Order)
+    builder.add_node("pay", pay)
+    builder.add_edge(START, "pay")
+    graph = builder.compile(checkpointer=saver)
+    asked = graph.invoke({}, RUN)
+    asked = _resume(graph, DANA.deny(_question(asked)))
+    assert _resume(graph, DANA.approve(_question(asked)))["paid"] == "no+wine"
 
 
 def test_two_people_where_the_policy_wants_two() -> None:
@@ -357,7 +449,7 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     question = office.asked()
     graphs = [office.graph(), office.graph()]
     answers = [DANA.approve(question), ERIN.deny(question)]
-    both, said, real = threading.Barrier(2), list[str](), Asking._spend
+    both, said, real = threading.Barrier(2), list[str](), Asking._append
 
     def spend(asking: Asking, accepted: Any) -> None:
         with suppress(threading.BrokenBarrierError):
@@ -371,7 +463,7 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
             said.append(type(error).__name__)
 
     workers = [threading.Thread(target=answer, args=(number,)) for number in (0, 1)]
-    with patch.object(Asking, "_spend", spend):
+    with patch.object(Asking, "_append", spend):
         for worker in workers:
             worker.start()
         for worker in workers:
@@ -379,6 +471,42 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     told = {each for each in said if each not in ("Conflict", "ApprovalSpent")}
     assert told in ({"nothing"}, {"42 by dana"}), said
     assert bool(office.bank) is (told == {"42 by dana"})
+
+
+@pytest.mark.parametrize("first", ["approved", "denied"])
+def test_of_two_notes_about_a_question_the_older_counts(first: str) -> None:
+    office = Office()
+    question = office.asked()
+    answers = [DANA.approve(question), ERIN.deny(question)]
+    for text in answers if first == "approved" else answers[::-1]:
+        note = {"thread": "Order 7", "question": question.text, "statements": [text]}
+        office.saver().ledger.note(question.thread, note, label=SPENT)
+    paid = _resume(office.graph(), answers)["paid"]
+    assert paid == ("42 by dana" if first == "approved" else "nothing")
+
+
+def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_from_it() -> None:
+    office = Office()
+    saver = office.saver()
+
+    def pay(order: Order) -> Order:
+        return {"paid": saver.ask("pay", {"amount": order["amount"]}).key}
+
+    async def apay(order: Order) -> Order:
+        return {"paid": (await saver.aask("pay", {"amount": order["amount"]})).key}
+
+    async def play(node: Any) -> list[Any]:
+        builder = StateGraph(Order)
+        builder.add_node("pay", node)
+        builder.add_edge(START, "pay")
+        graph = builder.compile(checkpointer=saver)
+        runs: Any = [{"configurable": {"thread_id": f"{node.__name__} {n}"}} for n in range(40)]
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        return await asyncio.gather(*(graph.ainvoke({"amount": 1}, run) for run in runs))
+
+    for node in (pay, apay):
+        assert all(map(_question, asyncio.run(play(node))))
 
 
 def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
@@ -430,8 +558,15 @@ def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
     ledger.note(question.thread, {"thread": "Order 7"}, label=SPENT, anchor="now")
     with pytest.raises(ApprovalMalformed):
         _resume(office.graph(), True)
+    short = DANA.approve(question)
+    down = patch.object(Asking, "_append", side_effect=OSError("the storage is down"))
+    with down, pytest.raises(OSError, match="down"):
+        _resume(office.graph(), short)
+    note = {"thread": "Order 7", "question": question.text, "statements": [short]}
+    ledger.note(question.thread, note, label=SPENT, anchor="now")
+    with patch.object(asking_module, "datetime", Later), pytest.raises(ApprovalExpired):
+        _resume(office.graph(), short)  # nobody has used it when it counted
     assert not office.bank
-    assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
 
 
 def test_whoever_writes_the_store_cannot_damage_a_no_until_it_does_not_count(
