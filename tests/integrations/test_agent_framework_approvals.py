@@ -32,7 +32,7 @@ from safepoint import (
 )
 from safepoint import asking as asking_module
 from safepoint.approval import Question, Reason
-from safepoint.asking import SPENT, Asking
+from safepoint.asking import SPENT
 from safepoint.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -408,13 +408,13 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     """One with a yes, one with a no: both are told the same, and one key is all that is paid."""
     office = Office()
     question = office.asked()
-    both, real, at = threading.Barrier(2), Asking._spend, office.latest()
+    both, real, at = threading.Barrier(2), Ledger.note, office.latest()
     workflows = [office.workflow(), office.workflow()]
 
-    def spend(asking: Asking, accepted: Any) -> None:
+    def note(*args: Any, **options: Any) -> Any:
         with suppress(threading.BrokenBarrierError):
             both.wait(20)
-        real(asking, accepted)
+        return real(*args, **options)
 
     async def race() -> list[Any]:
         each = zip(workflows, (DANA.approve(question), ERIN.deny(question)), strict=True)
@@ -426,7 +426,7 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
         ]
         return await asyncio.gather(*runs, return_exceptions=True)
 
-    with patch.object(Asking, "_spend", spend):
+    with patch.object(Ledger, "note", note):
         done: list[Any] = run(race())
     said = [each.get_outputs() for each in done if not isinstance(each, ApprovalSpent)]
     assert said in ([["nothing"]] * len(said), [["42 by dana"]] * len(said)), done
