@@ -220,7 +220,7 @@ def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str
         office.resumed(answer, workflow=workflow)
     assert not office.bank
     assert office.latest().checkpoint_id == before.checkpoint_id
-    again = workflow if name < "f" else None  # some in the process that refused, some in another
+    again = workflow if error is ApprovalMalformed else None  # the same process, or another
     assert office.resumed(DANA.approve(question), workflow=again) == ["42 by dana"]
     assert [*office.bank.values()] == [[42]]
 
@@ -244,6 +244,26 @@ def test_an_answer_to_another_question_of_the_same_workflow_pays_nothing() -> No
                 office.resumed(yes)
     assert question == asked[first]
     assert [*office.bank.values()] == [[42], [42]]
+
+
+def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks() -> None:
+    """The framework forgets a request once it was answered, whatever became of that."""
+    office = Office()
+    for forged in (False, True):
+        workflow = office.workflow()
+        run(workflow.run([42]))
+        at = workflow.get_last_checkpoint_id()
+        office.asked(7)  # another run, which is the newest now
+        ((key, question),) = questions(run(office.opened().load(at or ""))).items()
+        answers = {key: DANA.approve(question)}
+        if forged:
+            with pytest.raises(ApprovalMalformed):
+                run(workflow.run(responses={key: True}))
+            with pytest.raises(RuntimeError, match="No pending requests"):
+                run(workflow.run(responses=answers))
+            assert workflow.get_last_checkpoint_id() == at
+        done = run(workflow.run(responses=answers, checkpoint_id=at if forged else None))
+        assert done.get_outputs() == ["42 by dana"]
 
 
 def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Path) -> None:
