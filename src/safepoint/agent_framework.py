@@ -2,7 +2,8 @@
 
 One workflow name is one thread of the ledger, each checkpoint is a state, and its id is the label.
 A deleted one is followed by a note of the same label. So the newest record of a label says what
-became of it, and a walk from the verified end of the thread finds that one first.
+became of it, and a walk from the verified end of the thread finds that one first. What people
+signed is used up by a note, `spent/`.
 """
 
 from __future__ import annotations
@@ -10,24 +11,30 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from safepoint.aio import AsyncLedger
+from safepoint.approval import Question, Reason, signable
+from safepoint.asking import Approved, Asking, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
+    ApprovalMismatch,
+    ConfigurationError,
     EncodeError,
     NotFound,
     WrongPlace,
     missing,
     quoted,
 )
+from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.names import thread_name, thread_text
+from safepoint.names import Head, thread_name, thread_text
+from safepoint.tools import ToolSet
 
 try:
     from agent_framework import (
@@ -35,11 +42,13 @@ try:
         AgentExecutorResponse,
         AgentResponse,
         Content,
+        Executor,
         Message,
         SubWorkflowRequestMessage,
         SubWorkflowResponseMessage,
         WorkflowCheckpoint,
         WorkflowCheckpointException,
+        WorkflowContext,
         WorkflowEvent,
         WorkflowMessage,
     )
@@ -52,6 +61,7 @@ except ImportError as _missing:
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
 _APP: Final = "agent-framework"
+_STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
 _ORDERED: Final = {"messages", "pending_request_info_events"}
 _ASKED: Final = (
     *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
@@ -104,9 +114,11 @@ class SealedCheckpointStorage:
             `Codec` takes them. Those of the framework are known.
         continue_unsaved: raise an ordinary exception where a save is refused. Then the framework
             logs a warning, and the run goes on without a checkpoint.
+        gate: who may answer what an executor asks with `ask`.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
+        KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
     def __init__(
@@ -115,11 +127,14 @@ class SealedCheckpointStorage:
         *,
         types: Iterable[type] | Mapping[str, type] = (),
         continue_unsaved: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         own = types if isinstance(types, Mapping) else list(types)
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
         self.ledger: Final = ledger.with_codec(codec)
         self.continue_unsaved: Final = continue_unsaved
+        self.gate: Final = gate or Gate()
+        self.gate.people.check_apart(ledger.keys)
         self._ledger: Final = AsyncLedger(self.ledger)
         self._workflow: str | None = None
 
@@ -127,7 +142,7 @@ class SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds a checkpoint of another one.
 
         `load` and `delete` are given an id alone, so else they look at each workflow of the ledger.
-        Give it to a workflow whose checkpoint ids come from outside.
+        Give it to a workflow whose checkpoint ids come from outside, and to one that asks people.
         """
         made = object.__new__(SealedCheckpointStorage)
         vars(made).update(vars(self), _workflow=workflow_name)
@@ -138,10 +153,18 @@ class SealedCheckpointStorage:
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Seal a checkpoint, and return its id. When this returns, it is durable.
 
+        One that delivers the answer to an `ask` is not kept: what it returns is the one before it,
+        which still asks. A forged answer would else be all that the run can go on with.
+
         Raises:
             NotCheckpointed: it was refused, unless this storage was told to continue unsaved.
             CheckpointError: the same, if it was told so.
         """
+        sent = chain.from_iterable(checkpoint.messages.values())
+        answered = [message.original_request_info_event for message in sent]
+        before = checkpoint.previous_checkpoint_id
+        if before and any(event and isinstance(event.data, Question) for event in answered):
+            return before
         problem: Exception
         try:
             thread = self._thread(checkpoint.workflow_name)
@@ -201,6 +224,130 @@ class SealedCheckpointStorage:
         await self._ledger.note(thread, said, label=link.label, anchor=anchor)
         return True
 
+    # --- ask people
+
+    async def ask(
+        self,
+        executor: Executor,
+        ctx: WorkflowContext[Any, Any],
+        action: str,
+        arguments: Mapping[str, Any],
+    ) -> None:
+        """Ask people, in an executor, as `ctx.request_info` does, with a question that they sign.
+
+        The data of the request is a `Question`. Answer it with what `Approver.approve` gave, or
+        with a list of such texts, from the checkpoint that asks:
+        `Workflow.run(checkpoint_id=..., responses={request.request_id: text})`.
+
+        Args:
+            executor: who asks: `self`. It has a response handler for `(Question, object)`, which
+                calls `answered` and acts.
+            ctx: the context that the handler was given.
+            action: what will be done, as one word.
+            arguments: with what: a few plain values.
+
+        Raises:
+            ConfigurationError: nobody may approve, or nothing is written down; or this is not the
+                storage, in the `scope` of the workflow, that its checkpoints are saved in.
+        """
+        question = await asyncio.to_thread(self._question, executor, action, arguments)
+        await ctx.request_info(question, object, request_id=question.scope)
+
+    async def answered(self, executor: Executor, question: Question, answer: object) -> Approved:
+        """Spend what people signed, in the response handler, and return what they approved.
+
+        When this returns, the answer is spent: sealed, and anchored. Act with what it returns, in
+        this very handler. If that runs again, after a crash, it is given the same arguments and the
+        same key.
+
+        Args:
+            executor: who asked, and acts: `self`.
+            question: the request, as the handler was given it.
+            answer: the response, as the handler was given it.
+
+        Raises:
+            ResumeRefused: somebody said no. Catch it, if the workflow goes on without.
+            ApprovalNeeded: more people have to approve it.
+            ApprovalError: the answer does not count, or the run went on since. If not, the
+                checkpoint that asks still waits for one that does.
+        """
+        return await asyncio.to_thread(self._answered, executor, question, answer)
+
+    def _place(self, executor: Executor) -> dict[str, Any]:
+        """Return what each question of an executor says."""
+        if self._workflow is None:
+            raise ConfigurationError(
+                f"{executor.id} asks people, and this storage is for any workflow.",
+                'Write storage = storage.scope("payments"), with the name of the workflow that has'
+                " the checkpoints, and use that for it and for its executors.",
+            )
+        return {
+            "store": self.ledger.store,
+            "tenant": self.ledger.tenant_name,
+            "thread": thread_name(self._workflow),
+            "app": _APP,
+            "tools": ToolSet().digest,
+            "reasons": (Reason.ASKED,),
+            "next": executor.id,
+        }
+
+    def _question(self, executor: Executor, action: str, arguments: Mapping[str, Any]) -> Question:
+        place = self._place(executor)
+        if self.gate.approvers is None:
+            raise ConfigurationError(
+                "An executor asks people, and the storage knows nobody who may approve.",
+                "Write SealedCheckpointStorage(...,"
+                ' gate=Gate(approvers=Approvers({"dana": key}))).',
+            )
+        check_journal(self.ledger, "An executor can ask people")
+        if not executor.is_request_supported(Question, object):
+            raise ConfigurationError(
+                f"{executor.id} asks people, and has no handler for what they answer.",
+                "Write @response_handler async def pay(self, question: Question, answer: object,"
+                " ctx: WorkflowContext).",
+            )
+        try:
+            link = next(self.ledger.back(place["thread"]))
+        except NotFound:
+            raise ConfigurationError(
+                f"{executor.id} asks people, and no checkpoint of the workflow"
+                f" {quoted(self._workflow)} is saved.",
+                "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
+                " storage and the name of its scope.",
+            ) from None
+        at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
+        # Of two runs that ask the same at once, each has a question of its own.
+        scope = str(uuid4())
+        self.ledger.notes.write("pause", "done", place["thread"], at, action)
+        return Question(
+            **place, checkpoint=at, head=at, action=action, arguments=asked, scope=scope
+        )
+
+    def _answered(self, executor: Executor, question: Question, answer: object) -> Approved:
+        place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
+        since = takewhile(lambda link: link.sequence > asked.sequence, self._links(place["thread"]))
+        if replace(question, **place) != question or not any(
+            _asks(_built(link), question) for link in since
+        ):
+            raise ApprovalMismatch(
+                f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
+                f" {executor.id}.",
+                "Nothing was done. Let the executor ask again: storage.ask(self, ctx, ...).",
+            )
+
+        def is_over(link: Link) -> bool:
+            """Tell of a checkpoint that asks whether one that follows it does not, any more."""
+            if link.kind != "state" or link.header.app != _APP:
+                return False
+            found = _built(link)
+            if _asks(found, question):
+                return found.checkpoint_id in left
+            left.add(found.previous_checkpoint_id)
+            return False
+
+        value = {"workflow": self._workflow}
+        return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
+
     # --- threads and links
 
     def _thread(self, workflow_name: str) -> str:
@@ -259,6 +406,15 @@ class SealedCheckpointStorage:
         for link in self._links(self._thread(workflow_name)):
             return _built(link)
         return None
+
+
+def _asks(checkpoint: WorkflowCheckpoint, question: Question) -> bool:
+    """Tell whether a question waits in a checkpoint, or in that of a workflow inside of it."""
+    events = checkpoint.pending_request_info_events.values()
+    held = chain.from_iterable(each.values() for each in checkpoint.state.get(_STATES, {}).values())
+    return any(question == event.data for event in events) or any(
+        _asks(each, question) for each in held if isinstance(each, WorkflowCheckpoint)
+    )
 
 
 # --- values
@@ -340,6 +496,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
         *map(_by_name, (AgentExecutorRequest, AgentExecutorResponse)),
         *map(_by_name, (SubWorkflowRequestMessage, SubWorkflowResponseMessage)),
         _converter(WorkflowMessage, _sent, WorkflowMessage.from_dict),
+        _converter(Question, lambda question: question.text, Question.from_text),
     ]
     answers: dict[str, Any] = {cls.__name__: cls for cls in _ASKED} | {"...": ...} | dict(named)
     answers |= {each.tag: each.cls for each in plain}

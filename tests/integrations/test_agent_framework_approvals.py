@@ -1,0 +1,560 @@
+"""SealedCheckpointStorage.ask: an executor pays what people signed, once, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    FileAnchor,
+    FileJournal,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Policy,
+    SigningKey,
+    SQLiteCheckpointStorage,
+)
+from safepoint import asking as asking_module
+from safepoint.approval import Question, Reason
+from safepoint.asking import SPENT
+from safepoint.errors import (
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    ResumeRefused,
+    SealBroken,
+)
+from tests.harness.optional import need
+
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework as af
+from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
+
+from safepoint.agent_framework import SealedCheckpointStorage
+
+KEYS = Keyring(SigningKey.generate())
+PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "mallory")}
+DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
+APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
+
+
+class Pay(af.Executor):
+    """Asks for each amount that it is sent, and pays what was signed."""
+
+    def __init__(self, office: Office, storage: SealedCheckpointStorage, name: str = "pay") -> None:
+        super().__init__(name)
+        self.office, self.storage = office, storage
+
+    @af.handler
+    async def draft(self, amounts: list[int], ctx: WorkflowContext) -> None:
+        for amount in amounts:
+            await self.storage.ask(self, ctx, "pay", {"amount": amount})
+
+    @af.response_handler
+    async def pay(self, question: Question, answer: object, ctx: WorkflowContext[str, str]) -> None:
+        try:
+            yes = await self.storage.answered(self, question, answer)
+        except ResumeRefused:
+            await ctx.yield_output("nothing")
+        else:
+            self.office.bank.setdefault(yes.key, []).append(yes.arguments["amount"])
+            await ctx.yield_output(f"{yes.arguments['amount']} by {'+'.join(yes.by)}")
+        if self.office.crash:
+            raise MemoryError("after the bank, before the checkpoint")
+
+
+@dataclass
+class Office:
+    """A workflow that pays, its bank, and all that outlives a process."""
+
+    storage: Any = field(default_factory=InMemoryCheckpointStorage)
+    anchor: Any = field(default_factory=InMemoryAnchor)
+    journal: Any = field(default_factory=InMemoryJournal)
+    gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
+    bank: dict[str, list[int]] = field(default_factory=dict)
+    crash: bool = False
+
+    def opened(self, name: str = "payments") -> SealedCheckpointStorage:
+        """Open the storage, as a new process does."""
+        ledger = Ledger(
+            self.storage, store="orders", keys=KEYS, anchor=self.anchor, journal=self.journal
+        )
+        return SealedCheckpointStorage(ledger, gate=self.gate).scope(name)
+
+    def workflow(self, name: str = "payments") -> af.Workflow:
+        storage = self.opened(name)
+        pay = Pay(self, storage)
+        return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
+
+    def nested(self, name: str = "payments", *, passed_on: bool = True) -> af.Workflow:
+        """Ask in a workflow inside; the one around it shows the request, or takes care of it."""
+        storage = self.opened(name)
+        inner = WorkflowBuilder(name="inner", start_executor=Pay(self, storage, "inner")).build()
+        sub = af.WorkflowExecutor(
+            inner, id="sub", allow_direct_output=True, propagate_request=passed_on
+        )
+        desk = Desk("desk")
+        building = WorkflowBuilder(name=name, start_executor=sub, checkpoint_storage=storage)
+        return building.add_edge(sub, desk).add_edge(desk, sub).build()
+
+    def latest(self, name: str = "payments") -> WorkflowCheckpoint:
+        found: WorkflowCheckpoint = run(self.opened(name).get_latest(workflow_name=name))
+        return found
+
+    def asked(self, *amounts: int, name: str = "payments") -> Question:
+        run(self.workflow(name).run(list(amounts) or [42]))
+        return next(iter(questions(self.latest(name)).values()))
+
+    def resumed(self, answer: Any, at: WorkflowCheckpoint | None = None, **to: Any) -> list[Any]:
+        """Answer in a new process, from what is newest, or from some other checkpoint."""
+        at = at or self.latest()
+        answers = dict.fromkeys(questions(at), answer)
+        workflow = to.get("workflow") or self.workflow()
+        done: af.WorkflowRunResult
+        done = run(workflow.run(checkpoint_id=at.checkpoint_id, responses=answers))
+        return done.get_outputs()
+
+
+class Desk(af.Executor):
+    """Takes the requests of a workflow inside, and asks on its behalf."""
+
+    @af.handler
+    async def ask(self, asks: af.SubWorkflowRequestMessage, ctx: WorkflowContext) -> None:
+        await ctx.request_info(asks, object, request_id="desk")
+
+    @af.response_handler
+    async def answer(
+        self,
+        asks: af.SubWorkflowRequestMessage,
+        answer: object,
+        ctx: WorkflowContext[af.SubWorkflowResponseMessage],
+    ) -> None:
+        await ctx.send_message(asks.create_response(answer), target_id=asks.executor_id)
+
+
+def run(awaitable: Awaitable[Any]) -> Any:
+    async def wait() -> Any:
+        return await awaitable
+
+    return asyncio.run(wait())
+
+
+def questions(checkpoint: WorkflowCheckpoint) -> dict[str, Question]:
+    return {key: asked.data for key, asked in checkpoint.pending_request_info_events.items()}
+
+
+def ago(**before: int) -> datetime:
+    return datetime.now(UTC) - timedelta(**before)
+
+
+def at_time(**away: int) -> Any:
+    """Move the clock of the worker that checks an answer."""
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(**away)
+
+    return patch.object(asking_module, "datetime", Moved)
+
+
+# What somebody answers who may call the workflow, and has no key of an approver.
+FORGED: dict[str, tuple[Callable[[Office, Question], Any], type[CheckpointError]]] = {
+    "a plain yes": (lambda *_: True, ApprovalMalformed),
+    "unsigned text": (lambda *_: "yes", ApprovalMalformed),
+    "the question": (lambda _, asked: asked.text, ApprovalMalformed),
+    "no text at all": (lambda *_: [], ApprovalMalformed),
+    "signed by a stranger": (lambda _, q: MALLORY.approve(q), ApprovalUntrusted),
+    "signed for somebody else": (
+        lambda _, q: Approver("dana", PEOPLE["mallory"]).approve(q),
+        ApprovalUntrusted,
+    ),
+    "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), ApprovalUntrusted),
+    "a no made a yes": (
+        lambda _, q: DANA.deny(q).replace('"denied"', '"approved"'),
+        ApprovalUntrusted,
+    ),
+    "of another amount": (
+        lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
+        ApprovalMismatch,
+    ),
+    "of another workflow": (
+        lambda office, _: DANA.approve(office.asked(name="refunds")),
+        ApprovalMismatch,
+    ),
+    "expired": (lambda _, q: DANA.approve(q, now=ago(hours=2)), ApprovalExpired),
+    "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), ApprovalExpired),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str) -> None:
+    """And it is not kept: the right answer still pays, in this process or in another."""
+    office, (forge, error) = Office(), FORGED[name]
+    question = office.asked()
+    answer, workflow, before = forge(office, question), office.workflow(), office.latest()
+    with pytest.raises(error):
+        office.resumed(answer, workflow=workflow)
+    assert not office.bank
+    assert office.latest().checkpoint_id == before.checkpoint_id
+    again = workflow if error is ApprovalMalformed else None  # the same process, or another
+    assert office.resumed(DANA.approve(question), workflow=again) == ["42 by dana"]
+    assert [*office.bank.values()] == [[42]]
+
+
+def test_an_answer_to_another_question_of_the_same_workflow_pays_nothing() -> None:
+    """Of a run beside it that asks for the same, and of the same run before or after."""
+    office = Office()
+    other, question = office.asked(42), office.asked(42, 42)
+    first, second = office.latest().pending_request_info_events
+    asked = questions(office.latest())
+    assert len({other, *asked.values()}) == 3
+    for wrong in (other, asked[second]):
+        answers, at = {first: DANA.approve(wrong)}, office.latest().checkpoint_id
+        with pytest.raises(ApprovalMismatch):
+            run(office.workflow().run(checkpoint_id=at, responses=answers))
+    for key in (second, first):  # and each of them in turn, from what is newest by then
+        at, yes = office.latest().checkpoint_id, DANA.approve(asked[key])
+        run(office.workflow().run(checkpoint_id=at, responses={key: yes}))
+        if key == second:
+            with pytest.raises(ApprovalMismatch):
+                office.resumed(yes)
+    assert question == asked[first]
+    assert [*office.bank.values()] == [[42], [42]]
+
+
+def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks() -> None:
+    """The framework forgets a request once it was answered, whatever became of that."""
+    office = Office()
+    for forged in (False, True):
+        workflow = office.workflow()
+        run(workflow.run([42]))
+        at = workflow.get_last_checkpoint_id()
+        office.asked(7)  # another run, which is the newest now
+        ((key, question),) = questions(run(office.opened().load(at or ""))).items()
+        answers = {key: DANA.approve(question)}
+        if forged:
+            with pytest.raises(ApprovalMalformed):
+                run(workflow.run(responses={key: True}))
+            with pytest.raises(RuntimeError, match="No pending requests"):
+                run(workflow.run(responses=answers))
+            assert workflow.get_last_checkpoint_id() == at
+        done = run(workflow.run(responses=answers, checkpoint_id=at if forged else None))
+        assert done.get_outputs() == ["42 by dana"]
+
+
+def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Path) -> None:
+    """By design, on the framework's own storage: and an older checkpoint pays once more."""
+
+    class Plain(af.Executor):
+        @af.handler
+        async def draft(self, amount: int, ctx: WorkflowContext) -> None:
+            await ctx.request_info(f"Pay {amount}?", bool, request_id="pay")
+
+        @af.response_handler
+        async def pay(self, asked: str, yes: bool, ctx: WorkflowContext[None, str]) -> None:
+            await ctx.yield_output("paid" if yes else "nothing")
+
+    storage = af.FileCheckpointStorage(tmp_path)
+    workflow = WorkflowBuilder(
+        name="plain", start_executor=Plain("plain"), checkpoint_storage=storage
+    ).build()
+    run(workflow.run(42))
+    at = run(storage.get_latest(workflow_name="plain")).checkpoint_id
+    for _ in range(2):
+        done: Any = run(workflow.run(checkpoint_id=at, responses={"pay": True}))
+        assert done.get_outputs() == ["paid"]
+
+
+def test_a_handler_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
+    tmp_path: Path,
+) -> None:
+    """Also long after the answer expired; whatever it is answered then was answered before."""
+    FileAnchor(tmp_path / "anchor", create=True)
+    journal = Keyring(SigningKey.generate())
+    office = Office(
+        SQLiteCheckpointStorage(tmp_path / "state" / "ledger.db"),
+        FileAnchor(tmp_path / "anchor"),
+        FileJournal(tmp_path / "journal", keys=journal, create=True),
+        crash=True,
+    )
+    question = office.asked()
+    yes = DANA.approve(question, lifetime=timedelta(minutes=5))
+    for answer in (yes, yes, ERIN.approve(question), "yes"):
+        with pytest.raises(MemoryError):
+            office.resumed(answer)
+    office.crash = False
+    with at_time(days=3):
+        assert office.resumed(yes) == ["42 by dana"]
+    assert [*office.bank.values()] == [[42] * 5]
+    back = office.opened().ledger.back(question.thread)
+    assert [link.label for link in back].count(SPENT) == 1
+    told = [entry.what for entry in office.journal.show() if entry.what in ("pause", "approve")]
+    assert told == ["pause", "approve", "approve"]
+
+
+def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
+    office, seen = Office(), list[Any]()
+    question = office.asked()
+
+    class Bank(dict[str, list[int]]):
+        def setdefault(self, *args: Any) -> Any:
+            newest = next(office.opened().ledger.back(question.thread))
+            head = office.anchor.read("orders", question.thread)
+            seen.append((newest.label, newest.sequence == head.sequence))
+            return super().setdefault(*args)
+
+    office.bank = Bank()
+    office.resumed(DANA.approve(question))
+    assert seen == [(SPENT, True)]
+
+
+def test_an_older_checkpoint_cannot_spend_again() -> None:
+    """It asks as it did; or it comes from before the question, and asks another one."""
+    office = Office()
+    question = office.asked()
+    paused, yes = office.latest(), DANA.approve(question)
+    office.resumed(yes)
+    office.asked(7)  # another run, beside it
+    office.bank.clear()
+    for answer in (yes, ERIN.approve(question)):
+        with pytest.raises(ApprovalSpent, match="The run went on"):
+            office.resumed(answer, paused)
+    run(office.workflow().run(checkpoint_id=paused.previous_checkpoint_id))
+    assert questions(office.latest()) != questions(paused)
+    with pytest.raises(ApprovalMismatch):
+        office.resumed(yes)
+    assert not office.bank
+
+
+def test_a_request_that_was_cancelled_or_deleted_is_not_answered_any_more() -> None:
+    office = Office()
+    question = office.asked()
+    paused, workflow = office.latest(), office.workflow()
+    at, asked = paused.checkpoint_id, [*questions(paused)]
+    run(workflow.cancel_pending_requests(asked, checkpoint_id=at))
+    with pytest.raises(ApprovalSpent, match="The run went on"):
+        office.resumed(DANA.approve(question), paused)
+    question = office.asked()
+    paused, workflow = office.latest(), office.workflow()
+    run(workflow.run(checkpoint_id=paused.checkpoint_id))
+    run(office.opened().delete(paused.checkpoint_id))
+    for left in run(office.opened().list_checkpoints(workflow_name="payments")):
+        if questions(left):
+            run(office.opened().delete(left.checkpoint_id))
+    with pytest.raises(ApprovalMismatch, match="No checkpoint of the workflow 'payments' has"):
+        run(workflow.run(responses=dict.fromkeys(questions(paused), DANA.approve(question))))
+    assert not office.bank
+
+
+@pytest.mark.parametrize("passed_on", [True, False], ids=["shown", "taken care of"])
+def test_a_workflow_inside_of_another_asks_too(passed_on: bool) -> None:
+    office = Office()
+
+    def build() -> af.Workflow:
+        return office.nested(passed_on=passed_on)
+
+    run(build().run([42]))
+    paused = office.latest()
+    asked: Any = next(iter(questions(paused).values()))
+    question: Question = asked if passed_on else asked.source_event.data
+    assert question.next == "inner"
+    with pytest.raises(ApprovalMalformed):
+        office.resumed(True, paused, workflow=build())
+    office.crash = True
+    yes = DANA.approve(question)
+    with pytest.raises(MemoryError):
+        office.resumed(yes, paused, workflow=build())
+    office.crash = False
+    assert office.resumed(yes, paused, workflow=build()) == ["42 by dana"]
+    with pytest.raises(ApprovalSpent, match="The run went on"):
+        office.resumed(yes, paused, workflow=build())
+    assert [*office.bank.values()] == [[42, 42]]
+
+
+def test_a_no_is_final_and_the_workflow_goes_on_without() -> None:
+    office = Office(crash=True)
+    question = office.asked()
+    with pytest.raises(MemoryError):
+        office.resumed([DANA.approve(question), ERIN.deny(question)])
+    office.crash = False
+    assert office.resumed(DANA.approve(question)) == ["nothing"]
+    assert not office.bank
+    assert [entry.what for entry in office.journal.show() if entry.what == "deny"]
+
+
+def test_two_people_where_the_policy_wants_two() -> None:
+    office = Office(gate=Gate(Policy({Reason.ASKED: 2}), APPROVERS))
+    question = office.asked()
+    one = DANA.approve(question)
+    for answer in (one, [one, one], [one, DANA.approve(question)]):
+        with pytest.raises(ApprovalNeeded) as error:
+            office.resumed(answer)
+        assert error.value.question == question
+    assert office.resumed([one, ERIN.approve(question)]) == ["42 by dana+erin"]
+
+
+def test_a_worker_whose_clock_is_behind_takes_no_answer() -> None:
+    office = Office()
+    yes = DANA.approve(office.asked())
+    with at_time(hours=-1), pytest.raises(ApprovalExpired, match="by this worker's clock"):
+        office.resumed(yes)
+
+
+def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
+    """One with a yes, one with a no: both are told the same, and one key is all that is paid."""
+    office = Office()
+    question = office.asked()
+    both, real, at = threading.Barrier(2), Ledger.note, office.latest()
+    workflows = [office.workflow(), office.workflow()]
+
+    def note(*args: Any, **options: Any) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(20)
+        return real(*args, **options)
+
+    async def race() -> list[Any]:
+        each = zip(workflows, (DANA.approve(question), ERIN.deny(question)), strict=True)
+        runs = [
+            workflow.run(
+                checkpoint_id=at.checkpoint_id, responses=dict.fromkeys(questions(at), answer)
+            )
+            for workflow, answer in each
+        ]
+        return await asyncio.gather(*runs, return_exceptions=True)
+
+    with patch.object(Ledger, "note", note):
+        done: list[Any] = run(race())
+    said = [each.get_outputs() for each in done if not isinstance(each, ApprovalSpent)]
+    assert said in ([["nothing"]] * len(said), [["42 by dana"]] * len(said)), done
+    assert said
+    assert len(office.bank) == (said[0] != ["nothing"])
+
+
+def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
+    office = Office()
+    question, refund = office.asked(), office.asked(1)
+    paused, ledger = office.latest(), office.opened().ledger
+    yes, other = DANA.approve(question), replace(question, arguments={"amount": 1})
+    notes: Iterable[Any] = (
+        {"question": question.text, "statements": [MALLORY.approve(question)]},
+        {"question": question.text, "statements": [DANA.approve(other)]},
+        {"question": question.text, "statements": [DANA.approve(question, now=ago(hours=2))]},
+        {"question": question.text, "statements": []},
+        {"question": question.text},
+        "spent",
+    )
+    for note in notes:
+        ledger.note(question.thread, note, label=SPENT)
+
+    def planted(asked: Question, executor: str = "pay") -> WorkflowCheckpoint:
+        """Save what the thief made of the pending request."""
+        event = af.WorkflowEvent.request_info(asked.scope, executor, asked, object)
+        made = replace(paused, checkpoint_id=f"{ledger.latest(question.thread).sequence}")
+        made = replace(made, pending_request_info_events={asked.scope: event})
+        run(office.opened().save(made))
+        return made
+
+    for changed, error in (
+        (other, ApprovalMismatch),  # dana was asked something else
+        (replace(question, next="refund"), ApprovalMismatch),  # it is for another executor
+        (replace(question, thread="refunds"), ApprovalMismatch),
+        (replace(question, store="other"), ApprovalMismatch),
+    ):
+        for answer in (yes, DANA.approve(changed)):
+            if changed is not other or answer is yes:  # what she does sign is what is paid
+                with pytest.raises(error):
+                    office.resumed(answer, planted(changed))
+    assert not office.bank
+    assert office.resumed(yes, planted(question)) == ["42 by dana"]
+    for again in (planted(question), planted(refund)):
+        with pytest.raises((ApprovalSpent, ApprovalMismatch)):
+            office.resumed(yes, again)
+    assert [*office.bank.values()] == [[42]]
+
+
+def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
+    tmp_path: Path,
+) -> None:
+    FileAnchor(tmp_path / "anchor", create=True)
+    path = tmp_path / "state" / "ledger.db"
+    office = Office(SQLiteCheckpointStorage(path), FileAnchor(tmp_path / "anchor"))
+    question = office.asked()
+    paused = office.latest()
+    with closing(sqlite3.connect(path)) as store:
+        name = "checkpoints_update"
+        query = "SELECT sql FROM sqlite_master WHERE name = ?"
+        (trigger,) = store.execute(query, [name]).fetchone()
+        store.execute(f"DROP TRIGGER {name}")
+        store.execute(
+            "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT),"
+            " '\\\"amount\\\":42', '\\\"amount\\\":99') AS BLOB) WHERE sequence = 2"
+        )
+        store.execute(trigger)
+        store.commit()
+    office.storage = SQLiteCheckpointStorage(path)
+    with pytest.raises(af.WorkflowCheckpointException) as refused:
+        office.resumed(DANA.approve(question), paused)
+    assert type(refused.value.__cause__) is SealBroken
+    assert not office.bank
+
+
+class Unasked(af.Executor):
+    """Has no handler for what people answer."""
+
+    storage: Any = None
+
+    @af.handler
+    async def draft(self, amounts: list[int], ctx: WorkflowContext) -> None:
+        await self.storage.ask(self, ctx, "pay", {})
+
+
+def test_what_cannot_be_answered_is_not_asked() -> None:
+    office, plain = Office(), Office(gate=Gate())
+    loose = SealedCheckpointStorage(office.opened().ledger, gate=office.gate)
+    unasked = Unasked("unasked")
+    unasked.storage = office.opened()
+    unnamed = WorkflowBuilder(
+        name="payments", start_executor=Pay(office, loose), checkpoint_storage=loose
+    )
+    unhandled = WorkflowBuilder(
+        name="payments", start_executor=unasked, checkpoint_storage=office.opened()
+    )
+    uncheckpointed = WorkflowBuilder(
+        name="payments", start_executor=Pay(Office(), Office().opened())
+    )
+    for building, what in (
+        (unnamed.build(), "this storage is for any workflow"),
+        (unhandled.build(), "has no handler for what they answer"),
+        (uncheckpointed.build(), "no checkpoint of the workflow 'payments' is saved"),
+        (plain.workflow(), "the storage knows nobody who may approve"),
+        (Office(journal=None).workflow(), "the ledger has no journal"),
+    ):
+        with pytest.raises(ConfigurationError, match=what):
+            run(building.run([42]))
+    own = Ledger(InMemoryCheckpointStorage(), store="orders", keys=Keyring(PEOPLE["dana"]))
+    with pytest.raises(KeyRefused, match="on the keyring of the ledger"):
+        SealedCheckpointStorage(own, gate=office.gate)
