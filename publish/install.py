@@ -20,9 +20,9 @@ def command(extra: str = "", address: str = "") -> str:
 
 def line(_: Project, extra: str = "") -> str:
     """Return a sentence with the command."""
-    copied = f"in a [copy of the repository](guide.md#install), `{command(extra)}`"
+    copied = f"`{command(extra)}` in a [copy of the repository](guide.md#install)"
     address = repository()
-    return f"To install it: {f'`{command(extra, address)}`; or ' if address else ''}{copied}."
+    return f"To install it: {f'`{command(extra, address)}`, or ' if address else ''}{copied}."
 
 
 def guide(_: Project) -> str:

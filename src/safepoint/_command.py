@@ -1,4 +1,4 @@
-"""What the commands of the wings share: the screen, a bar, and the keys and modules they are given.
+"""What the commands of the wings share: the screen, and the keys and modules they are given.
 
 It stands below the wings, so that a command imports nothing of `cli`, which finds it by name.
 """
@@ -9,11 +9,9 @@ import errno
 import importlib
 import io
 import os
-import shutil
 import sys
-import time
 from collections.abc import Sequence
-from typing import Any, Self, TextIO
+from typing import Any, TextIO
 
 from safepoint.anchor import FileAnchor
 from safepoint.errors import ConfigurationError, quoted
@@ -37,20 +35,17 @@ class Screen(io.TextIOBase):
         shown = "".join(
             each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
         )
-        self.draw(shown.encode(self._charset, "backslashreplace").decode(self._charset))
-        if "\n" in text:
-            self.flush()
-        return len(text)
-
-    def draw(self, text: str) -> None:
-        """Write it as it is."""
         if self._stream is None:
             self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
         elif self.failed is None:
             try:
-                self._stream.write(text)
+                encoded = shown.encode(self._charset, "backslashreplace")
+                self._stream.write(encoded.decode(self._charset))
             except OSError as error:
                 self._fail(self._stream, error)
+        if "\n" in text:
+            self.flush()
+        return len(text)
 
     def flush(self) -> None:
         """Hand on what was written."""
@@ -61,48 +56,10 @@ class Screen(io.TextIOBase):
             except OSError as error:
                 self._fail(self._stream, error)
 
-    def isatty(self) -> bool:
-        """Tell whether a person looks at it."""
-        return self._stream is not None and self._stream.isatty()
-
     def _fail(self, stream: TextIO, error: OSError) -> None:
         self.failed = error
         # What is left in the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-class Bar:
-    """Shows how far long work of a command is, if standard error is a terminal.
-
-    Args:
-        label: what is being worked on.
-    """
-
-    def __init__(self, label: str) -> None:
-        here = sys.stderr
-        self._screen = here if isinstance(here, Screen) and here.isatty() else None
-        self._label = label
-        self._next = time.monotonic() + 0.5  # short work shows nothing
-        self._shown = False
-
-    def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` are done, a few times a second."""
-        if self._screen is None or (now := time.monotonic()) < self._next:
-            return
-        self._next = now + 0.1
-        self._shown = True
-        line = f"{self._label}: {done:,} of {total:,}"
-        # A line that wraps could not be written over.
-        self._screen.draw(f"\r{line[: shutil.get_terminal_size().columns - 1]}\x1b[K")
-        self._screen.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._screen is not None and self._shown:
-            self._screen.draw("\r\x1b[K")
-            self._screen.flush()
 
 
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:

@@ -50,7 +50,7 @@ from safepoint.record import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
 from safepoint.storage.memory import InMemoryCheckpointStorage
-from safepoint.verify import Progress, Seen, View, anchor_errors, journal_errors, storage_errors
+from safepoint.verify import Seen, View, anchor_errors, journal_errors, storage_errors
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -358,20 +358,14 @@ class Journal:
         """
         return sum(self.counts().values())
 
-    def counts(self, progress: Progress | None = None) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Verify every entry and every link, and return how many entries each chain has.
 
         Raises:
             JournalError: as `show` does.
         """
-        found = {}
         with _told():
-            chains = self._view.threads()
-            for done, chain in enumerate(chains, start=1):
-                found[chain] = sum(1 for _ in self._walk(chain))
-                if progress is not None:
-                    progress(done, len(chains))
-        return found
+            return {chain: sum(1 for _ in self._walk(chain)) for chain in self._view.threads()}
 
     def _walk(self, chain: str) -> Iterator[Entry]:
         return map(_entry, self._view.walk(chain))

@@ -51,8 +51,6 @@ from safepoint.record import (
 )
 from safepoint.storage.base import CheckpointStorage
 
-Progress = Callable[[int, int], object]
-"""Called with how many records are done, and how many there are."""
 _End = tuple[int, bytes | None]
 """The last sequence of a thread, and the record there, if the storage gave it along."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
 import shutil
@@ -499,17 +498,6 @@ def test_a_reader_that_has_seen_enough_is_no_error(deployed: Deployed) -> None:
             timeout=600,
         )
     assert (done.returncode, done.stderr) == (1, b"")
-
-
-def test_a_long_chain_shows_a_bar_on_a_terminal_alone(
-    deployed: Deployed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("safepoint._command.time.monotonic", itertools.count().__next__)
-    assert main(deployed.sealed) == 0
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert main(deployed.sealed) == 0
-    assert "1 of 1" in capsys.readouterr().err
 
 
 def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -> None:

@@ -429,12 +429,6 @@ def test_a_tenant_that_cannot_be_listed_hides_no_other(tmp_path: Path) -> None:
     assert (one.id, two.where) == ("SP15.refused", "@globex/")
 
 
-def test_progress_counts_threads(desk: Desk) -> None:
-    seen: list[tuple[int, int]] = []
-    check_records(desk.ledger(), progress=lambda *each: seen.append(each))
-    assert seen == [(1, 2), (2, 2)]
-
-
 def test_one_owner_and_one_device_are_notes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

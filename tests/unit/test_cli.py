@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import io
 import os
 import re
 import signal
@@ -19,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from safepoint._command import Bar, Screen, imported, keyring_of
+from safepoint._command import imported, keyring_of
 from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
     AnchorUnavailable,
@@ -254,33 +252,6 @@ def test_ctrl_c_ends_a_real_process_with_one_line() -> None:
             time.sleep(0.5)
         assert process.returncode == 130
         assert process.stderr.read().endswith("Interrupted.\n")
-
-
-# --- the bar ------------------------------------------------------------------------------------
-
-
-class Terminal(io.StringIO):
-    encoding = "ascii"
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_shows_long_work_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [1000.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setenv("COLUMNS", "30")
-    drawn = "\rVerifying order-7: 1,000 of 9\x1b[K\rVerifying order-7: 3,000 of 9\x1b[K\r\x1b[K"
-    for stream, steps, expected in (
-        (io.StringIO(), [1.0, 1.0], ""),
-        (Terminal(), [0.1] * 4, ""),
-        (Terminal(), [0.6, 0.01, 0.2], drawn),
-    ):
-        with contextlib.redirect_stderr(Screen(stream)), Bar("Verifying order-7") as bar:
-            for done, pause in enumerate(steps, 1):
-                now[0] += pause
-                bar(done * 1_000, 9_000)
-        assert stream.getvalue() == expected
 
 
 # --- keys ---------------------------------------------------------------------------------------

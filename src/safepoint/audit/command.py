@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from safepoint._command import Bar, keyring_of
+from safepoint._command import keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
@@ -234,8 +234,7 @@ def _records(place: Place) -> Iterator[Finding]:
     runs = Runs(gate, place.given.app)
     if gate is not None:
         yield from approvers_apart(ledger, gate.people)
-    with Bar("Verifying") as bar:
-        yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)], bar)
+    yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
     yield from runs.without_tools(ledger.store) if gate is not None else ()
 
 
@@ -248,14 +247,12 @@ def _journal(place: Place) -> Iterator[Finding]:
     if given.journal is None:
         return
     ends = given.journal_anchor
-    with Bar("Verifying the journal") as bar:
-        yield from check_journal(
-            given.journal,
-            keyring_of(given.journal_key),
-            name=given.journal_name or "journal",
-            anchor=None if ends is None else FileAnchor(ends),
-            progress=bar,
-        )
+    yield from check_journal(
+        given.journal,
+        keyring_of(given.journal_key),
+        name=given.journal_name or "journal",
+        anchor=None if ends is None else FileAnchor(ends),
+    )
     keys = Path(given.key[0]).parent if given.key else None
     parts = {"keys": keys, "anchor": given.anchor, "journal": given.journal}
     yield from check_places(place.home, **parts, journal_anchor=ends)

@@ -35,7 +35,7 @@ from safepoint.journal import FileJournal
 from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.verify import Progress, View
+from safepoint.verify import View
 
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
@@ -300,7 +300,6 @@ def check_journal(
     *,
     name: str = "journal",
     anchor: Anchor | None = None,
-    progress: Progress | None = None,
 ) -> list[Finding]:
     """Verify a journal. Nothing is changed. Where it is kept is for `check_places`.
 
@@ -326,7 +325,6 @@ def check_journal(
         keys: the keys that sign or signed it.
         name: the journal's name.
         anchor: its anchor, if it has one.
-        progress: called with how many chains are verified and how many there are.
 
     Returns:
         Under SP20, an error if the journal is missing, does not verify, or can be changed by
@@ -341,7 +339,7 @@ def check_journal(
     shown = str(as_named(path, "The path of the journal"))
     found = list[Finding]()
     try:
-        counts = FileJournal(path, keys=keys, name=name, anchor=anchor).counts(progress)
+        counts = FileJournal(path, keys=keys, name=name, anchor=anchor).counts()
     except (UnsafeLocation, JournalError) as refusal:
         found.append(refused("SP20", refusal, shown))
     else:

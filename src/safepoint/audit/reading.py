@@ -30,7 +30,7 @@ from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.names import Head, Limits
 from safepoint.record import Checkpoint, Cipher
-from safepoint.verify import Progress, View, plain_of
+from safepoint.verify import View, plain_of
 from safepoint.workflow import Payload
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -99,7 +99,7 @@ class Thread(NamedTuple):
         return found
 
 
-def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[Finding]:
+def check_records(ledger: Ledger) -> list[Finding]:
     """Verify each thread of a store from its first checkpoint to its last, each by its own seal.
 
     Those of its tenants are verified, too, unless the ledger is that of one tenant.
@@ -119,7 +119,6 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
 
     Args:
         ledger: the store, with its keys and its anchor.
-        progress: called with how many threads are done and how many there are, as `Bar` takes it.
 
     Returns:
         The first refusal of each thread that has one, as an error under the rule that it breaks:
@@ -134,24 +133,18 @@ def check_records(ledger: Ledger, *, progress: Progress | None = None) -> list[F
     Raises:
         StorageError: the storage cannot be listed.
     """
-    return read(ledger, lambda thread: thread.findings("SP10"), progress)
+    return read(ledger, lambda thread: thread.findings("SP10"))
 
 
-def read(
-    ledger: Ledger,
-    look: Callable[[Thread], Iterable[Finding]],
-    progress: Progress | None = None,
-) -> list[Finding]:
+def read(ledger: Ledger, look: Callable[[Thread], Iterable[Finding]]) -> list[Finding]:
     """Walk each thread once, those of the tenants too, and return what is found in it.
 
     Raises:
         StorageError: the storage cannot be listed.
     """
     threads, found = all_threads(ledger)
-    for done, (scope, name) in enumerate(threads, start=1):
+    for scope, name in threads:
         found += of_tenant(scope.tenant_name, look(_walked(view_of(scope), name, scope.cipher)))
-        if progress is not None:
-            progress(done, len(threads))
     return worst_first(found)
 
 
