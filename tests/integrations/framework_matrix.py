@@ -43,7 +43,7 @@ STORES: Final[Mapping[str, type[Run]]] = {
     "LG<br>SQLite": LangGraph,
     "LG<br>strict": LangGraphStrict,
     "LG<br>AES": LangGraphEncrypted,
-    "LG<br>Postgres": LangGraphPostgres,
+    "LG<br>PG": LangGraphPostgres,
     "LG<br>sealed": LangGraphSealed,
 }
 """The columns, with what stands above them."""
@@ -78,7 +78,7 @@ NOT_APPLICABLE: Final[Mapping[tuple[str, str], str]] = {
     " arguments of the class become the value.",
     ("traverse-id", "AF<br>sealed LG<br>sealed"): "Any text is a name here. It is mapped to one"
     " that has no way out of the folder.",
-    ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>Postgres"): "Its store"
+    ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>PG"): "Its store"
     " is one database, and no folder of records.",
     ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "What is pending is part of the"
     " one checkpoint, and no record of its own: an edit of it is `edit-state`.",
@@ -159,13 +159,11 @@ def _table(
 
 def _cell(attack: str, head: str, outcome: Outcome, notes: list[str]) -> str:
     """Return a mark, with the number of the note that says why it is an empty one."""
-    mark = f"**{MARKS[outcome]}**{{ .{outcome.replace(' ', '-')} }}"
-    reason = why(attack, head) if outcome == Outcome.NOT_APPLICABLE else ""
-    if not reason:
-        return mark
-    if reason not in notes:
-        notes.append(reason)
-    return f"{mark}<sup>{notes.index(reason) + 1}</sup>"
+    mark = MARKS[outcome]
+    if outcome == Outcome.NOT_APPLICABLE and (reason := why(attack, head)):
+        notes += [] if reason in notes else [reason]
+        mark += f"<sup>{notes.index(reason) + 1}</sup>"
+    return f"**{mark}**{{ .{outcome.replace(' ', '-')} }}"
 
 
 def _part(names: Sequence[str]) -> dict[str, Row]:

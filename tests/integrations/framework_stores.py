@@ -767,7 +767,7 @@ class Tables(Rows):
     def restore(self, snapshot: Medium) -> None:
         """Put a copy of the database in its place."""
         assert isinstance(snapshot, Tables)
-        self.server.psql(f"drop database {self.database}")
+        self.server.psql(f"drop database {self.database} with (force)")
         self.server.database(self.database, template=snapshot.database)
 
     def ask(self, query: str, *values: Any) -> list[Any]:
