@@ -132,10 +132,17 @@ class Sealed(Run, SealedTarget):
         return json.loads(self.medium.read(name).split(b"\n", 2)[2])
 
     def put(self, name: str, document: Any) -> None:
-        """Write another state into a record, and mend what can be mended without the key."""
-        head = self.medium.read(name).split(b"\n", 2)[:2]
-        self.medium.write(name, b"\n".join((*head, _compact(document))))
-        self.relink(name.partition("/")[0])
+        """Write another state into a record."""
+        self.fill(name, _compact(document) + b"\n")
+
+    def fill(self, name: str, payload: bytes) -> None:
+        """Write other bytes into a record, and mend what can be mended without the key."""
+        line_1, line_2, _ = self.medium.read(name).split(b"\n", 2)
+        header = Header.parse(line_2)
+        if header is None:
+            raise Miss
+        mended = line_2.replace(header.digest.encode(), digest_of(payload).encode())
+        self.medium.write(name, b"\n".join((line_1, mended, payload)))
 
     def append(
         self, thread: str, payload: bytes, key: SigningKey, label: str | None = None
@@ -160,7 +167,7 @@ class Sealed(Run, SealedTarget):
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, in the place of the state in the newest record."""
-        record = self.medium.read(SealedTarget.records(self, thread)[-1]).split(b"\n", 2)[2]
+        record = self.medium.read(SealedTarget.records(self, thread)[-1]).split(b"\n")[2]
         if _compact(HONEST) not in record:
             raise Miss
         self.append(thread, record.replace(_compact(HONEST), payload), self.keys.signing)
@@ -168,10 +175,9 @@ class Sealed(Run, SealedTarget):
     def retag(self, thread: str) -> None:
         """Change the codec's tag, where the state has it last."""
         for name in reversed(SealedTarget.records(self, thread)):
-            text = self.medium.read(name)
-            if b'"$decimal"' in text:
-                self.medium.write(name, text.replace(b'"$decimal"', b'"$bytes"'))
-                self.relink(thread)
+            payload = self.medium.read(name).split(b"\n", 2)[2]
+            if b'"$decimal"' in payload:
+                self.fill(name, payload.replace(b'"$decimal"', b'"$bytes"'))
                 return
         raise Miss
 
@@ -860,10 +866,11 @@ class LangGraphSealed(Graphs, Sealed):
             self.medium.delete(names[index])
 
     def attach(self, thread: str) -> None:
-        """Edit the record."""
-        name, document = self._wrote(thread, "limit")
-        asks = self._wrote(thread, "__interrupt__")[1]["task"]
-        self.put(name, {**document, "task": asks})
+        """Copy what comes next into the record of the task that asks."""
+        name, asks = self._wrote(thread, "__interrupt__")
+        wrote = self._wrote(thread, "limit")[1]["writes"]
+        moved = [row for row in wrote if row[1] == "branch:to:pay"]
+        self.put(name, {**asks, "writes": [*asks["writes"], *moved]})
 
     def reparent(self, thread: str) -> str:
         """Edit the record."""
