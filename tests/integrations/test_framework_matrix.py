@@ -95,6 +95,11 @@ def test_each_empty_cell_says_why_and_no_other() -> None:
             assert bool(framework_matrix.why(attack, head)) == empty, (attack, head)
 
 
+def test_postgres_saver_ends_as_sqlite_saver_does() -> None:
+    for row in framework_matrix.on_stores().values():
+        assert row["LG<br>PG"] == row["LG<br>SQLite"]
+
+
 def test_the_page_says_how_many_attacks_there_are() -> None:
     count = len(framework_matrix.on_stores()) + len(framework_matrix.ON_MODELS)
     assert re.findall(r"\b(\d+) attacks\b", PAGE) == [str(count)]
