@@ -24,10 +24,12 @@ from safepoint.errors import (
     EncodeError,
     MissingPackage,
     NotFound,
+    ResumeRefused,
     WrongPlace,
     quoted,
 )
 from safepoint.ledger import Ledger, Link
+from safepoint.migrate import Unsigned
 from safepoint.names import thread_name, thread_text
 
 try:
@@ -120,6 +122,7 @@ class SealedCheckpointStorage:
     ) -> None:
         own = types if isinstance(types, Mapping) else list(types)
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
+        self.types: Final = list(own.values() if isinstance(own, Mapping) else own)
         self.ledger: Final = ledger.with_codec(codec)
         self.continue_unsaved: Final = continue_unsaved
         self._ledger: Final = AsyncLedger(self.ledger)
@@ -203,6 +206,12 @@ class SealedCheckpointStorage:
         await _again(lambda: self._ledger.note(thread, said, label=link.label, anchor=anchor))
         return True
 
+    def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
+        """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
+        thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
+        label = thread_name(checkpoint.checkpoint_id)
+        return Unsigned(thread, state, source, digest, _APP, label=label)
+
     # --- threads and links
 
     def _thread(self, workflow_name: str) -> str:
@@ -221,6 +230,11 @@ class SealedCheckpointStorage:
             first = next(back)
         except NotFound:  # there is no such thread; later on, it would be a race with a prune
             return
+        if first.kind == "state" and first.header.app == _APP and first.state.get("left"):
+            raise ResumeRefused(
+                f"{thread} was not moved in to its end.",
+                "Run the migration again, with the same report.",
+            )
         seen: set[str] = set()
         for link in chain([first], back):
             if link.label not in seen and link.kind == "state" and link.header.app == _APP:
@@ -304,6 +318,7 @@ def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
 
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
     plain = {name: dict(data[name]) for name in _ORDERED & data.keys()}
+    data = {name: each for name, each in data.items() if name != "left"}  # of a migration
     return WorkflowCheckpoint.from_dict(data | plain)
 
 

@@ -35,6 +35,7 @@ KERNEL = [
 WINGED = [
     {"command"},
     {"models", "testing", "explain", "langgraph", "agent_framework"},
+    {"moving"},
     {"attacks", "audit"},
     {"cli", "main__"},
 ]
