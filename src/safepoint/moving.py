@@ -7,20 +7,19 @@ so, and nothing is unpickled. Of a thread, all is sealed or nothing.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, is_dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import is_dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from functools import partial
 from pathlib import Path, PurePath
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
 from safepoint.codec import Codec
@@ -31,7 +30,6 @@ from safepoint.errors import (
     DecodeError,
     EncodeError,
     LimitExceeded,
-    MissingPackage,
     NotFound,
     PickleRefused,
     StorageUnavailable,
@@ -50,8 +48,8 @@ from safepoint.migrate import (
     listed,
     strict_json,
 )
-from safepoint.models.machine import Class, Constant, Functions
-from safepoint.models.migration import Files, Link
+from safepoint.models.machine import Class, Collect, Functions
+from safepoint.models.migration import Files, Link, check_elsewhere
 from safepoint.models.plain import functions_for
 from safepoint.names import Limits, digest_of
 
@@ -59,45 +57,72 @@ if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
     from safepoint.langgraph import SealedSaver
 
-MOVED: Final = "moved/in"  # the label of the note that says who vouched
-_MOST: Final = 10**9
+MOVED: Final = "moved/in"
+"""The label of the note that says who vouched."""
 _NOTHING: Final = "Nothing of this thread was sealed."
-_LIST: Final = f"If it is a type of yours, list it in types=[...]. {_NOTHING}"
+_GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
+_MOST: Final = 10**9
 
 
-_States = Callable[[], Iterator[Unsigned]] | CheckpointError
+class Vouching(TypedDict, total=False):
+    """What each of the functions here takes, beside a report.
 
+    Attributes:
+        vouched_by: your name. It is sealed with each thread.
+        allow_unsigned_migration: True, that you vouch for these states. There is no default yes.
+        dry_run: write nothing, and say what would happen. It needs neither of the two.
+        allow_missing_past: take a checkpoint that follows one which is gone.
+    """
 
-class _Vouched(NamedTuple):
-    """Who vouches for what, and where it is written down."""
-
-    ledger: Ledger
-    report: str | os.PathLike[str]
-    by: str
-    origin: str
+    vouched_by: str
+    allow_unsigned_migration: bool
     dry_run: bool
+    allow_missing_past: bool
 
 
-def _move(vouched: _Vouched, threads: Iterable[tuple[str, _States]]) -> list[Moved]:
+_States = Callable[[], Iterator[Unsigned]]
+
+
+def _move(
+    ledger: Ledger,
+    origin: str,
+    threads: Callable[[bool], Iterable[tuple[str, _States | CheckpointError]]],
+    report: str | os.PathLike[str],
+    *,
+    vouched_by: str = "",
+    allow_unsigned_migration: bool = False,
+    dry_run: bool = False,
+    allow_missing_past: bool = False,
+) -> list[Moved]:
     """Seal each thread, and go on after one that is refused."""
+    dry_run, said = dry_run is True, {"vouched_by": vouched_by, "from": origin}
+    if not dry_run:
+        check_vouched(allow_unsigned_migration)
+        if not vouched_by:
+            raise ConfigurationError(
+                "Nobody vouches for these states.", 'Say who you are: vouched_by="your name".'
+            )
     done = []
-    with Sealer(vouched.ledger, vouched.report, dry_run=vouched.dry_run) as sealer:
-        for source, states in threads:
-            if isinstance(states, CheckpointError):
-                done.append(sealer.refuse(source, states))
-                continue
+    with Sealer(ledger, report, dry_run=dry_run) as sealer:
+        for source, states in threads(allow_missing_past is True):
             try:
-                done.append(_seal(sealer, vouched, source, states))
+                if isinstance(states, CheckpointError):
+                    done.append(sealer.refuse(source, states))
+                else:
+                    done.append(_seal(sealer, ledger, states, {"thread": source, **said}, dry_run))
             except OF_THE_SOURCE as error:
                 done.append(sealer.refuse(source, error))
     return done
 
 
 def _seal(
-    sealer: Sealer, vouched: _Vouched, source: str, states: Callable[[], Iterator[Unsigned]]
+    sealer: Sealer, ledger: Ledger, states: _States, said: dict[str, Any], dry_run: bool
 ) -> Moved:
-    """Read a thread to its end, and then once more to seal it: one state is in memory at a time."""
-    ledger, name, digests = vouched.ledger, "", []
+    """Read a thread to its end, and then once more to seal it: one state is in memory at a time.
+
+    Each says how many records are to come, so that no adapter goes on from half a thread.
+    """
+    name, digests, outcome = "", [], THERE_ALREADY
     for each in states():
         try:
             ledger.codec.encode(each.state | {"left": _MOST})
@@ -105,40 +130,20 @@ def _seal(
             raise type(error)(f"{quoted(each.source)}: {error.what}", error.do) from None
         name = each.thread
         digests.append(each.digest)
-    last, outcome = len(digests) + 1, THERE_ALREADY
-    for number, each in enumerate(states()):
-        sealed = sealer.seal(replace(each, state=each.state | {"left": last - 1 - number}))
-        outcome = SEALED if sealed == SEALED else outcome
-    if vouched.dry_run:
-        return Moved(source, outcome, name, last)
-    said = {
-        "thread": source,
-        "vouched_by": vouched.by,
-        "from": vouched.origin,
-        "digest": digest_of("\n".join(digests).encode()),
-        "checkpoints": len(digests),
-    }
-    try:
-        there = ledger.load(name, last)
-    except NotFound:
-        ledger.note(name, said, label=MOVED, anchor=None if ledger.anchor is None else "now")
-    else:
-        if there.label != MOVED:
-            raise Conflict(f"{name} has another record at #{last}.", "Nothing was overwritten.")
-    sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
-    return Moved(source, outcome, name, last)
-
-
-def _vouched(
-    ledger: Ledger, report: str | os.PathLike[str], by: str, dry_run: bool, allow: bool
-) -> _Vouched:
-    if dry_run is not True:
-        check_vouched(allow)
-        if not by:
-            raise ConfigurationError(
-                "Nobody vouches for these states.", 'Say who you are: vouched_by="your name".'
-            )
-    return _Vouched(ledger, report, by, "", dry_run is True)
+    last = len(digests) + 1
+    for sequence, each in enumerate(states(), 1):
+        if sealer.seal(replace(each, state=each.state | {"left": last - sequence})) == SEALED:
+            outcome = SEALED
+    if not dry_run:
+        said["digest"] = digest_of("\n".join(digests).encode())
+        said["checkpoints"] = len(digests)
+        try:
+            if ledger.load(name, last).label != MOVED:
+                raise Conflict(f"{name} went on before it was moved in.", "Look at both.")
+        except NotFound:
+            ledger.note(name, said, label=MOVED, anchor=None if ledger.anchor is None else "now")
+        sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
+    return Moved(said["thread"], outcome, name, last)
 
 
 # --- LangGraph
@@ -149,10 +154,7 @@ def move_sqlite_saver(
     saver: SealedSaver,
     *,
     report: str | os.PathLike[str],
-    vouched_by: str = "",
-    dry_run: bool = False,
-    allow_unsigned_migration: bool = False,
-    allow_missing_past: bool = False,
+    **vouching: Unpack[Vouching],
 ) -> list[Moved]:
     """Seal the threads of a database of LangGraph's `SqliteSaver`. The file stays as it is.
 
@@ -166,11 +168,7 @@ def move_sqlite_saver(
         saver: where to. Its `types` are what may be built, its `app` and `tools` are sealed.
         report: a file of JSON lines that this adds to: one before each checkpoint is sealed, on
             disk, one after it, one for each thread that is moved, and one for each refused.
-        vouched_by: your name. It is sealed with each thread.
-        dry_run: write nothing, and say what would happen.
-        allow_unsigned_migration: that you vouch for these states. There is no default yes, and a
-            dry run needs none.
-        allow_missing_past: take a checkpoint whose parent is gone.
+        vouching: `vouched_by` and so on, as `Vouching` says.
 
     Returns:
         What became of each thread.
@@ -182,9 +180,9 @@ def move_sqlite_saver(
             report does not name is not sealed.
         CheckpointError: the ledger refuses. What was sealed before is in the report.
     """
-    vouched = _vouched(saver.ledger, report, vouched_by, dry_run, allow_unsigned_migration)
     with _sqlite(Path(path), saver.ledger.codec.limits) as rows:
-        return _move_graphs(vouched, rows, saver, allow_missing_past)
+        graphs = partial(rows.graphs, saver)
+        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
 
 
 def move_postgres_saver(
@@ -192,45 +190,26 @@ def move_postgres_saver(
     saver: SealedSaver,
     *,
     report: str | os.PathLike[str],
-    vouched_by: str = "",
-    dry_run: bool = False,
-    allow_unsigned_migration: bool = False,
-    allow_missing_past: bool = False,
+    **vouching: Unpack[Vouching],
 ) -> list[Moved]:
-    """Seal the threads of a database of LangGraph's `PostgresSaver`. It is read and not written.
-
-    All but the first argument is as for `move_sqlite_saver`.
+    """Seal the threads of a database of LangGraph's `PostgresSaver`, as `move_sqlite_saver` does.
 
     Args:
-        dsn: what you gave to `PostgresSaver.from_conn_string`.
+        dsn: what you gave to `PostgresSaver.from_conn_string`. The login has to read three tables.
         saver: where to.
         report: a file of JSON lines that this adds to.
-        vouched_by: your name.
-        dry_run: write nothing, and say what would happen.
-        allow_unsigned_migration: that you vouch for these states.
-        allow_missing_past: take a checkpoint whose parent is gone.
+        vouching: as `Vouching` says.
 
     Raises:
         MissingPackage: psycopg is not installed.
         CheckpointError: as `move_sqlite_saver`.
     """
-    vouched = _vouched(saver.ledger, report, vouched_by, dry_run, allow_unsigned_migration)
     with _postgres(dsn, saver.ledger.codec.limits) as rows:
-        return _move_graphs(vouched, rows, saver, allow_missing_past)
+        graphs = partial(rows.graphs, saver)
+        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
 
 
-def _move_graphs(
-    vouched: _Vouched, rows: _Rows, saver: SealedSaver, without_past: bool
-) -> list[Moved]:
-    threads = (
-        (str(thread), partial(_graph, rows, saver, thread, without_past))
-        for thread in rows.threads()
-    )
-    return _move(vouched._replace(origin=rows.origin), threads)
-
-
-@dataclass
-class _Rows:
+class _Rows(NamedTuple):
     """A database in one snapshot, for reading alone.
 
     Attributes:
@@ -242,20 +221,16 @@ class _Rows:
 
     origin: str
     ask: Callable[..., list[tuple[Any, ...]]]
-    split: bool
+    split: bool = False
     path: str = "task_path"
 
-    def threads(self) -> Iterator[str]:
-        """Yield each `thread_id`, one at a time, however many there are."""
-        last: Any = ""
-        comparison = ">="
-        while True:
-            sql = f"SELECT min(thread_id) FROM checkpoints WHERE thread_id {comparison} ?"  # noqa: S608
-            ((last,),) = self.ask(sql, last)
-            if last is None:
-                return
-            comparison = ">"
-            yield last
+    def graphs(self, saver: SealedSaver, without_past: bool) -> Iterator[tuple[str, _States]]:
+        """Yield each `thread_id` with its checkpoints, one at a time, however many there are."""
+        query = "SELECT min(thread_id) FROM checkpoints WHERE thread_id {} ?"
+        ((thread,),) = self.ask(query.format(">="), "")
+        while thread is not None:
+            yield str(thread), partial(_graph, self, saver, thread, without_past)
+            ((thread,),) = self.ask(query.format(">"), thread)
 
     def of(self, what: str, table: str, *where: Any) -> list[tuple[Any, ...]]:
         """Return what a table has of a thread, or of one checkpoint of it."""
@@ -264,34 +239,31 @@ class _Rows:
         try:
             return self.ask(f"SELECT {what} FROM {table} WHERE {test}", *where)  # noqa: S608
         except sqlite3.Error as error:
-            problem = DecodeError(f"A row of it cannot be read ({error}).", _NOTHING)
-        raise problem
+            raise DecodeError(f"A row of it cannot be read ({error}).", _NOTHING) from None
 
     def checkpoint(
         self, values: _Values, *where: str
     ) -> tuple[Any, Any, list[dict[str, Any]], str]:
         """Return a checkpoint, its metadata, the writes to it, and the digest of all."""
+        text, blob = ("::text", "blob") if self.split else ("", "value")
+        columns = f"type, checkpoint{text}, metadata{text}"
+        ((tag, data, said),) = rows = self.of(columns, "checkpoints", *where)
+        found = values.json(data) if self.split else values.read(tag, data)
         if self.split:
-            columns, table, value = "checkpoint::text, metadata::text", "checkpoint_writes", "blob"
-        else:
-            columns, table, value = "checkpoint, metadata, type", "writes", "value"
-        (row,) = self.of(columns, "checkpoints", *where)
-        wrote = self.of(f"task_id, {self.path}, idx, channel, type, {value}", table, *where)
-        blobs = []
-        if self.split:
-            found = values.json(row[0])
             versions = _dict(found, "channel_versions")
-            blobs = self.ask(_BLOBS, [*versions], [*map(str, versions.values())], *where[:2])
-            held = _dict(found, "channel_values")
-            held |= {channel: values.read(*blob) for channel, *blob in blobs if blob[0] != "empty"}
-        else:
-            found = values.read(row[2], row[0])
+            wanted = [*versions], [*map(str, versions.values())]
+            rows += (blobs := self.ask(_BLOBS, *wanted, *where[:2]))
+            held = {name: values.read(*each) for name, *each in blobs if each[0] != "empty"}
+            _dict(found, "channel_values").update(held)
+        columns = f"task_id, {self.path}, idx, channel, type, {blob}"
+        table = "checkpoint_writes" if self.split else "writes"
+        rows += (wrote := sorted(self.of(columns, table, *where), key=lambda row: row[:3]))
         tasks: dict[tuple[str, str], list[Any]] = defaultdict(list)
-        for task, path, number, channel, *blob in sorted(wrote, key=lambda row: row[:3]):
-            tasks[task, path].append([number, channel, values.read(*blob)])
+        for task, path, number, channel, *each in wrote:
+            tasks[task, path].append([number, channel, values.read(*each)])
         early = [{"task": task, "path": path, "writes": w} for (task, path), w in tasks.items()]
-        metadata = {} if row[1] is None else values.json(row[1])
-        return found, metadata, early, _digest([row, *blobs, *wrote])
+        metadata = {} if said is None else values.json(said)
+        return found, metadata, early, digest_of(repr(rows).encode())
 
 
 _BLOBS: Final = (
@@ -301,46 +273,22 @@ _BLOBS: Final = (
 )
 
 
-def _digest(rows: Iterable[Iterable[Any]]) -> str:
-    hashed = hashlib.sha256()
-    for each in (each for row in rows for each in row):
-        hashed.update(each if isinstance(each, bytes) else str(each).encode())
-        hashed.update(b"\0")
-    return f"sha256:{hashed.hexdigest()}"
-
-
-def _dict(value: Any, name: str) -> dict[str, Any]:
-    """Return a part of a checkpoint that has to be a dict."""
-    found = value.get(name) if type(value) is dict else None
-    if type(found) is not dict:
-        raise DecodeError(f"It has no {name}, and is no checkpoint.", _NOTHING)
-    return found
-
-
 def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> Iterator[Unsigned]:
     """Yield the checkpoints of a thread in the order in which LangGraph takes them: by their id."""
     values = _Values(saver.ledger.codec)
-    columns = "checkpoint_ns, checkpoint_id, parent_checkpoint_id"
-    places = rows.of(columns, "checkpoints", thread)
-    if not all(
-        type(each) is str for row in [(thread,), *places] for each in row if each is not None
-    ):
-        raise DecodeError("An id in it is no text.", _NOTHING)
+    places = rows.of("checkpoint_id, checkpoint_ns, parent_checkpoint_id", "checkpoints", thread)
     known = {row[:2] for row in places}
+    if any(type(each or "") is not str for row in ((thread,), *places) for each in row):
+        raise DecodeError("An id in it is no text.", _NOTHING)
     if len(known) != len(places):
         raise Conflict("Two checkpoints in it have one id.", _NOTHING)
-    for space, ident, parent in sorted(places, key=lambda row: (row[1], row[0])):
+    for ident, space, parent in sorted(places, key=lambda row: row[:2]):
         where = f"{quoted(ident)} in {quoted(space)}" if space else quoted(ident)
-        if parent and not without_past and (space, parent) not in known:
-            raise Conflict(
-                f"{where} follows {quoted(parent)}, which is not there.",
-                f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True.",
-            )
+        if parent and not without_past and (parent, space) not in known:
+            raise Conflict(f"{where} follows {quoted(parent)}, which is not there.", _GONE)
         try:
             found, metadata, early, digest = rows.checkpoint(values, thread, space, ident)
-            _check(found, metadata, ident)
-            if rows.split and parent and found["v"] < 4:
-                _check_sends(rows.of("channel", "checkpoint_writes", thread, space, parent))
+            _check(found, metadata, ident, oldest=4 if rows.split else 1)
         except (DecodeError, LimitExceeded) as error:
             raise type(error)(f"{where}: {error.what}", error.do) from None
         config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
@@ -348,34 +296,31 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
         yield replace(each, source=f"{thread} {space} {ident}", digest=digest)
 
 
-def _check(found: Any, metadata: Any, ident: str) -> None:
-    """Refuse what is no checkpoint of that id; count its versions as `SealedSaver` does."""
+def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
+    """Refuse what is no checkpoint of that id; count its versions as `SealedSaver` does.
+
+    Before version 4 `PostgresSaver` keeps tasks that were sent with the checkpoint before.
+    """
     _dict(found, "channel_values")
     versions, seen = _dict(found, "channel_versions"), _dict(found, "versions_seen")
-    if found.get("id") != ident or type(found.get("v")) is not int or found["v"] > 4:
-        raise DecodeError("It is of another id, or of a newer LangGraph.", _NOTHING)
+    if found.get("id") != ident or found.get("v") not in range(oldest, 5):
+        raise DecodeError("It is of another id, or of another LangGraph than 0.5 to 1.", _NOTHING)
     if type(metadata) is not dict or "counters_since_delta_snapshot" in metadata:
         raise DecodeError("It has a DeltaChannel, or no metadata.", _NOTHING)
     for each in (versions, *(_dict(seen, name) for name in seen)):
         for channel, version in each.items():
-            each[channel] = _version(version)
+            # A text such as 00000003.0.4133 is a count, and then random.
+            count = str(version).partition(".")[0] if type(version) in (int, str) else ""
+            if not count.isdecimal():
+                raise DecodeError("It counts versions of a channel in another way.", _NOTHING)
+            each[channel] = int(count)
 
 
-def _version(version: Any) -> int:
-    """Return the count in a version such as `00000003.0.4133`: the rest of it is random."""
-    if type(version) is str and version.partition(".")[0].isdecimal():
-        return int(version.partition(".")[0])
-    if type(version) is not int:
-        raise DecodeError("It counts the versions of a channel in another way.", _NOTHING)
-    return version
-
-
-def _check_sends(wrote: list[tuple[Any, ...]]) -> None:
-    if ("__pregel_tasks",) in wrote:
-        raise DecodeError(
-            "It is of a LangGraph before 0.5, with tasks that were sent before it.",
-            f"{_NOTHING} Let a current LangGraph finish that run first.",
-        )
+def _dict(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if type(value) is dict else None
+    if type(found) is not dict:
+        raise DecodeError(f"It has no {name}, and is no checkpoint.", _NOTHING)
+    return found
 
 
 _ONE: Final = (UUID, Decimal, set, frozenset, deque)
@@ -387,13 +332,8 @@ class _Values:
     """What LangGraph's serializer wrote, read with a list of what may be built."""
 
     def __init__(self, codec: Codec) -> None:
-        try:
-            import ormsgpack
-        except ImportError:
-            raise MissingPackage(
-                "LangGraph's rows are read with the package ormsgpack.",
-                "Run: pip install 'safepoint[langgraph]'",
-            ) from None
+        import ormsgpack
+
         option = ormsgpack.OPT_NON_STR_KEYS
         self._unpack = partial(ormsgpack.unpackb, ext_hook=self._hook, option=option)
         self._limits, self._depth = codec.limits, 0
@@ -401,7 +341,7 @@ class _Values:
         self._known: dict[tuple[str, str], type | None] = {}
         for cls in (*codec.types, timezone):
             key = cls.__module__.removesuffix("._local"), cls.__name__
-            self._known[key] = None if key in self._known else cls  # which of them, no row says
+            self._known[key] = None if key in self._known else cls  # which of two, no row says
 
     def json(self, text: Any) -> Any:
         """Return what JSON in a row says."""
@@ -420,9 +360,8 @@ class _Values:
         if tag == "null":
             return None
         if tag not in ("bytes", "msgpack") or type(data) is not bytes:
-            raise DecodeError(
-                f"A value in it is written as {quoted(tag)}, and msgpack alone is read.", _NOTHING
-            )
+            what = f"A value in it is written as {quoted(tag)}, and msgpack alone is read."
+            raise DecodeError(what, _NOTHING)
         if tag == "bytes":
             return data
         containers = len(data) - len(data.translate(None, _CONTAINERS))
@@ -431,11 +370,9 @@ class _Values:
         self._wrong = None
         try:
             return self._unpack(data)
-        except (ValueError, RecursionError, MemoryError):  # which say nothing of what a hook raised
-            problem = self._wrong or DecodeError(
-                "A value in it is no msgpack, or nested too deep.", _NOTHING
-            )
-        raise problem
+        except (ValueError, RecursionError, MemoryError):  # which do not say what a hook raised
+            broken = DecodeError("A value in it is no msgpack, or nested too deep.", _NOTHING)
+        raise self._wrong or broken
 
     def _hook(self, code: int, data: bytes) -> Any:
         self._depth += 1
@@ -454,28 +391,26 @@ class _Values:
         if self._depth > self._limits.depth:
             raise LimitExceeded("A value in it is nested too deep.", _NOTHING)
         cls: Any = self._known.get((module.removesuffix("._local"), name))
-        if cls is None or code > 5:
-            raise DecodeError(f"It wants {quoted(f'{module}.{name}')}, which is not listed.", _LIST)
+        if cls is None:
+            what = f"It wants {quoted(f'{module}.{name}')}, which is not listed."
+            raise DecodeError(what, f"If it is a type of yours, list it in types=[…]. {_NOTHING}")
         if code == 0 and (cls in _ONE or issubclass(cls, Enum) or module == "ipaddress"):
             return cls(given)
         if code == 1 and issubclass(cls, _SEVERAL):
             return cls(*given)
         if code == 1 and (module, name) == ("langgraph.types", "Send"):
-            node, arg, *timeout = given
-            return cls(node, arg, timeout=timeout[0] if timeout else None)
+            return cls(*given[:2], timeout=given[2] if given[2:] else None)
         if code == 2 and (cls is time or is_dataclass(cls) or hasattr(cls, "_fields")):
             return cls(**given)
         if code == 3 and cls is datetime:
             return cls.fromisoformat(given)
         if code == 5 and hasattr(cls, "model_fields"):
             lost = given.keys() - cls.model_fields.keys()
-            if lost and cls.model_config.get("extra") != "allow":
-                raise DecodeError(f"{name} has a field that its class does not have.", _NOTHING)
-            return cls.model_validate(given, by_name=True, by_alias=False)
+            if not lost or cls.model_config.get("extra") == "allow":
+                return cls.model_validate(given, by_name=True, by_alias=False)
         raise DecodeError(f"It holds a {quoted(name)} in a way that is not read.", _NOTHING)
 
 
-_NAME: Final = "Name the database that your saver writes, and a login that may read its tables."
 _TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
 _KINDS: Final = "SELECT name, type FROM sqlite_schema WHERE name IN ('checkpoints', 'writes')"
 _RELATIONS: Final = (
@@ -485,8 +420,11 @@ _RELATIONS: Final = (
 )
 
 
-def _unreadable(place: str, why: str) -> StorageUnavailable:
-    return StorageUnavailable(f"{shell(place)} cannot be read ({why}).", _NAME)
+def _unreadable(place: str, why: str = "it has not the tables of a saver") -> StorageUnavailable:
+    return StorageUnavailable(
+        f"{shell(place)} cannot be read ({why}).",
+        "Name the database that your saver writes, and a login that may read its tables.",
+    )
 
 
 @contextmanager
@@ -508,15 +446,16 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("BEGIN")  # one snapshot
             if dict(ask(_KINDS)) != {"checkpoints": "table", "writes": "table"}:
-                raise _unreadable(str(path), "it has not the tables of a saver")
-            columns = {row[0] for row in ask("SELECT name FROM pragma_table_info('writes')")}
-            yield _Rows(path.name, ask, False, "task_path" if "task_path" in columns else "''")
+                raise _unreadable(str(path))
+            columns = ask("SELECT name FROM pragma_table_info('writes')")
+            pathed = ("task_path",) in columns  # an old database has none
+            yield _Rows(path.name, ask, path="task_path" if pathed else "''")
     except sqlite3.Error as error:
         raise _unreadable(str(path), str(error)) from None
 
 
 @contextmanager
-def _postgres(address: str, limits: Limits) -> Iterator[_Rows]:
+def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
     from safepoint.postgres.connection import psycopg
 
     def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
@@ -528,7 +467,7 @@ def _postgres(address: str, limits: Limits) -> Iterator[_Rows]:
         return database.execute(sql.encode(), given).fetchall()
 
     try:
-        with closing(psycopg.connect(address, connect_timeout=10)) as database:
+        with closing(psycopg.connect(dsn, connect_timeout=10)) as database:
             database.read_only = True
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one snapshot
             # What a policy would leave out, or somebody has locked, is an error and not a wait.
@@ -536,8 +475,8 @@ def _postgres(address: str, limits: Limits) -> Iterator[_Rows]:
             database.execute("SELECT set_config('lock_timeout', '10s', true)")
             origin = f"{database.info.dbname} at {database.info.host}"
             if ask(_RELATIONS) != [(3,)]:
-                raise _unreadable(origin, "it has not the tables of a saver")
-            yield _Rows(origin, ask, True)
+                raise _unreadable(origin)
+            yield _Rows(origin, ask, split=True)
     except psycopg.Error as error:
         said = str(error).strip().splitlines() or [type(error).__name__]
         raise _unreadable("PostgreSQL", said[0]) from None
@@ -551,10 +490,7 @@ def move_file_storage(
     storage: SealedCheckpointStorage,
     *,
     report: str | os.PathLike[str],
-    vouched_by: str = "",
-    dry_run: bool = False,
-    allow_unsigned_migration: bool = False,
-    allow_missing_past: bool = False,
+    **vouching: Unpack[Vouching],
 ) -> list[Moved]:
     """Seal the checkpoints in a folder of `FileCheckpointStorage`. The files stay as they are.
 
@@ -566,11 +502,8 @@ def move_file_storage(
     Args:
         folder: where they are. Links in it are not followed.
         storage: where to.
-        report: as for `move_sqlite_saver`, and so are the others. It is not in the folder.
-        vouched_by: your name. It is sealed with each workflow.
-        dry_run: write nothing, and say what would happen.
-        allow_unsigned_migration: that you vouch for these states.
-        allow_missing_past: take a checkpoint that follows one which is gone.
+        report: a file of JSON lines that this adds to, elsewhere than in the folder.
+        vouching: as `Vouching` says.
 
     Returns:
         What became of each workflow, and of each file that is none's.
@@ -578,127 +511,94 @@ def move_file_storage(
     Raises:
         CheckpointError: as `move_sqlite_saver`.
     """
-    vouched = _vouched(storage.ledger, report, vouched_by, dry_run, allow_unsigned_migration)
-    if Path(folder).resolve() in Path(report).resolve().parents:
-        raise ConfigurationError(
-            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
-            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
-        )
-    files = Files(Path(folder), _builders(storage.types))
+    check_elsewhere(report, folder)
+    threads = partial(_workflows, Path(folder), storage)
+    return _move(storage.ledger, Path(folder).name, threads, report, **vouching)
+
+
+def _workflows(
+    folder: Path, storage: SealedCheckpointStorage, without_past: bool
+) -> Iterator[tuple[str, _States | CheckpointError]]:
+    files = Files(folder, _builders(storage))
     runs: dict[str, list[Link]] = defaultdict(list)
-    odd: list[tuple[str, _States]] = []
     stopped: CheckpointError | None = None
     for path in listed(folder):
         try:
-            link = files.look(path)
-            if link is None:
-                raise PickleRefused("It is a pickle alone.", "Read it with migrate_pickles.")
-            runs[link.workflow].append(link)
+            if link := files.look(path):
+                runs[link.workflow].append(link)
+            else:
+                alone = "It is a pickle, and no checkpoint of the framework."
+                yield path.name, PickleRefused(alone, "Read it with migrate_pickles.")
         except CheckpointError as error:
-            odd.append((path.name, error))
+            yield path.name, error
             if path.suffix == ".json":
                 stopped = Conflict(
                     f"{shell(path.name)} was refused, and may be the newest of any workflow.",
                     f"{_NOTHING} Repair that file; or decide to do without it, and move it away.",
                 )
-    threads = [
-        (name, stopped or partial(_workflow, files, storage, links, allow_missing_past))
-        for name, links in sorted(runs.items())
-    ]
-    return _move(vouched._replace(origin=Path(folder).name), [*threads, *odd])
+    for name, links in sorted(runs.items()):
+        yield name, stopped or partial(_workflow, files, storage, links, without_past)
 
 
 def _workflow(
     files: Files, storage: SealedCheckpointStorage, links: list[Link], without_past: bool
 ) -> Iterator[Unsigned]:
     """Yield the checkpoints of a workflow, by their times."""
-    from agent_framework import WorkflowCheckpoint
+    from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
 
-    ordered = sorted(links, key=lambda link: (_when(link), link.iteration))
-    there, before = {link.identity for link in links}, set()
-    for link in ordered:
+    there = {link.identity for link in links}
+    before: set[str | None] = {None}
+    for link in sorted(links, key=lambda link: (_when(link), link.iteration)):
         shown = shell(link.source)
-        if link.previous in there and link.previous not in before:
+        if link.previous not in before and link.previous in there:
             raise Conflict(f"{shown} follows one that says it is newer.", _NOTHING)
-        if link.previous and link.previous not in there and not without_past:
-            raise Conflict(
-                f"{shown} follows {quoted(link.previous)}, which is not in the folder.",
-                f"{_NOTHING} If you removed it on purpose, pass allow_missing_past=True.",
-            )
+        if link.previous not in before and not without_past:
+            what = f"{shown} follows {quoted(link.previous)}, which is not in the folder."
+            raise Conflict(what, _GONE)
         before.add(link.identity)
         read = files.unsigned("", link.source, "")
         try:
             checkpoint = WorkflowCheckpoint.from_dict(read.state)
             unsigned = storage.unsigned(checkpoint, link.source, read.digest)
-        except CheckpointError:
-            raise
-        except Exception:  # noqa: BLE001  a field may be anything, and so its error
-            unsigned = None
-        if unsigned is None:
-            raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING)
+        except (WorkflowCheckpointException, TypeError, ValueError):
+            raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING) from None
         yield unsigned
 
 
 def _when(link: Link) -> datetime:
-    try:
-        found = datetime.fromisoformat(link.timestamp)
-    except ValueError:
-        found = datetime.min  # noqa: DTZ901 - refused below
-    if found.tzinfo is None:
-        raise DecodeError(f"{shell(link.source)} says no time that can be compared.", _NOTHING)
-    return found
+    with suppress(ValueError):
+        if (found := datetime.fromisoformat(link.timestamp)).tzinfo:
+            return found
+    raise DecodeError(f"{shell(link.source)} says no time that can be compared.", _NOTHING)
 
 
 class _New:
     """An object of the framework that has no fields yet."""
 
-    def __init__(self, build: Callable[[dict[str, Any]], Any]) -> None:
-        self._build = build
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
 
     def __build__(self, state: Any) -> Any:
-        if type(state) is tuple:  # of a class with slots
-            _, state = state
-        return self._build(dict(state))
-
-
-def _builders(types: list[type]) -> Functions:
-    """Return what may stand behind a name in a checkpoint of Agent Framework."""
-    import agent_framework as af
-
-    enums = type(af.WorkflowMessage(None, "").type), type(af.WorkflowEvent("started").origin)
-
-    def public(cls: Any, given: dict[str, Any]) -> Any:
-        named = {k: v for k, v in given.items() if v is not None and k[0] != "_"}
-        named.pop("raw_representation", None)
+        given = dict(state[1] if type(state) is tuple else state)  # a pair, of a class with slots
+        if given.get("type") == "request_info" and hasattr(self._cls, "request_info"):
+            names = ("_request_id", "_source_executor_id", "data", "_response_type")
+            return self._cls.request_info(*(given[name] for name in names))
         if given.get("_value") is not None:
-            named["value"] = given["_value"]
-        return cls(**named)
+            given["value"] = given["_value"]
+        given.pop("raw_representation", None)
+        return self._cls(**{name: each for name, each in given.items() if name[0] != "_"})
 
-    def event(given: dict[str, Any]) -> Any:
-        if given["type"] != "request_info":
-            raise ValueError
-        names = ("_request_id", "_source_executor_id", "data", "_response_type")
-        return af.WorkflowEvent.request_info(*(given[name] for name in names))
 
-    def built(cls: Any, given: dict[str, Any]) -> Any:
-        return cls(**given)
+def _builders(storage: SealedCheckpointStorage) -> Functions:
+    """Return what may stand behind a name: what the storage keeps, to be called, or to be held."""
+    from agent_framework import WorkflowEvent, WorkflowMessage
 
-    found: dict[tuple[str, str], Any] = dict(functions_for([*types, *enums]))
-    for cls in types:
+    enums = type(WorkflowMessage(None, "").type), type(WorkflowEvent("started").origin)
+    found: dict[tuple[str, str], Any] = dict(functions_for([*storage.types, *enums]))
+    for cls in (*storage.ledger.codec.types, object):
         key = cls.__module__, cls.__qualname__
-        if not issubclass(cls, Enum):
+        if cls.__module__.startswith("agent_framework."):
+            found[key] = Class(cls, partial(_New, cls))
+        elif key in found and not (isinstance(found[key], Collect) or issubclass(cls, Enum)):
             found[key] = Class(cls, found[key])
-    plain = (
-        *(af.AgentExecutorRequest, af.AgentExecutorResponse, af.WorkflowMessage),
-        *(af.SubWorkflowRequestMessage, af.SubWorkflowResponseMessage, af.WorkflowCheckpoint),
-    )
-    makers: dict[Any, Callable[[dict[str, Any]], Any]] = {
-        **{cls: partial(public, cls) for cls in (af.Message, af.Content, af.AgentResponse)},
-        **{cls: partial(built, cls) for cls in plain},
-        af.WorkflowEvent: event,
-    }
-    for cls, build in makers.items():
-        found[cls.__module__, cls.__qualname__] = Class(cls, partial(_New, build))
-    for cls in (bool, bytes, dict, float, int, list, object, str, tuple):
-        found["builtins", cls.__name__] = Constant(cls)
-    return found | {("typing", "Any"): Constant(Any), ("types", "GenericAlias"): GenericAlias}
+    return found | {("types", "GenericAlias"): GenericAlias}

@@ -423,7 +423,11 @@ FORGED: dict[str, Edit] = {
     "many lists": (PUT.format("value = ?"), [b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21], "limits"),
     "much": (PUT.format("value = zeroblob(20000000)"), [], "too big"),
     "much in all": (f"{MANY} WHERE {NEWEST}", [], "more in one place"),
-    "a number for memory": (PUT.format("value = ?"), [ext(0, "builtins", "bytes", 9**12)], "a way"),
+    "a number for memory": (
+        PUT.format("value = ?"),
+        [ext(0, "builtins", "bytes", 9**12)],
+        "a way that",
+    ),
     "a pattern": (PUT.format("value = ?"), [ext(1, "re", "compile", ["(a+)+$", 0])], "re.compile"),
     "another's method": (
         PUT.format("value = ?"),
@@ -435,7 +439,7 @@ FORGED: dict[str, Edit] = {
     "a field too many": (
         PUT.format("value = ?"),
         [ext(5, "langchain_core.documents.base", "Document", {"page_content": "", "z": 1}, "")],
-        "a field that its class does not have",
+        "in a way that is not read",
     ),
     "not a number": (
         PUT.format("value = ?"),

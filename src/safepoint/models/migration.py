@@ -119,11 +119,7 @@ def migrate_pickles(
     if dry_run is not True:
         check_vouched(allow_unsigned_migration)
     files = Files(Path(folder), framework_functions(types))
-    if Path(folder).resolve() in Path(report).resolve().parents:
-        raise ConfigurationError(
-            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
-            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
-        )
+    check_elsewhere(report, folder)
     done: list[Moved] = []
     with Sealer(ledger, report, dry_run=dry_run is True) as sealer:
 
@@ -143,6 +139,15 @@ def migrate_pickles(
             except OF_THE_SOURCE as error:
                 refuse([each for each in sources if each not in {m.source for m in done}], error)
     return sorted(done)
+
+
+def check_elsewhere(report: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Refuse a report in the folder that is read."""
+    if Path(folder).resolve() in Path(report).resolve().parents:
+        raise ConfigurationError(
+            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
+            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
+        )
 
 
 class Link(NamedTuple):
