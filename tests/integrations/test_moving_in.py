@@ -74,6 +74,10 @@ SPLIT = [human_in_the_loop, fork, fan_out, subgraph, conversation, functional]
 """Enough for the savers whose values lie in another table."""
 
 
+class Crash(BaseException):
+    """The process ends here."""
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -286,7 +290,7 @@ def test_an_interrupted_migration_is_not_gone_on_from_and_finishes(
         def call(*given: Any, **options: Any) -> Any:
             stops_at[0] -= 1
             if stops_at[0] < 0:
-                raise KeyboardInterrupt
+                raise Crash
             return real(*given, **options)
 
         return call
@@ -295,7 +299,7 @@ def test_an_interrupted_migration_is_not_gone_on_from_and_finishes(
     monkeypatch.setattr(Ledger, "note", until(note))
     run: Any = {"configurable": {"thread_id": "order-7"}}
     for after in (1, 1):  # after two states; then after all states, before the note
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(Crash):
             lite.move(SealedSaver(kept))
         sealed = SealedSaver(kept)
         with pytest.raises(ResumeRefused, match="was not moved in to its end"):
@@ -720,8 +724,8 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
     paused: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, note = ledger(), Ledger.note
-    monkeypatch.setattr(Ledger, "note", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(Ledger, "note", lambda *_, **__: (_ for _ in ()).throw(Crash))
+    with pytest.raises(Crash):
         moved(tmp_path, storage(kept))
     monkeypatch.setattr(Ledger, "note", note)
     for call in ("get_latest", "list_checkpoints", "list_checkpoint_ids"):
