@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
     from safepoint.langgraph import SealedSaver
 
+__all__ = ["MOVED", "Vouching", "move_file_storage", "move_postgres_saver", "move_sqlite_saver"]
+
 MOVED: Final = "moved/in"
 """The label of the note that says who vouched."""
 _NOTHING: Final = "Nothing of this thread was sealed."
@@ -257,7 +259,10 @@ class _Rows(NamedTuple):
             _dict(found, "channel_values").update(held)
         columns = f"task_id, {self.path}, idx, channel, type, {blob}"
         table = "checkpoint_writes" if self.split else "writes"
-        rows += (wrote := sorted(self.of(columns, table, *where), key=lambda row: row[:3]))
+        wrote = self.of(columns, table, *where)
+        if any([*map(type, row[:4])] != [str, str, int, str] for row in wrote):
+            raise DecodeError("A write in it has an id of another type.", _NOTHING)
+        rows += (wrote := sorted(wrote, key=lambda row: row[:3]))
         tasks: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for task, path, number, channel, *each in wrote:
             tasks[task, path].append([number, channel, values.read(*each)])
@@ -325,6 +330,10 @@ def _dict(value: Any, name: str) -> dict[str, Any]:
 
 _ONE: Final = (UUID, Decimal, set, frozenset, deque)
 _SEVERAL: Final = (PurePath, timedelta, date, timezone)
+_BROKEN: Final = (
+    "A value in it is no msgpack, is nested too deep, or is large and has keys that are no text."
+)
+_NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have keys that are no text
 _CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
 
 
@@ -334,8 +343,7 @@ class _Values:
     def __init__(self, codec: Codec) -> None:
         import ormsgpack
 
-        option = ormsgpack.OPT_NON_STR_KEYS
-        self._unpack = partial(ormsgpack.unpackb, ext_hook=self._hook, option=option)
+        self._unpackb, self._option = ormsgpack.unpackb, ormsgpack.OPT_NON_STR_KEYS
         self._limits, self._depth = codec.limits, 0
         self._wrong: CheckpointError | None = None
         self._known: dict[tuple[str, str], type | None] = {}
@@ -367,11 +375,14 @@ class _Values:
         containers = len(data) - len(data.translate(None, _CONTAINERS))
         if len(data) > self._limits.state_bytes or containers > self._limits.items:
             raise LimitExceeded("A value in it is over the limits of the ledger.", _NOTHING)
-        self._wrong = None
-        try:
-            return self._unpack(data)
-        except (ValueError, RecursionError, MemoryError):  # which do not say what a hook raised
-            broken = DecodeError("A value in it is no msgpack, or nested too deep.", _NOTHING)
+        # Anybody can predict the hash of a key that is no text: few of them do no harm.
+        for option in (0, self._option) if len(data) <= _NUMBERED else (0,):
+            self._unpack = partial(self._unpackb, ext_hook=self._hook, option=option)
+            self._wrong = None
+            try:
+                return self._unpack(data)
+            except (ValueError, RecursionError, MemoryError):  # they do not say what a hook raised
+                broken = DecodeError(_BROKEN, _NOTHING)
         raise self._wrong or broken
 
     def _hook(self, code: int, data: bytes) -> Any:
@@ -395,6 +406,8 @@ class _Values:
             what = f"It wants {quoted(f'{module}.{name}')}, which is not listed."
             raise DecodeError(what, f"If it is a type of yours, list it in types=[…]. {_NOTHING}")
         if code == 0 and (cls in _ONE or issubclass(cls, Enum) or module == "ipaddress"):
+            if cls in (set, frozenset) and len(given) > 8 + 2 * len({*map(hash, given)}):
+                raise LimitExceeded("Too many items of a set share a hash.", _NOTHING)
             return cls(given)
         if code == 1 and issubclass(cls, _SEVERAL):
             return cls(*given)

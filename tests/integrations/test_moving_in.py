@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import json
 import os
 import pickle
@@ -405,6 +406,13 @@ def nested(depth: int) -> bytes:
     return value
 
 
+def clashing() -> bytes:
+    """Return a dict of 32,768 keys with one hash, which takes minutes to build."""
+    numbers = [b"\xcf" + (n * (2**61 - 1)).to_bytes(8, "big") for n in range(8)]
+    keys = [b"\x95" + b"".join(key) + b"\xc0" for key in itertools.product(numbers, repeat=5)]
+    return b"\xdf" + len(keys).to_bytes(4, "big") + b"".join(keys)
+
+
 Edit = tuple[str, list[Any], str]
 LAST = "(SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'order-7')"
 NEWEST = f"thread_id = 'order-7' AND checkpoint_id = {LAST}"
@@ -427,6 +435,13 @@ FORGED: dict[str, Edit] = {
     "many lists": (PUT.format("value = ?"), [b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21], "limits"),
     "much": (PUT.format("value = zeroblob(20000000)"), [], "too big"),
     "much in all": (f"{MANY} WHERE {NEWEST}", [], "more in one place"),
+    "keys that clash": (PUT.format("value = ?"), [clashing()], "keys that are no text"),
+    "a set that clashes": (
+        PUT.format("value = ?"),
+        [ext(0, "builtins", "set", [n * (2**61 - 1) for n in range(8)] * 9)],
+        "share a hash",
+    ),
+    "an odd number": (PUT.format("idx = 'x' || rowid"), [], "of another type"),
     "a number for memory": (
         PUT.format("value = ?"),
         [ext(0, "builtins", "bytes", 9**12)],
