@@ -27,12 +27,14 @@ from safepoint.errors import (
     ConfigurationError,
     EncodeError,
     NotFound,
+    ResumeRefused,
     WrongPlace,
     missing,
     quoted,
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
+from safepoint.migrate import Unsigned
 from safepoint.names import Head, thread_name, thread_text
 from safepoint.tools import ToolSet
 
@@ -131,6 +133,7 @@ class SealedCheckpointStorage:
     ) -> None:
         own = types if isinstance(types, Mapping) else list(types)
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
+        self.types: Final = list(own.values() if isinstance(own, Mapping) else own)
         self.ledger: Final = ledger.with_codec(codec)
         self.continue_unsaved: Final = continue_unsaved
         self.gate: Final = gate or Gate()
@@ -348,6 +351,12 @@ class SealedCheckpointStorage:
         value = {"workflow": self._workflow}
         return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
 
+    def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
+        """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
+        thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
+        label = thread_name(checkpoint.checkpoint_id)
+        return Unsigned(thread, state, source, digest, _APP, label=label)
+
     # --- threads and links
 
     def _thread(self, workflow_name: str) -> str:
@@ -366,6 +375,11 @@ class SealedCheckpointStorage:
             first = next(back)
         except NotFound:  # there is no such thread; later on, it would be a race with a prune
             return
+        if first.kind == "state" and first.header.app == _APP and first.state.get("left"):
+            raise ResumeRefused(
+                f"{thread} was not moved in to its end.",
+                "Run the migration again, with the same report.",
+            )
         seen: set[str] = set()
         for link in chain([first], back):
             if link.label not in seen and link.kind == "state" and link.header.app == _APP:
@@ -446,6 +460,7 @@ def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
 
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
     plain = {name: dict(data[name]) for name in _ORDERED & data.keys()}
+    data = {name: each for name, each in data.items() if name != "left"}  # of a migration
     return WorkflowCheckpoint.from_dict(data | plain)
 
 

@@ -981,6 +981,11 @@ class Codec:
         """The limits that hold on save and on load."""
         return self._limits
 
+    @property
+    def types(self) -> frozenset[type]:
+        """The types that it keeps: those that are built in, and yours."""
+        return frozenset(self._table)
+
     def encode(self, value: Any) -> bytes:
         """Return the canonical bytes of a state.
 

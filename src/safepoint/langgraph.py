@@ -62,6 +62,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
+from safepoint.migrate import Unsigned
 from safepoint.names import Head, digest_of, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
@@ -801,6 +802,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 return None
             own, notes = found
             if not self._reads_only:
+                if index.high and index.high.sequence - own.sequence < own.state.get("left", 0):
+                    raise ResumeRefused(
+                        f"{index.name} was not moved in to its end.",
+                        "Run the migration again, with the same report.",
+                    )
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:
                     index.addressed.add(key)
@@ -911,6 +917,29 @@ class SealedSaver(BaseCheckpointSaver[int]):
             if type(value) is dict and "thread" in value:
                 found.add(value["thread"])
         return sorted(found)
+
+    def unsigned(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        parent: str | None,
+        early: builtins.list[dict[str, Any]],
+    ) -> Unsigned:
+        """Return what a checkpoint of another saver becomes here, to be sealed by a migration."""
+        place = _Place.of(config)
+        index, _ = self._index(place.thread, lambda _: True)
+        state = {
+            "thread": place.thread,
+            "ns": place.space,
+            "id": checkpoint["id"],
+            "parent": parent,
+            "checkpoint": dict(checkpoint),
+            "metadata": dict(metadata),
+            "early": early,
+        }
+        label = _Key.of(place.space, checkpoint["id"]).label("c")
+        return Unsigned(index.name, state, app=self.app, tools=self.tools, label=label)
 
     # --- forget
 

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from safepoint._files import write_all
 from safepoint.errors import (
     CheckpointError,
+    CodecError,
     ConfigurationError,
     Conflict,
     DecodeError,
@@ -34,6 +35,9 @@ from safepoint.names import DEFAULT_LIMITS, Limits, check_name, digest_of
 
 SEALED: Final = "sealed"
 THERE_ALREADY: Final = "there already"
+REFUSED: Final = "refused"
+# What is wrong with a file or with its thread. Anything else is wrong with the ledger.
+OF_THE_SOURCE: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _OPENINGS: Final = (b'{"outcome": "begun", "', b'{"outcome": "refused", "')
 
@@ -48,6 +52,8 @@ class Unsigned:
         source: what the report calls it: a file's name.
         digest: the sha256 of the bytes that it was read from.
         app: what wrote it, as it should stand in the checkpoint.
+        tools: the digest of its tool set, the same.
+        label: what the checkpoint can be found by.
     """
 
     thread: str
@@ -55,6 +61,26 @@ class Unsigned:
     source: str = ""
     digest: str = ""
     app: str = ""
+    tools: str | None = None
+    label: str = ""
+
+
+class Moved(NamedTuple):
+    """What became of a file, or of a thread of another store, or would.
+
+    Attributes:
+        source: its name there.
+        outcome: `"sealed"`, `"there already"` or `"refused"`.
+        thread: the thread that it is, or is part of; empty if it is refused.
+        sequence: its place there, or its last one.
+        reason: why it was refused, and what to do.
+    """
+
+    source: str
+    outcome: str
+    thread: str = ""
+    sequence: int = 0
+    reason: str = ""
 
 
 def json_files(
@@ -367,6 +393,12 @@ class Sealer:
             if sync:
                 os.fsync(self._fd)
 
+    def refuse(self, source: str, error: CheckpointError) -> Moved:
+        """Write down that something is not sealed, and why."""
+        moved = Moved(source, REFUSED, reason=str(error))
+        self.add({"store": self._ledger.store, **moved._asdict()})
+        return moved
+
     def seal(self, unsigned: Unsigned) -> str:
         """Seal one as the next of its thread.
 
@@ -399,7 +431,14 @@ class Sealer:
         if not self._dry:
             detail = f"unsigned state {unsigned.digest} as #{sequence}"
             ledger.notes.write("migrate", "intended", thread, detail=detail)
-            saved = ledger.save(thread, unsigned.state, app=unsigned.app, after=sequence - 1)
+            saved = ledger.save(
+                thread,
+                unsigned.state,
+                app=unsigned.app,
+                tools=unsigned.tools,
+                label=unsigned.label,
+                after=sequence - 1,
+            )
             self.add({**entry, "outcome": SEALED, "digest": saved.digest})
         return SEALED
 
@@ -427,7 +466,8 @@ class Sealer:
             return None
         # As bytes: in Python 1, 1.0 and True are equal.
         encode = ledger.codec.encode
-        if encode(there.state) != encode(unsigned.state) or there.app != unsigned.app:
+        same = (there.app, there.label) == (unsigned.app, unsigned.label)
+        if not same or encode(there.state) != encode(unsigned.state):
             raise Conflict(
                 f"{unsigned.thread} exists in store {ledger.store}, with another state at"
                 f" #{sequence}.",

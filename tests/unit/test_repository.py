@@ -37,6 +37,7 @@ KERNEL = [
 WINGED = [
     {"command"},
     {"models", "testing", "explain", "langgraph", "agent_framework"},
+    {"moving"},
     {"attacks", "audit"},
     {"cli", "main__"},
 ]

@@ -6,6 +6,7 @@ save one, `save_checkpoint`. To get old state out of pickles, read it once, as d
 
 from __future__ import annotations
 
+from safepoint.migrate import Moved
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     DEFAULT_PICKLE_LIMITS,
@@ -20,7 +21,7 @@ from safepoint.models.look import (
     Verdict,
     inspect,
 )
-from safepoint.models.migration import Moved, migrate_pickles
+from safepoint.models.migration import migrate_pickles
 from safepoint.models.plain import read_pickle
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
 from safepoint.models.tensors import Schema, TensorSpec

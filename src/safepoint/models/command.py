@@ -22,12 +22,12 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
-from safepoint.migrate import SEALED, THERE_ALREADY
+from safepoint.migrate import REFUSED, SEALED, THERE_ALREADY
 from safepoint.models import fickled
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import UnrestrictedLoad, open_model, verified
 from safepoint.models.look import inspect
-from safepoint.models.migration import REFUSED, migrate_pickles
+from safepoint.models.migration import migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage

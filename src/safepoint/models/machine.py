@@ -33,9 +33,11 @@ class Name:
 
     Attributes:
         key: the module and the name.
+        entry: what the caller's list says of it.
     """
 
     key: tuple[str, str]
+    entry: Any = None
 
     def __str__(self) -> str:
         return named(*self.key)
@@ -53,13 +55,24 @@ class Collect(NamedTuple):
     form: Literal["set", "frozenset", "dict"]
 
 
+class Class(NamedTuple):
+    """An entry that a pickle may call, and may also hold as a value: a class of the caller's."""
+
+    value: Any
+    make: Callable[..., Any]
+
+    def __call__(self, *given: Any) -> Any:
+        """Call it, as the pickle does."""
+        return self.make(*given)
+
+
 class Refused(NamedTuple):
     """An entry that is refused, with a hint of its own."""
 
     do: str
 
 
-Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Collect | Refused]
+Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Class | Collect | Refused]
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
 
@@ -297,7 +310,7 @@ class _Drawing:
                 NOT_DATA if entry is None else entry.do,
             )
         if (module, name) not in self._names:
-            made: Name | Node = Name((module, name))
+            made: Name | Node = Name((module, name), entry)
             if isinstance(entry, Constant):
                 made = Node("constant")
                 made.value, made.built = entry.value, True
@@ -359,7 +372,7 @@ class _Drawing:
         hashed = form in ("set", "frozenset")
         for position, part in enumerate(parts):
             kind = type(part)
-            if kind is Name and form == "tuple":
+            if kind is Name and form == "tuple" and type(part.entry) is not Class:
                 node.name = part
                 continue
             _check_value(part)
@@ -410,7 +423,7 @@ def _is_mutable(node: Node) -> bool:
 def _check_value(value: Any) -> None:
     """Refuse a name where a value has to be."""
     name = value if type(value) is Name else value.name if type(value) is Node else None
-    if name is not None:
+    if name is not None and type(name.entry) is not Class:
         raise PickleRefused(
             f"The pickle holds {name} itself, which is no data.",
             "Save a word of your own in its place.",
@@ -523,6 +536,8 @@ class _Building:
 
 
 def _value(part: Any) -> Any:
+    if type(part) is Name and type(part.entry) is Class:
+        return part.entry.value
     return part.value if type(part) is Node else part
 
 

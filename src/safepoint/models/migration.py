@@ -20,15 +20,15 @@ from safepoint.errors import (
     CodecError,
     ConfigurationError,
     Conflict,
-    InvalidId,
     LimitExceeded,
-    NotFound,
     PickleRefused,
     quoted,
     shell,
 )
 from safepoint.ledger import Ledger
 from safepoint.migrate import (
+    OF_THE_SOURCE,
+    Moved,
     Sealer,
     Unsigned,
     check_vouched,
@@ -43,7 +43,6 @@ from safepoint.models.opcodes import scan
 from safepoint.models.plain import Types, framework_functions
 from safepoint.names import check_name, digest_of
 
-REFUSED: Final = "refused"
 _VERSION: Final = "1.0"  # of the framework's checkpoints
 _NOT_SEALED: Final = "Nothing of it was sealed. Find out who wrote it."
 _THREAD: Final = "Nothing of this thread was sealed. Find out who wrote these files."
@@ -51,26 +50,6 @@ _YOURS: Final = (
     "If that is a dataclass, an Enum or a pydantic model of yours, pass it as a type. Anything else"
     " is not migrated: look what it does with safepoint scan --decompile."
 )
-# What is wrong with a file or with its thread. Anything else is wrong with the ledger.
-_OF_THE_FILE: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
-
-
-class Moved(NamedTuple):
-    """What became of a file, or would.
-
-    Attributes:
-        source: its name.
-        outcome: `"sealed"`, `"there already"` or `"refused"`.
-        thread: the thread that it is part of, empty if it is refused.
-        sequence: its place there.
-        reason: why it was refused, and what to do.
-    """
-
-    source: str
-    outcome: str
-    thread: str = ""
-    sequence: int = 0
-    reason: str = ""
 
 
 def migrate_pickles(
@@ -139,20 +118,13 @@ def migrate_pickles(
     """
     if dry_run is not True:
         check_vouched(allow_unsigned_migration)
-    files = _Files(Path(folder), framework_functions(types))
-    if Path(folder).resolve() in Path(report).resolve().parents:
-        raise ConfigurationError(
-            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
-            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
-        )
+    files = Files(Path(folder), framework_functions(types))
+    check_elsewhere(report, folder)
     done: list[Moved] = []
     with Sealer(ledger, report, dry_run=dry_run is True) as sealer:
 
         def refuse(sources: list[str], error: CheckpointError) -> None:
-            for source in sources:
-                moved = Moved(source, REFUSED, reason=str(error))
-                done.append(moved)
-                sealer.add({"store": ledger.store, **moved._asdict()})
+            done.extend(sealer.refuse(source, error) for source in sources)
 
         for name, sources, problem in files.threads(allow_missing_past):
             if problem is not None:
@@ -164,12 +136,21 @@ def migrate_pickles(
                     ledger.codec.encode(each.state)
                 for sequence, each in enumerate(states, 1):
                     done.append(Moved(each.source, sealer.seal(each), name, sequence))
-            except _OF_THE_FILE as error:
+            except OF_THE_SOURCE as error:
                 refuse([each for each in sources if each not in {m.source for m in done}], error)
     return sorted(done)
 
 
-class _Link(NamedTuple):
+def check_elsewhere(report: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
+    """Refuse a report in the folder that is read."""
+    if Path(folder).resolve() in Path(report).resolve().parents:
+        raise ConfigurationError(
+            f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
+            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
+        )
+
+
+class Link(NamedTuple):
     """What a checkpoint of the framework says about its place, beside the file's name."""
 
     source: str
@@ -177,9 +158,10 @@ class _Link(NamedTuple):
     previous: str | None
     iteration: int
     workflow: str
+    timestamp: str
 
 
-class _Files:
+class Files:
     """The files of a folder, read as data. They are opened for reading alone, links not followed.
 
     Args:
@@ -190,8 +172,8 @@ class _Files:
     def __init__(self, folder: Path, functions: Functions) -> None:
         self._folder = folder
         self._functions = functions
-        self._links: dict[str, _Link] = {}  # by identity
         self._digests: dict[str, str] = {}
+        self._json: set[str] = set()
 
     def threads(
         self, without_past: bool
@@ -202,37 +184,46 @@ class _Files:
             StorageUnavailable: the folder cannot be read.
         """
         pickles: dict[str, list[str]] = defaultdict(list)
+        links: dict[str, Link] = {}  # by identity
         for path in listed(self._folder):
             try:
-                if self._is_pickle(path):
-                    pickles[check_name("thread", path.stem)].append(path.name)
+                link, name = self.look(path), check_name("thread", path.stem)
             except CheckpointError as error:
                 yield "", [path.name], error
+            else:
+                if link is None:
+                    pickles[name].append(path.name)
+                else:
+                    links[name] = link
         for name, sources in pickles.items():
             clash = None
-            if len(sources) > 1 or name in self._links:
+            if len(sources) > 1 or name in links:
                 clash = Conflict(
                     f"{shell(sources[0])} and another file would both become {name}.",
                     "Give each its own name.",
                 )
             yield name, sources, clash
-        for chain, problem in _chains(self._links, without_past):
+        for chain, problem in _chains(links, without_past):
             yield chain[0].identity, [link.source for link in chain], problem
 
-    def _is_pickle(self, path: Path) -> bool:
-        """Look what a file is, and keep what a checkpoint of the framework says of its place."""
+    def look(self, path: Path) -> Link | None:
+        """Return what a checkpoint of the framework says of its place, or None for a pickle.
+
+        Raises:
+            CheckpointError: it is something else, or cannot be read.
+        """
         data = read_file(path, LIMITS.data_bytes + 1)
         self._digests[path.name] = digest_of(data)
         kind, _ = identified(io.BytesIO(data))
         if kind is Kind.JSON:
-            link = _link(path.name, strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes))
-            self._links[check_name("thread", link.identity)] = link
-        elif kind is not Kind.PICKLE:
+            self._json.add(path.name)
+            return _link(path.name, strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes))
+        if kind is not Kind.PICKLE:
             raise PickleRefused(
                 f"It is {kind.sentence}, and no pickled checkpoint.",
                 "Nothing of it was sealed. Move it to another folder if it does not belong here.",
             )
-        return kind is Kind.PICKLE
+        return None
 
     def unsigned(self, thread: str, source: str, app: str) -> Unsigned:
         """Return the state in a file.
@@ -249,7 +240,7 @@ class _Files:
                 f"{shell(source)} changed while it was migrated.",
                 "Stop whatever writes it, and run the migration again.",
             )
-        if any(link.source == source for link in self._links.values()):
+        if source in self._json:
             value = strict_json(data, "It", LIMITS.data_bytes, LIMITS.nodes)
             try:
                 state = self._revived(value, "", 0)
@@ -298,7 +289,7 @@ class _Files:
         return self._unpickled(data, where)
 
 
-def _link(name: str, value: Any) -> _Link:
+def _link(name: str, value: Any) -> Link:
     """Return what a checkpoint of the framework says about its place.
 
     Raises:
@@ -324,14 +315,14 @@ def _link(name: str, value: Any) -> _Link:
             f"It says that it is the checkpoint {quoted(identity)}, and its name says otherwise.",
             _NOT_SEALED,
         )
-    return _Link(name, identity, previous, iteration, workflow)
+    return Link(name, identity, previous, iteration, workflow, str(said.get("timestamp")))
 
 
 def _chains(
-    links: dict[str, _Link], without_past: bool
-) -> Iterator[tuple[list[_Link], Conflict | None]]:
+    links: dict[str, Link], without_past: bool
+) -> Iterator[tuple[list[Link], Conflict | None]]:
     """Put checkpoints in order: a chain for each first one, and why it is none."""
-    followers: dict[str | None, list[_Link]] = defaultdict(list)
+    followers: dict[str | None, list[Link]] = defaultdict(list)
     for link in links.values():
         followers[link.previous].append(link)
     left = set(links)
@@ -347,7 +338,7 @@ def _chains(
         yield [links[identity] for identity in sorted(left)], circle
 
 
-def _problems(chain: list[_Link], without_past: bool) -> Iterator[Conflict]:
+def _problems(chain: list[Link], without_past: bool) -> Iterator[Conflict]:
     first = chain[0]
     if first.previous is not None and not without_past:
         yield Conflict(

@@ -142,7 +142,8 @@ def _path(cls: type[PurePath], *parts: Any) -> PurePath:
 
 def _default(factory: Any = None) -> dict[Any, Any]:
     """A dict: what is made up for a missing key is part of the program and not of the state."""
-    _must(factory is None or (type(factory) is Name and factory.key[0] in _BUILTINS))
+    passed = type(factory) is Name and factory.key[0] in _BUILTINS
+    _must(factory is None or passed or factory in (bool, dict, float, int, list, str, tuple))
     return {}
 
 

@@ -1,0 +1,617 @@
+"""From the stores of LangGraph and Agent Framework to sealed threads, read as data.
+
+Their rows and files name classes, and their own loaders import them. Here a name is looked up in
+the list of what the adapter keeps, which the operator wrote. Nothing is imported because a row says
+so, and nothing is unpickled. Of a thread, all is sealed or nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import is_dataclass, replace
+from datetime import date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
+from functools import partial
+from pathlib import Path, PurePath
+from types import GenericAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
+from uuid import UUID
+
+from safepoint.codec import Codec
+from safepoint.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    NotFound,
+    PickleRefused,
+    StorageUnavailable,
+    quoted,
+    shell,
+)
+from safepoint.ledger import Ledger
+from safepoint.migrate import (
+    OF_THE_SOURCE,
+    SEALED,
+    THERE_ALREADY,
+    Moved,
+    Sealer,
+    Unsigned,
+    check_vouched,
+    listed,
+    strict_json,
+)
+from safepoint.models.machine import Class, Collect, Functions
+from safepoint.models.migration import Files, Link, check_elsewhere
+from safepoint.models.plain import functions_for
+from safepoint.names import Limits, digest_of
+
+if TYPE_CHECKING:
+    from safepoint.agent_framework import SealedCheckpointStorage
+    from safepoint.langgraph import SealedSaver
+
+__all__ = ["MOVED", "Vouching", "move_file_storage", "move_postgres_saver", "move_sqlite_saver"]
+
+MOVED: Final = "moved/in"
+"""The label of the note that says who vouched."""
+_NOTHING: Final = "Nothing of this thread was sealed."
+_GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
+_MOST: Final = 10**9
+
+
+class Vouching(TypedDict, total=False):
+    """What each of the functions here takes, beside a report.
+
+    Attributes:
+        vouched_by: your name. It is sealed with each thread.
+        allow_unsigned_migration: True, that you vouch for these states. There is no default yes.
+        dry_run: write nothing, and say what would happen. It needs neither of the two.
+        allow_missing_past: take a checkpoint that follows one which is gone.
+    """
+
+    vouched_by: str
+    allow_unsigned_migration: bool
+    dry_run: bool
+    allow_missing_past: bool
+
+
+_States = Callable[[], Iterator[Unsigned]]
+
+
+def _move(
+    ledger: Ledger,
+    origin: str,
+    threads: Callable[[bool], Iterable[tuple[str, _States | CheckpointError]]],
+    report: str | os.PathLike[str],
+    *,
+    vouched_by: str = "",
+    allow_unsigned_migration: bool = False,
+    dry_run: bool = False,
+    allow_missing_past: bool = False,
+) -> list[Moved]:
+    """Seal each thread, and go on after one that is refused."""
+    dry_run, said = dry_run is True, {"vouched_by": vouched_by, "from": origin}
+    if not dry_run:
+        check_vouched(allow_unsigned_migration)
+        if not vouched_by:
+            raise ConfigurationError(
+                "Nobody vouches for these states.", 'Say who you are: vouched_by="your name".'
+            )
+    done = []
+    with Sealer(ledger, report, dry_run=dry_run) as sealer:
+        for source, states in threads(allow_missing_past is True):
+            try:
+                if isinstance(states, CheckpointError):
+                    done.append(sealer.refuse(source, states))
+                else:
+                    done.append(_seal(sealer, ledger, states, {"thread": source, **said}, dry_run))
+            except OF_THE_SOURCE as error:
+                done.append(sealer.refuse(source, error))
+    return done
+
+
+def _seal(
+    sealer: Sealer, ledger: Ledger, states: _States, said: dict[str, Any], dry_run: bool
+) -> Moved:
+    """Read a thread to its end, and then once more to seal it: one state is in memory at a time.
+
+    Each says how many records are to come, so that no adapter goes on from half a thread.
+    """
+    name, digests, outcome = "", [], THERE_ALREADY
+    for each in states():
+        try:
+            ledger.codec.encode(each.state | {"left": _MOST})
+        except (EncodeError, LimitExceeded) as error:
+            raise type(error)(f"{quoted(each.source)}: {error.what}", error.do) from None
+        name = each.thread
+        digests.append(each.digest)
+    last = len(digests) + 1
+    for sequence, each in enumerate(states(), 1):
+        if sealer.seal(replace(each, state=each.state | {"left": last - sequence})) == SEALED:
+            outcome = SEALED
+    if not dry_run:
+        said["digest"] = digest_of("\n".join(digests).encode())
+        said["checkpoints"] = len(digests)
+        try:
+            if ledger.load(name, last).label != MOVED:
+                raise Conflict(f"{name} went on before it was moved in.", "Look at both.")
+        except NotFound:
+            ledger.note(name, said, label=MOVED, anchor=None if ledger.anchor is None else "now")
+        sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
+    return Moved(said["thread"], outcome, name, last)
+
+
+# --- LangGraph
+
+
+def move_sqlite_saver(
+    path: str | os.PathLike[str],
+    saver: SealedSaver,
+    *,
+    report: str | os.PathLike[str],
+    **vouching: Unpack[Vouching],
+) -> list[Moved]:
+    """Seal the threads of a database of LangGraph's `SqliteSaver`. The file stays as it is.
+
+    Checkpoints, parents, namespaces, metadata and pending writes come over, so that a graph goes
+    on where it was. All is read in one snapshot. A thread that is refused does not stop the others.
+    After an interrupt, run it again with the same report: until then the saver refuses to go on
+    from a thread that is there in part.
+
+    Args:
+        path: the file.
+        saver: where to. Its `types` are what may be built, its `app` and `tools` are sealed.
+        report: a file of JSON lines that this adds to: one before each checkpoint is sealed, on
+            disk, one after it, one for each thread that is moved, and one for each refused.
+        vouching: `vouched_by` and so on, as `Vouching` says.
+
+    Returns:
+        What became of each thread.
+
+    Raises:
+        ConfigurationError: you did not say that you vouch for them, or the report is a file of
+            another kind.
+        StorageUnavailable: the source cannot be read, or the report cannot be written. What the
+            report does not name is not sealed.
+        CheckpointError: the ledger refuses. What was sealed before is in the report.
+    """
+    with _sqlite(Path(path), saver.ledger.codec.limits) as rows:
+        graphs = partial(rows.graphs, saver)
+        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
+
+
+def move_postgres_saver(
+    dsn: str,
+    saver: SealedSaver,
+    *,
+    report: str | os.PathLike[str],
+    **vouching: Unpack[Vouching],
+) -> list[Moved]:
+    """Seal the threads of a database of LangGraph's `PostgresSaver`, as `move_sqlite_saver` does.
+
+    Args:
+        dsn: what you gave to `PostgresSaver.from_conn_string`. The login has to read three tables.
+        saver: where to.
+        report: a file of JSON lines that this adds to.
+        vouching: as `Vouching` says.
+
+    Raises:
+        MissingPackage: psycopg is not installed.
+        CheckpointError: as `move_sqlite_saver`.
+    """
+    with _postgres(dsn, saver.ledger.codec.limits) as rows:
+        graphs = partial(rows.graphs, saver)
+        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
+
+
+class _Rows(NamedTuple):
+    """A database in one snapshot, for reading alone.
+
+    Attributes:
+        origin: what the vouching calls it.
+        ask: returns the rows of a query.
+        split: values of channels have a table of their own, as `PostgresSaver` has it.
+        path: the column of a task's path, or what stands for it.
+    """
+
+    origin: str
+    ask: Callable[..., list[tuple[Any, ...]]]
+    split: bool = False
+    path: str = "task_path"
+
+    def graphs(self, saver: SealedSaver, without_past: bool) -> Iterator[tuple[str, _States]]:
+        """Yield each `thread_id` with its checkpoints, one at a time, however many there are."""
+        query = "SELECT min(thread_id) FROM checkpoints WHERE thread_id {} ?"
+        ((thread,),) = self.ask(query.format(">="), "")
+        while thread is not None:
+            yield str(thread), partial(_graph, self, saver, thread, without_past)
+            ((thread,),) = self.ask(query.format(">"), thread)
+
+    def of(self, what: str, table: str, *where: Any) -> list[tuple[Any, ...]]:
+        """Return what a table has of a thread, or of one checkpoint of it."""
+        keys = ("thread_id", "checkpoint_ns", "checkpoint_id")[: len(where)]
+        test = " AND ".join(f"{key} = ?" for key in keys)
+        try:
+            return self.ask(f"SELECT {what} FROM {table} WHERE {test}", *where)  # noqa: S608
+        except sqlite3.Error as error:
+            raise DecodeError(f"A row of it cannot be read ({error}).", _NOTHING) from None
+
+    def checkpoint(
+        self, values: _Values, *where: str
+    ) -> tuple[Any, Any, list[dict[str, Any]], str]:
+        """Return a checkpoint, its metadata, the writes to it, and the digest of all."""
+        text, blob = ("::text", "blob") if self.split else ("", "value")
+        columns = f"type, checkpoint{text}, metadata{text}"
+        ((tag, data, said),) = rows = self.of(columns, "checkpoints", *where)
+        found = values.json(data) if self.split else values.read(tag, data)
+        if self.split:
+            versions = _dict(found, "channel_versions")
+            wanted = [*versions], [*map(str, versions.values())]
+            rows += (blobs := self.ask(_BLOBS, *wanted, *where[:2]))
+            held = {name: values.read(*each) for name, *each in blobs if each[0] != "empty"}
+            _dict(found, "channel_values").update(held)
+        columns = f"task_id, {self.path}, idx, channel, type, {blob}"
+        table = "checkpoint_writes" if self.split else "writes"
+        wrote = self.of(columns, table, *where)
+        if any([*map(type, row[:4])] != [str, str, int, str] for row in wrote):
+            raise DecodeError("A write in it has an id of another type.", _NOTHING)
+        rows += (wrote := sorted(wrote, key=lambda row: row[:3]))
+        tasks: dict[tuple[str, str], list[Any]] = defaultdict(list)
+        for task, path, number, channel, *each in wrote:
+            tasks[task, path].append([number, channel, values.read(*each)])
+        early = [{"task": task, "path": path, "writes": w} for (task, path), w in tasks.items()]
+        metadata = {} if said is None else values.json(said)
+        return found, metadata, early, digest_of(repr(rows).encode())
+
+
+_BLOBS: Final = (
+    "SELECT channel, type, blob FROM checkpoint_blobs"
+    " JOIN unnest(?::text[], ?::text[]) AS wanted (channel, version) USING (channel, version)"
+    " WHERE thread_id = ? AND checkpoint_ns = ?"
+)
+
+
+def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> Iterator[Unsigned]:
+    """Yield the checkpoints of a thread in the order in which LangGraph takes them: by their id."""
+    values = _Values(saver.ledger.codec)
+    places = rows.of("checkpoint_id, checkpoint_ns, parent_checkpoint_id", "checkpoints", thread)
+    known = {row[:2] for row in places}
+    if any(type(each or "") is not str for row in ((thread,), *places) for each in row):
+        raise DecodeError("An id in it is no text.", _NOTHING)
+    if len(known) != len(places):
+        raise Conflict("Two checkpoints in it have one id.", _NOTHING)
+    for ident, space, parent in sorted(places, key=lambda row: row[:2]):
+        where = f"{quoted(ident)} in {quoted(space)}" if space else quoted(ident)
+        if parent and not without_past and (parent, space) not in known:
+            raise Conflict(f"{where} follows {quoted(parent)}, which is not there.", _GONE)
+        try:
+            found, metadata, early, digest = rows.checkpoint(values, thread, space, ident)
+            _check(found, metadata, ident, oldest=4 if rows.split else 1)
+        except (DecodeError, LimitExceeded) as error:
+            raise type(error)(f"{where}: {error.what}", error.do) from None
+        config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
+        each = saver.unsigned(config, found, metadata, parent or None, early)
+        yield replace(each, source=f"{thread} {space} {ident}", digest=digest)
+
+
+def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
+    """Refuse what is no checkpoint of that id; count its versions as `SealedSaver` does.
+
+    Before version 4 `PostgresSaver` keeps tasks that were sent with the checkpoint before.
+    """
+    _dict(found, "channel_values")
+    versions, seen = _dict(found, "channel_versions"), _dict(found, "versions_seen")
+    if found.get("id") != ident or found.get("v") not in range(oldest, 5):
+        raise DecodeError("It is of another id, or of another LangGraph than 0.5 to 1.", _NOTHING)
+    if type(metadata) is not dict or "counters_since_delta_snapshot" in metadata:
+        raise DecodeError("It has a DeltaChannel, or no metadata.", _NOTHING)
+    for each in (versions, *(_dict(seen, name) for name in seen)):
+        for channel, version in each.items():
+            # A text such as 00000003.0.4133 is a count, and then random.
+            count = str(version).partition(".")[0] if type(version) in (int, str) else ""
+            if not count.isdecimal():
+                raise DecodeError("It counts versions of a channel in another way.", _NOTHING)
+            each[channel] = int(count)
+
+
+def _dict(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if type(value) is dict else None
+    if type(found) is not dict:
+        raise DecodeError(f"It has no {name}, and is no checkpoint.", _NOTHING)
+    return found
+
+
+_ONE: Final = (UUID, Decimal, set, frozenset, deque)
+_SEVERAL: Final = (PurePath, timedelta, date, timezone)
+_BROKEN: Final = (
+    "A value in it is no msgpack, is nested too deep, or is large and has keys that are no text."
+)
+_NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have keys that are no text
+_CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+
+
+class _Values:
+    """What LangGraph's serializer wrote, read with a list of what may be built."""
+
+    def __init__(self, codec: Codec) -> None:
+        import ormsgpack
+
+        self._unpackb, self._option = ormsgpack.unpackb, ormsgpack.OPT_NON_STR_KEYS
+        self._limits, self._depth = codec.limits, 0
+        self._wrong: CheckpointError | None = None
+        self._known: dict[tuple[str, str], type | None] = {}
+        for cls in (*codec.types, timezone):
+            key = cls.__module__.removesuffix("._local"), cls.__name__
+            self._known[key] = None if key in self._known else cls  # which of two, no row says
+
+    def json(self, text: Any) -> Any:
+        """Return what JSON in a row says."""
+        data = text.encode() if type(text) is str else text
+        if type(data) is not bytes:
+            raise DecodeError("It has no JSON where that should be.", _NOTHING)
+        return strict_json(data, "It", self._limits.state_bytes, self._limits.items)
+
+    def read(self, tag: Any, data: Any) -> Any:
+        """Return the value in a row.
+
+        Raises:
+            DecodeError: it is written in another way, or holds a type that is not on the list.
+            LimitExceeded: it is too large or too deep.
+        """
+        if tag == "null":
+            return None
+        if tag not in ("bytes", "msgpack") or type(data) is not bytes:
+            what = f"A value in it is written as {quoted(tag)}, and msgpack alone is read."
+            raise DecodeError(what, _NOTHING)
+        if tag == "bytes":
+            return data
+        containers = len(data) - len(data.translate(None, _CONTAINERS))
+        if len(data) > self._limits.state_bytes or containers > self._limits.items:
+            raise LimitExceeded("A value in it is over the limits of the ledger.", _NOTHING)
+        # Anybody can predict the hash of a key that is no text: few of them do no harm.
+        for option in (0, self._option) if len(data) <= _NUMBERED else (0,):
+            self._unpack = partial(self._unpackb, ext_hook=self._hook, option=option)
+            self._wrong = None
+            try:
+                return self._unpack(data)
+            except (ValueError, RecursionError, MemoryError):  # they do not say what a hook raised
+                broken = DecodeError(_BROKEN, _NOTHING)
+        raise self._wrong or broken
+
+    def _hook(self, code: int, data: bytes) -> Any:
+        self._depth += 1
+        try:
+            return self._made(code, *self._unpack(data))
+        except Exception as error:
+            unfit = DecodeError("A value in it is not what its type takes.", _NOTHING)
+            wrong = error if isinstance(error, CheckpointError) else unfit
+            self._wrong = self._wrong or wrong
+            raise
+        finally:
+            self._depth -= 1
+
+    def _made(self, code: int, module: str, name: str, given: Any = None, *_: Any) -> Any:
+        """Return the value of a type on the list, in the one way in which LangGraph writes it."""
+        if self._depth > self._limits.depth:
+            raise LimitExceeded("A value in it is nested too deep.", _NOTHING)
+        cls: Any = self._known.get((module.removesuffix("._local"), name))
+        if cls is None:
+            what = f"It wants {quoted(f'{module}.{name}')}, which is not listed."
+            raise DecodeError(what, f"If it is a type of yours, list it in types=[…]. {_NOTHING}")
+        if code == 0 and (cls in _ONE or issubclass(cls, Enum) or module == "ipaddress"):
+            if cls in (set, frozenset) and len(given) > 8 + 2 * len({*map(hash, given)}):
+                raise LimitExceeded("Too many items of a set share a hash.", _NOTHING)
+            return cls(given)
+        if code == 1 and issubclass(cls, _SEVERAL):
+            return cls(*given)
+        if code == 1 and (module, name) == ("langgraph.types", "Send"):
+            return cls(*given[:2], timeout=given[2] if given[2:] else None)
+        if code == 2 and (cls is time or is_dataclass(cls) or hasattr(cls, "_fields")):
+            return cls(**given)
+        if code == 3 and cls is datetime:
+            return cls.fromisoformat(given)
+        if code == 5 and hasattr(cls, "model_fields"):
+            lost = given.keys() - cls.model_fields.keys()
+            if not lost or cls.model_config.get("extra") == "allow":
+                return cls.model_validate(given, by_name=True, by_alias=False)
+        raise DecodeError(f"It holds a {quoted(name)} in a way that is not read.", _NOTHING)
+
+
+_TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
+_KINDS: Final = "SELECT name, type FROM sqlite_schema WHERE name IN ('checkpoints', 'writes')"
+_RELATIONS: Final = (
+    "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND oid IN"
+    " (to_regclass('checkpoints'), to_regclass('checkpoint_blobs'),"
+    " to_regclass('checkpoint_writes'))"
+)
+
+
+def _unreadable(place: str, why: str = "it has not the tables of a saver") -> StorageUnavailable:
+    return StorageUnavailable(
+        f"{shell(place)} cannot be read ({why}).",
+        "Name the database that your saver writes, and a login that may read its tables.",
+    )
+
+
+@contextmanager
+def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
+    def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
+        found, size = [], 0
+        for row in database.execute(sql, given):
+            size += sum(len(each) for each in row if isinstance(each, str | bytes))
+            if size > 2 * limits.state_bytes:
+                raise LimitExceeded(_TOO_MUCH, _NOTHING)
+            found.append(row)
+        return found
+
+    if not path.is_file():
+        raise _unreadable(str(path), "there is no such file")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.state_bytes)
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.execute("BEGIN")  # one snapshot
+            if dict(ask(_KINDS)) != {"checkpoints": "table", "writes": "table"}:
+                raise _unreadable(str(path))
+            columns = ask("SELECT name FROM pragma_table_info('writes')")
+            pathed = ("task_path",) in columns  # an old database has none
+            yield _Rows(path.name, ask, path="task_path" if pathed else "''")
+    except sqlite3.Error as error:
+        raise _unreadable(str(path), str(error)) from None
+
+
+@contextmanager
+def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
+    from safepoint.postgres.connection import psycopg
+
+    def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
+        sql = sql.replace("?", "%s")
+        total = f"SELECT sum(octet_length(each::text)) FROM ({sql}) AS each"  # noqa: S608
+        ((size,),) = database.execute(total.encode(), given)
+        if (size or 0) > 4 * limits.state_bytes:  # a byte is two letters there
+            raise LimitExceeded(_TOO_MUCH, _NOTHING)
+        return database.execute(sql.encode(), given).fetchall()
+
+    try:
+        with closing(psycopg.connect(dsn, connect_timeout=10)) as database:
+            database.read_only = True
+            database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one snapshot
+            # What a policy would leave out, or somebody has locked, is an error and not a wait.
+            database.execute("SELECT set_config('row_security', 'off', true)")
+            database.execute("SELECT set_config('lock_timeout', '10s', true)")
+            origin = f"{database.info.dbname} at {database.info.host}"
+            if ask(_RELATIONS) != [(3,)]:
+                raise _unreadable(origin)
+            yield _Rows(origin, ask, split=True)
+    except psycopg.Error as error:
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        raise _unreadable("PostgreSQL", said[0]) from None
+
+
+# --- Agent Framework
+
+
+def move_file_storage(
+    folder: str | os.PathLike[str],
+    storage: SealedCheckpointStorage,
+    *,
+    report: str | os.PathLike[str],
+    **vouching: Unpack[Vouching],
+) -> list[Moved]:
+    """Seal the checkpoints in a folder of `FileCheckpointStorage`. The files stay as they are.
+
+    The pickles in them are read as data, with a list: the framework's own messages and events, and
+    the `types` of the storage. All checkpoints of a workflow are one thread, in the order of their
+    times. A workflow that is refused does not stop the others; but a file of which nobody can say
+    whose it is stops all, since it may be the newest of any.
+
+    Args:
+        folder: where they are. Links in it are not followed.
+        storage: where to.
+        report: a file of JSON lines that this adds to, elsewhere than in the folder.
+        vouching: as `Vouching` says.
+
+    Returns:
+        What became of each workflow, and of each file that is none's.
+
+    Raises:
+        CheckpointError: as `move_sqlite_saver`.
+    """
+    check_elsewhere(report, folder)
+    threads = partial(_workflows, Path(folder), storage)
+    return _move(storage.ledger, Path(folder).name, threads, report, **vouching)
+
+
+def _workflows(
+    folder: Path, storage: SealedCheckpointStorage, without_past: bool
+) -> Iterator[tuple[str, _States | CheckpointError]]:
+    files = Files(folder, _builders(storage))
+    runs: dict[str, list[Link]] = defaultdict(list)
+    stopped: CheckpointError | None = None
+    for path in listed(folder):
+        try:
+            if link := files.look(path):
+                runs[link.workflow].append(link)
+            else:
+                alone = "It is a pickle, and no checkpoint of the framework."
+                yield path.name, PickleRefused(alone, "Read it with migrate_pickles.")
+        except CheckpointError as error:
+            yield path.name, error
+            if path.suffix == ".json":
+                stopped = Conflict(
+                    f"{shell(path.name)} was refused, and may be the newest of any workflow.",
+                    f"{_NOTHING} Repair that file; or decide to do without it, and move it away.",
+                )
+    for name, links in sorted(runs.items()):
+        yield name, stopped or partial(_workflow, files, storage, links, without_past)
+
+
+def _workflow(
+    files: Files, storage: SealedCheckpointStorage, links: list[Link], without_past: bool
+) -> Iterator[Unsigned]:
+    """Yield the checkpoints of a workflow, by their times."""
+    from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
+
+    there = {link.identity for link in links}
+    before: set[str | None] = {None}
+    for link in sorted(links, key=lambda link: (_when(link), link.iteration)):
+        shown = shell(link.source)
+        if link.previous not in before and link.previous in there:
+            raise Conflict(f"{shown} follows one that says it is newer.", _NOTHING)
+        if link.previous not in before and not without_past:
+            what = f"{shown} follows {quoted(link.previous)}, which is not in the folder."
+            raise Conflict(what, _GONE)
+        before.add(link.identity)
+        read = files.unsigned("", link.source, "")
+        try:
+            checkpoint = WorkflowCheckpoint.from_dict(read.state)
+            unsigned = storage.unsigned(checkpoint, link.source, read.digest)
+        except (WorkflowCheckpointException, TypeError, ValueError):
+            raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING) from None
+        yield unsigned
+
+
+def _when(link: Link) -> datetime:
+    with suppress(ValueError):
+        if (found := datetime.fromisoformat(link.timestamp)).tzinfo:
+            return found
+    raise DecodeError(f"{shell(link.source)} says no time that can be compared.", _NOTHING)
+
+
+class _New:
+    """An object of the framework that has no fields yet."""
+
+    def __init__(self, cls: Any) -> None:
+        self._cls = cls
+
+    def __build__(self, state: Any) -> Any:
+        given = dict(state[1] if type(state) is tuple else state)  # a pair, of a class with slots
+        if given.get("type") == "request_info" and hasattr(self._cls, "request_info"):
+            names = ("_request_id", "_source_executor_id", "data", "_response_type")
+            return self._cls.request_info(*(given[name] for name in names))
+        if given.get("_value") is not None:
+            given["value"] = given["_value"]
+        given.pop("raw_representation", None)
+        return self._cls(**{name: each for name, each in given.items() if name[0] != "_"})
+
+
+def _builders(storage: SealedCheckpointStorage) -> Functions:
+    """Return what may stand behind a name: what the storage keeps, to be called, or to be held."""
+    from agent_framework import WorkflowEvent, WorkflowMessage
+
+    enums = type(WorkflowMessage(None, "").type), type(WorkflowEvent("started").origin)
+    found: dict[tuple[str, str], Any] = dict(functions_for([*storage.types, *enums]))
+    for cls in (*storage.ledger.codec.types, object):
+        key = cls.__module__, cls.__qualname__
+        if cls.__module__.startswith("agent_framework."):
+            found[key] = Class(cls, partial(_New, cls))
+        elif key in found and not (isinstance(found[key], Collect) or issubclass(cls, Enum)):
+            found[key] = Class(cls, found[key])
+    return found | {("types", "GenericAlias"): GenericAlias}

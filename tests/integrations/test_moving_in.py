@@ -1,0 +1,760 @@
+"""From SqliteSaver, PostgresSaver and FileCheckpointStorage to sealed threads, and under attack."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+import pickle
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pytest
+
+from safepoint import (
+    FileJournal,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    Limits,
+    SigningKey,
+)
+from safepoint.codec import Codec
+from safepoint.errors import CheckpointError, ConfigurationError, ResumeRefused, StorageUnavailable
+from tests.harness.optional import need
+
+need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
+need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework as af
+import ormsgpack
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command, Interrupt, Send
+from pydantic import BaseModel
+
+from safepoint.agent_framework import SealedCheckpointStorage
+from safepoint.langgraph import SealedSaver
+from safepoint.migrate import Moved
+from safepoint.moving import MOVED, move_file_storage, move_postgres_saver, move_sqlite_saver
+from tests.integrations import test_agent_framework_storage as workflows
+from tests.integrations.langgraph_plays import (
+    PLAYS,
+    RUN,
+    Chat,
+    _ask,
+    _line,
+    asynchronous,
+    conversation,
+    fan_out,
+    fork,
+    functional,
+    human_in_the_loop,
+    subgraph,
+)
+
+KEYS = Keyring(SigningKey.generate())
+SYNC = [play for play in PLAYS if play is not asynchronous]  # which SqliteSaver does not have
+SPLIT = [human_in_the_loop, fork, fan_out, subgraph, conversation, functional]
+"""Enough for the savers whose values lie in another table."""
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclass
+class Item:
+    name: str
+    price: Decimal
+
+
+class Order(BaseModel):
+    number: int
+    when: datetime
+    lines: tuple[str, ...]
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+TYPES = [Colour, Item, Order, Point]
+
+
+def ledger(**options: Any) -> Ledger:
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+    return Ledger(storage, store="moved", keys=KEYS, anchor=anchor, **options)
+
+
+@dataclass
+class Old:
+    """A database of LangGraph's own, and where it is."""
+
+    saver: Any
+    source: Any
+    folder: Path
+
+    def move(self, saver: SealedSaver, **options: Any) -> list[Moved]:
+        vouched: Any = {"vouched_by": "dora", "allow_unsigned_migration": True} | options
+        move = move_sqlite_saver if isinstance(self.source, Path) else move_postgres_saver
+        return move(self.source, saver, report=self.folder / "moved.jsonl", **vouched)
+
+
+def on_sqlite(folder: Path, stack: ExitStack) -> Old:
+    path = folder / "graph.sqlite"
+    rows = stack.enter_context(closing(sqlite3.connect(path, check_same_thread=False)))
+    return Old(SqliteSaver(rows), path, folder)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Old]:
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            yield on_sqlite(tmp_path, stack)
+        else:
+            address = request.getfixturevalue("database").owner
+            saver = stack.enter_context(PostgresSaver.from_conn_string(address))
+            saver.setup()
+            yield Old(saver, address, tmp_path)
+
+
+@pytest.fixture
+def lite(tmp_path: Path) -> Iterator[Old]:
+    with ExitStack() as stack:
+        yield on_sqlite(tmp_path, stack)
+
+
+def plain(value: Any) -> Any:
+    """Return a value with lists for tuples, which LangGraph's serializer does not tell apart."""
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [*map(plain, value)] if type(value) in (list, tuple) else value
+
+
+def shown(saver: Any, thread: str) -> list[Any]:
+    """Return all that a saver serves of a thread, but how it counts versions."""
+    counted = ("channel_versions", "versions_seen")
+    return [
+        plain([e.config, {**e.checkpoint, **dict.fromkeys(counted)}, *e[2:4], e.pending_writes])
+        for e in saver.list({"configurable": {"thread_id": thread}})
+    ]
+
+
+# --- LangGraph: what comes over
+
+
+@pytest.mark.parametrize(
+    ("old", "play"),
+    [*(("sqlite", play) for play in SYNC), *(("postgres", play) for play in SPLIT)],
+    ids=lambda each: getattr(each, "__name__", each),
+    indirect=["old"],
+)
+def test_a_graph_that_moves_in_halfway_goes_on_as_if_it_had_stayed(
+    play: Callable[[Callable[[], Any]], Any], old: Old, tmp_path: Path
+) -> None:
+    """Each time that a play opens its saver anew may be the day of the move."""
+    stayed = play(lambda: old.saver)
+    old.saver.delete_thread(RUN["configurable"]["thread_id"])
+    opened: list[Any] = []
+
+    def again() -> Any:
+        if not opened:
+            opened.append(old.saver)
+        elif len(opened) == 1:
+            sealed = SealedSaver(ledger(), time_travel=True)
+            thread = RUN["configurable"]["thread_id"]
+            before = shown(old.saver, thread)
+            assert [each.outcome for each in old.move(sealed)] == ["sealed"]
+            assert shown(sealed, thread) == before
+            opened.append(sealed)
+        return opened[-1]
+
+    assert plain(play(again)) == plain(stayed)
+    if len(opened) == 1:  # it was never opened anew: then it moves at the end
+        again()
+
+
+def test_a_chat_its_types_and_several_threads_come_over(old: Old) -> None:
+    held = {
+        "ids": {UUID(int=7)},
+        "sum": Decimal("1.50"),
+        "when": [datetime(2026, 1, 31, 9, tzinfo=UTC), date(2026, 1, 31), time(9), timedelta(1)],
+        "where": [Path("a/b"), ip_address("::1"), b"\x00\xff"],
+        "own": [Colour.RED, Item("tea", Decimal(2)), Point(1, 2)],
+        "order": Order(number=7, when=datetime(2026, 1, 31, tzinfo=UTC), lines=("a", "b")),
+        "found": [Document("text", metadata={"page": 1}), Send("pay", {"n": 1}), Interrupt("?")],
+        "numbers": {1: "one", -(2**40): 1.5},
+    }
+    said = [
+        [HumanMessage(f"{n}?", id=f"h{n}"), AIMessage(f"{n}!", tool_calls=[_call(n)], id=f"a{n}")]
+        for n in range(15)
+    ]
+    said[3].append(ToolMessage("done", tool_call_id="3", id="t3"))
+
+    class State(Chat):
+        held: Any
+
+    from langgraph.graph import START, StateGraph
+
+    builder: Any = StateGraph(State)
+    builder.add_node("hold", lambda state: {"held": held})
+    builder.add_edge(START, "hold")
+    graph = builder.compile(old.saver)
+    for thread in ("one", "Two ü", "3~1"):
+        for messages in said:
+            graph.invoke({"messages": messages}, {"configurable": {"thread_id": thread}})
+    sealed = SealedSaver(ledger(), types=TYPES)
+    assert {(each.source, each.outcome) for each in old.move(sealed)} == {
+        *(("one", "sealed"), ("Two ü", "sealed"), ("3~1", "sealed"))
+    }
+    for thread in ("one", "Two ü", "3~1"):
+        run: Any = {"configurable": {"thread_id": thread}}
+        values = builder.compile(sealed).get_state(run).values
+        assert values["messages"] == [each for messages in said for each in messages]
+        assert plain(values["held"]) == plain(held)
+        assert type(values["held"]["order"]) is Order
+        assert len([*builder.compile(sealed).get_state_history(run)]) == 45
+
+
+def _call(number: int) -> Any:
+    return {"name": "look", "args": {"n": number}, "id": f"{number}", "type": "tool_call"}
+
+
+def asked(old: Old, *threads: str) -> Any:
+    """Leave threads with a question pending, and return their graph."""
+    builder = _line("a", ("ask", _ask), "pay")
+    for thread in threads:
+        builder.compile(old.saver).invoke({"amount": 1}, {"configurable": {"thread_id": thread}})
+    return builder
+
+
+def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> None:
+    asked(lite, "order-7")
+    other = Keyring(SigningKey.generate())
+    journal = FileJournal(tmp_path / "journal", keys=other, create=True)
+    sealed = SealedSaver(ledger(journal=journal), app="pay@1")
+    for bad in ({"allow_unsigned_migration": False}, {"vouched_by": ""}):
+        with pytest.raises(ConfigurationError):
+            lite.move(sealed, **bad)
+    assert [each.outcome for each in lite.move(sealed, dry_run=True, vouched_by="")] == ["sealed"]
+    assert sealed.ledger.threads() == []
+    assert not (tmp_path / "moved.jsonl").exists()
+
+    (done,) = lite.move(sealed)
+    assert done == Moved("order-7", "sealed", "order-7", 4)
+    note, newest, *_ = sealed.ledger.back("order-7")
+    assert (note.kind, note.label, newest.header.app) == ("note", MOVED, "pay@1")
+    assert note.state.pop("digest").startswith("sha256:")
+    said = {"vouched_by": "dora", "from": "graph.sqlite", "checkpoints": 3}
+    assert note.state == {"thread": "order-7", **said}
+    assert any(each.what == "migrate" for each in journal.show())
+    lines = [json.loads(line) for line in (tmp_path / "moved.jsonl").read_text().splitlines()]
+    assert [each["outcome"] for each in lines] == ["begun", "sealed"] * 3 + ["moved"]
+    assert said.items() <= lines[-1].items()
+    assert "amount" not in (tmp_path / "moved.jsonl").read_text()
+
+
+# --- interrupted, or there already
+
+
+def test_an_interrupted_migration_is_not_gone_on_from_and_finishes(
+    lite: Old, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = asked(lite, "order-7", "order-8")
+    kept = ledger()
+    stops_at = [2]
+    save, note = Ledger.save, Ledger.note
+
+    def until(real: Any) -> Any:
+        def call(*given: Any, **options: Any) -> Any:
+            stops_at[0] -= 1
+            if stops_at[0] < 0:
+                raise Crash
+            return real(*given, **options)
+
+        return call
+
+    monkeypatch.setattr(Ledger, "save", until(save))
+    monkeypatch.setattr(Ledger, "note", until(note))
+    run: Any = {"configurable": {"thread_id": "order-7"}}
+    for after in (1, 1):  # after two states; then after all states, before the note
+        with pytest.raises(Crash):
+            lite.move(SealedSaver(kept))
+        sealed = SealedSaver(kept)
+        with pytest.raises(ResumeRefused, match="was not moved in to its end"):
+            builder.compile(sealed).invoke(Command(resume="yes"), run)
+        assert [*sealed.reading().list(run)]
+        stops_at[0] = after
+    stops_at[0] = 99
+    assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["there already", "sealed"]
+    assert builder.compile(SealedSaver(kept)).invoke(Command(resume="yes"), run)["answer"] == "yes"
+    again = lite.move(SealedSaver(kept))
+    assert [each.outcome for each in again] == ["there already"] * 2
+
+
+def test_a_thread_that_exists_is_not_added_to(lite: Old) -> None:
+    builder = asked(lite, "order-7", "order-8")
+    sealed = SealedSaver(ledger())
+    run: Any = {"configurable": {"thread_id": "order-7"}}
+    builder.compile(sealed).invoke({"amount": 5}, run)
+    before = shown(sealed, "order-7")
+    refused, moved = lite.move(sealed)
+    assert (refused.outcome, moved.outcome) == ("refused", "sealed")
+    assert "exists in store moved" in refused.reason
+    assert shown(sealed, "order-7") == before
+    sealed.delete_thread("order-7")  # and then it is free
+    assert lite.move(sealed)[0].outcome == "sealed"
+    assert builder.compile(sealed).invoke(Command(resume="yes"), run)["steps"] == [
+        "a",
+        "ask",
+        "pay",
+    ]
+    lite.saver.delete_thread("order-8")
+    asked(lite, "order-8")  # another run of that name
+    assert "another state" in lite.move(sealed)[1].reason
+
+
+def test_one_snapshot_is_read_whatever_is_written_meanwhile(
+    old: Old, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = asked(old, "order-7")
+    sealed = SealedSaver(ledger())
+    run: Any = {"configurable": {"thread_id": "order-7"}}
+    before, made = shown(old.saver, "order-7"), sealed.unsigned
+
+    def meanwhile(*given: Any) -> Any:
+        monkeypatch.undo()
+        builder.compile(old.saver).invoke(Command(resume="late"), run)
+        asked(old, "order-8")
+        return made(*given)
+
+    monkeypatch.setattr(sealed, "unsigned", meanwhile)
+    assert [each.outcome for each in old.move(sealed)] == ["sealed"]
+    assert shown(sealed, "order-7") == before
+
+
+# --- attacks: with the database alone
+
+
+def ext(code: int, *said: Any) -> bytes:
+    return ormsgpack.packb({"x": ormsgpack.Ext(code, ormsgpack.packb(said))})
+
+
+@pytest.fixture
+def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module that leaves a marker when it is imported, and can be."""
+    marker = tmp_path / "marker"
+    (tmp_path / "modules").mkdir()
+    code = f"import pathlib\npathlib.Path({str(marker)!r}).touch()\ndef run(*a, **k): return a\n"
+    (tmp_path / "modules" / "moving_marker.py").write_text(code)
+    monkeypatch.syspath_prepend(str(tmp_path / "modules"))
+    yield marker
+    sys.modules.pop("moving_marker", None)
+
+
+def test_a_row_that_names_a_module_imports_nothing(lite: Old, marked: Path) -> None:
+    """A loader that imports what a row names, as this twin of ours does, falls."""
+    asked(lite, "order-7", "order-8")
+    for code in range(8):
+        forged = ext(code, "moving_marker", "run", [], "run")
+        lite.saver.conn.execute("UPDATE writes SET value = ? WHERE thread_id = 'order-7'", [forged])
+        lite.saver.conn.commit()
+        sealed = SealedSaver(ledger())
+        refused, other = lite.move(sealed)
+        assert "'moving_marker.run', which is not listed" in refused.reason
+        assert other.outcome == "sealed"
+        assert sealed.ledger.threads() == ["order-8"]
+        (lite.folder / "moved.jsonl").unlink()
+    assert "moving_marker" not in sys.modules
+    assert not marked.exists()
+
+    def naive(_: int, data: bytes) -> Any:
+        module, name, given, *_ = ormsgpack.unpackb(data)
+        return getattr(__import__(module), name)(given)
+
+    ormsgpack.unpackb(forged, ext_hook=naive)
+    assert marked.exists()
+
+
+def nested(depth: int) -> bytes:
+    value = b"\xc0"
+    for _ in range(depth):
+        said = b"\x93" + ormsgpack.packb("builtins") + ormsgpack.packb("set") + b"\x91" + value
+        value = ormsgpack.packb(ormsgpack.Ext(0, said))
+    return value
+
+
+def clashing() -> bytes:
+    """Return a dict of 32,768 keys with one hash, which takes minutes to build."""
+    numbers = [b"\xcf" + (n * (2**61 - 1)).to_bytes(8, "big") for n in range(8)]
+    keys = [b"\x95" + b"".join(key) + b"\xc0" for key in itertools.product(numbers, repeat=5)]
+    return b"\xdf" + len(keys).to_bytes(4, "big") + b"".join(keys)
+
+
+Edit = tuple[str, list[Any], str]
+LAST = "(SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = 'order-7')"
+NEWEST = f"thread_id = 'order-7' AND checkpoint_id = {LAST}"
+SET = f"UPDATE checkpoints SET {{}} WHERE {NEWEST}"  # noqa: S608
+PUT = "UPDATE writes SET {} WHERE thread_id = 'order-7'"
+MANY = (
+    "INSERT INTO writes SELECT thread_id, checkpoint_ns, checkpoint_id, 't' || value, '', value,"
+    " 'c', 'bytes', zeroblob(9000000) FROM checkpoints, json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]')"
+)
+PARENT = f"(SELECT parent_checkpoint_id FROM checkpoints WHERE {NEWEST})"  # noqa: S608
+FORGED: dict[str, Edit] = {
+    "a pickle": (PUT.format("type = 'pickle'"), [], "written as 'pickle'"),
+    "an old json row": (SET.format("type = 'json'"), [], "written as 'json'"),
+    "another tag": (PUT.format("type = NULL"), [], "written as None"),
+    "text for bytes": (PUT.format("value = 'text'"), [], "msgpack alone is read"),
+    "no msgpack": (PUT.format("value = ?"), [b"\xc1"], "no msgpack"),
+    "a length that is a lie": (PUT.format("value = ?"), [b"\xdd\xff\xff\xff\xff"], "no msgpack"),
+    "a million deep": (PUT.format("value = ?"), [b"\x91" * 10**6], "nested too deep"),
+    "types in types": (PUT.format("value = ?"), [nested(100)], "nested too deep"),
+    "many lists": (PUT.format("value = ?"), [b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21], "limits"),
+    "much": (PUT.format("value = zeroblob(20000000)"), [], "too big"),
+    "much in all": (f"{MANY} WHERE {NEWEST}", [], "more in one place"),
+    "keys that clash": (PUT.format("value = ?"), [clashing()], "keys that are no text"),
+    "a set that clashes": (
+        PUT.format("value = ?"),
+        [ext(0, "builtins", "set", [n * (2**61 - 1) for n in range(8)] * 9)],
+        "share a hash",
+    ),
+    "an odd number": (PUT.format("idx = 'x' || rowid"), [], "of another type"),
+    "a number for memory": (
+        PUT.format("value = ?"),
+        [ext(0, "builtins", "bytes", 9**12)],
+        "a way that",
+    ),
+    "a pattern": (PUT.format("value = ?"), [ext(1, "re", "compile", ["(a+)+$", 0])], "re.compile"),
+    "another's method": (
+        PUT.format("value = ?"),
+        [ext(3, "pathlib", "PosixPath", "x", "unlink")],
+        "a way that is not read",
+    ),
+    "a bad value": (PUT.format("value = ?"), [ext(0, "uuid", "UUID", "x")], "its type takes"),
+    "an array": (PUT.format("value = ?"), [ext(6, "<i8", [1], "C", b"8")], "its type takes"),
+    "a field too many": (
+        PUT.format("value = ?"),
+        [ext(5, "langchain_core.documents.base", "Document", {"page_content": "", "z": 1}, "")],
+        "in a way that is not read",
+    ),
+    "not a number": (
+        PUT.format("value = ?"),
+        [b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"],
+        "not finite",
+    ),
+    "another's checkpoint": (
+        SET.format("checkpoint = (SELECT checkpoint FROM checkpoints WHERE thread_id = 'order-8')"),
+        [],
+        "of another id",
+    ),
+    "no checkpoint": (SET.format("checkpoint = ?"), [b"\x90"], "is no checkpoint"),
+    "none at all": (SET.format("type = 'null'"), [], "is no checkpoint"),
+    "metadata": (SET.format("metadata = ?"), [b'{"a": NaN}'], "not strict JSON"),
+    "a list of metadata": (SET.format("metadata = ?"), [b"[]"], "no metadata"),
+    "a DeltaChannel": (
+        SET.format("metadata = ?"),
+        [b'{"counters_since_delta_snapshot": {}}'],
+        "DeltaChannel",
+    ),
+    "a lost parent": (
+        f"DELETE FROM checkpoints WHERE checkpoint_id = {PARENT}",  # noqa: S608
+        [],
+        "which is not there",
+    ),
+    "an id of bytes": (SET.format("checkpoint_ns = x'00ff'"), [], "no text"),
+    "an id of no text": (SET.format("checkpoint_ns = CAST(x'ff' AS TEXT)"), [], "cannot be read"),
+    "a thread of bytes": (
+        "UPDATE checkpoints SET thread_id = x'00ff' WHERE thread_id = 'order-7'",
+        [],
+        "no text",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_a_forged_row_costs_its_thread_and_one_line(case: str, lite: Old) -> None:
+    asked(lite, "order-7", "order-8")
+    sql, given, reason = FORGED[case]
+    assert lite.saver.conn.execute(sql, given).rowcount > 0
+    lite.saver.conn.commit()
+    sealed = SealedSaver(ledger())
+    done = lite.move(sealed)
+    assert sorted(each.outcome for each in done) == ["refused", "sealed"]
+    (refused,) = (each for each in done if each.outcome == "refused")
+    assert reason in refused.reason
+    assert "\n" not in refused.reason
+    assert sealed.ledger.threads() == ["order-8"]
+
+
+def test_what_is_missing_is_taken_by_name_alone(lite: Old) -> None:
+    asked(lite, "order-7")
+    first = "(SELECT min(checkpoint_id) FROM checkpoints)"
+    lite.saver.conn.execute(f"DELETE FROM checkpoints WHERE checkpoint_id = {first}")  # noqa: S608
+    lite.saver.conn.commit()
+    sealed = SealedSaver(ledger())
+    assert lite.move(sealed)[0].outcome == "refused"
+    (moved,) = lite.move(sealed, allow_missing_past=True)
+    assert (moved.outcome, moved.sequence) == ("sealed", 3)
+
+
+def test_two_of_one_id_are_refused(lite: Old) -> None:
+    asked(lite, "order-7")
+    rows = lite.saver.conn
+    rows.executescript(
+        "CREATE TABLE other AS SELECT * FROM checkpoints; DROP TABLE checkpoints;"
+        "ALTER TABLE other RENAME TO checkpoints; INSERT INTO checkpoints SELECT * FROM checkpoints"
+    )
+    (refused,) = lite.move(SealedSaver(ledger()))
+    assert "have one id" in refused.reason
+
+
+SOURCES: dict[str, Callable[[Path], object]] = {
+    "nothing": lambda path: None,
+    "a folder": lambda path: path.mkdir(),
+    "a pipe": os.mkfifo,
+    "junk": lambda path: path.write_bytes(os.urandom(9999)),
+    "another database": lambda path: _database(path, "CREATE TABLE checkpoints (a)"),
+    "a view": lambda path: _database(
+        path,
+        "CREATE TABLE writes (a); CREATE VIEW checkpoints AS WITH RECURSIVE n(thread_id) AS"
+        " (SELECT 1 UNION ALL SELECT thread_id + 1 FROM n) SELECT * FROM n",
+    ),
+    "other columns": lambda path: _database(
+        path, "CREATE TABLE writes (a); CREATE TABLE checkpoints (b)"
+    ),
+}
+
+
+def _database(path: Path, sql: str) -> None:
+    with closing(sqlite3.connect(path)) as made:
+        made.executescript(sql)
+
+
+@pytest.mark.parametrize("case", SOURCES)
+def test_what_is_no_database_of_a_saver_is_one_line(case: str, tmp_path: Path) -> None:
+    path = tmp_path / "graph.sqlite"
+    SOURCES[case](path)
+    old, sealed = Old(None, path, tmp_path), SealedSaver(ledger())
+    with pytest.raises(StorageUnavailable) as refusal:
+        old.move(sealed)
+    assert "\n" not in f"{refusal.value.what}{refusal.value.do}"
+    assert sealed.ledger.threads() == []
+
+
+def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path: Path) -> None:
+    import psycopg
+
+    sealed = SealedSaver(ledger())
+    old = Old(None, database.owner, tmp_path)
+    with pytest.raises(StorageUnavailable, match="has not the tables"):
+        old.move(sealed)
+    with pytest.raises(StorageUnavailable, match="cannot be read"):
+        Old(None, "postgresql://127.0.0.1:1/none", tmp_path).move(sealed)
+    with PostgresSaver.from_conn_string(database.owner) as saver:
+        saver.setup()
+        asked(Old(saver, "", tmp_path), "order-7", "order-8")
+    with psycopg.connect(database.owner, autocommit=True) as rows:
+        rows.execute(
+            "UPDATE checkpoint_writes SET blob = %s WHERE thread_id = 'order-7'",
+            [ext(0, "moving_marker", "run", [])],
+        )
+        refused, moved = old.move(sealed)
+        assert "'moving_marker.run', which is not listed" in refused.reason
+        assert moved.outcome == "sealed"
+        small = SealedSaver(ledger(codec=Codec(limits=Limits(state_bytes=400))))
+        assert {each.outcome for each in old.move(small)} == {"refused"}
+        rows.execute("ALTER TABLE checkpoints RENAME TO c")
+        rows.execute("CREATE VIEW checkpoints AS SELECT * FROM c")
+    with pytest.raises(StorageUnavailable, match="has not the tables"):
+        old.move(SealedSaver(ledger()))
+
+
+# --- Agent Framework
+
+
+def moved(folder: Path, storage: SealedCheckpointStorage, **options: Any) -> list[Moved]:
+    vouched: Any = {"vouched_by": "dora", "allow_unsigned_migration": True} | options
+    return move_file_storage(folder / "af", storage, report=folder / "moved.jsonl", **vouched)
+
+
+def storage(kept: Ledger | None = None) -> SealedCheckpointStorage:
+    return SealedCheckpointStorage(kept or ledger(), types=workflows.TYPES)
+
+
+@pytest.mark.parametrize("name", workflows.WORKFLOWS)
+def test_a_workflow_that_moves_in_goes_on_as_if_it_had_stayed(name: str, tmp_path: Path) -> None:
+    build, given, responses = workflows.WORKFLOWS[name]
+    files, sealed = workflows.files(tmp_path), storage()
+    workflows.run(build(files).run(given))
+    called = build(None).name
+    (done,) = moved(tmp_path, sealed)
+    assert (done.source, done.outcome, done.reason) == (called, "sealed", "")
+
+    async def ends(opened: Any) -> list[Any]:
+        said = []
+        for one in await opened.list_checkpoints(workflow_name=called):
+            wanted = responses if one.pending_request_info_events else None
+            run = build(opened).run(checkpoint_id=one.checkpoint_id, responses=wanted)
+            said.append((one.checkpoint_id, one.timestamp, one.metadata, (await run).get_outputs()))
+        return said
+
+    async def newest(opened: Any) -> Any:
+        return (await opened.get_latest(workflow_name=called)).checkpoint_id
+
+    assert asyncio.run(newest(sealed)) == asyncio.run(newest(files))
+    assert asyncio.run(ends(sealed)) == sorted(asyncio.run(ends(files)), key=lambda one: one[1])
+
+
+@pytest.fixture
+def paused(tmp_path: Path) -> Path:
+    """A folder with two workflows that wait for an answer."""
+    for build in (workflows.human, workflows.nested):
+        workflows.run(build(workflows.files(tmp_path)).run(42))
+    return tmp_path / "af"
+
+
+def of_human(folder: Path) -> list[Path]:
+    """Return the files of the workflow `human`, oldest first."""
+    read = [(json.loads(file.read_text()), file) for file in folder.glob("*.json")]
+    ours = [(said["timestamp"], file) for said, file in read if said["workflow_name"] == "human"]
+    return [file for _, file in sorted(ours)]
+
+
+def change(file: Path, **fields: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+class Payload:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.marker),)
+
+
+def pickled(value: Any) -> dict[str, str]:
+    return {"__pickled__": base64.b64encode(pickle.dumps(value)).decode(), "__type__": "x:y"}
+
+
+FILES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a payload": (
+        lambda file: change(file, state={"x": pickled(Payload(file.parent.parent / "marker"))}),
+        "wants posix.mkdir",
+    ),
+    "an unlisted type": (
+        lambda file: change(file, state={"x": pickled(workflows.Unlisted(1))}),
+        "Unlisted",
+    ),
+    "a class for a state": (
+        lambda file: change(file, state={"x": pickled(af.Message)}),
+        "builtins.type",
+    ),
+    "no time": (lambda file: change(file, timestamp="yesterday"), "no time"),
+    "a time without a zone": (lambda file: change(file, timestamp="2026-01-31"), "no time"),
+    "a lost past": (
+        lambda file: change(file, previous_checkpoint_id="gone"),
+        "which is not in the folder",
+    ),
+    "its own past": (
+        lambda file: change(file, previous_checkpoint_id=file.stem),
+        "says it is newer",
+    ),
+    "a past that is newer": (lambda file: change(file, timestamp="2001-01-31T00:00Z"), "newer"),
+    "messages that are none": (lambda file: change(file, messages="abc"), "fields"),
+    "a field too many": (lambda file: change(file, z=1), "fields"),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_a_forged_file_costs_its_workflow_and_one_line(
+    case: str, paused: Path, tmp_path: Path
+) -> None:
+    forge, reason = FILES[case]
+    forge(of_human(paused)[-1])
+    sealed = storage()
+    refused, other = moved(tmp_path, sealed)
+    assert (refused.source, refused.outcome, other.outcome) == ("human", "refused", "sealed")
+    assert reason in refused.reason
+    assert "\n" not in refused.reason
+    assert sealed.ledger.threads() == ["nested"]
+    assert not (tmp_path / "marker").exists()
+
+
+def in_place(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def linked(file: Path) -> None:
+    file.symlink_to(file.rename(file.with_suffix(".x")))
+
+
+ODD: dict[str, tuple[Callable[[Path], object], bool]] = {
+    "cut short": (lambda file: os.truncate(file, 99), True),
+    "a link": (linked, True),
+    "another id": (lambda file: change(file, checkpoint_id="other"), True),
+    "a folder": (in_place, True),
+    "deep": (lambda file: file.write_text("[" * 10**6), True),
+    "a pickle": (lambda file: file.with_suffix(".pkl").write_bytes(pickle.dumps(1)), False),
+    "a text": (lambda file: file.with_suffix(".txt").write_text("note"), False),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_no_older_checkpoint_becomes_the_newest_because_a_file_is_broken(
+    case: str, paused: Path, tmp_path: Path
+) -> None:
+    spoil, stops = ODD[case]
+    spoil(of_human(paused)[-1])
+    sealed = storage()
+    done = moved(tmp_path, sealed)
+    assert {each.outcome for each in done} == ({"refused"} if stops else {"refused", "sealed"})
+    assert sealed.ledger.threads() == ([] if stops else ["human", "nested"])
+
+
+def test_an_interrupted_workflow_is_not_served_and_finishes(
+    paused: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, note = ledger(), Ledger.note
+    monkeypatch.setattr(Ledger, "note", lambda *_, **__: (_ for _ in ()).throw(Crash))
+    with pytest.raises(Crash):
+        moved(tmp_path, storage(kept))
+    monkeypatch.setattr(Ledger, "note", note)
+    for call in ("get_latest", "list_checkpoints", "list_checkpoint_ids"):
+        with pytest.raises(ResumeRefused, match="was not moved in to its end"):
+            asyncio.run(getattr(storage(kept), call)(workflow_name="human"))
+    assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"sealed", "there already"}
+    assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"there already"}
+    latest = asyncio.run(storage(kept).get_latest(workflow_name="human"))
+    assert latest is not None
+    assert latest.checkpoint_id == of_human(paused)[-1].stem
+
+
+def test_nothing_is_written_into_the_folder_or_from_no_folder(paused: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="would be in the folder"):
+        move_file_storage(paused, storage(), report=paused / "moved.jsonl", dry_run=True)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        move_file_storage(tmp_path / "none", storage(), report="x.jsonl", dry_run=True)
