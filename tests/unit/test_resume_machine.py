@@ -546,4 +546,7 @@ class Resuming(RuleBasedStateMachine):
 
 
 TestResuming = Resuming.TestCase
-TestResuming.settings = settings(stateful_step_count=30)
+_QUICK = settings.get_current_profile_name() == "quick"  # `make fuzz` tries it for long
+TestResuming.settings = settings(
+    settings.get_profile("few") if _QUICK else settings(), stateful_step_count=30
+)
