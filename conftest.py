@@ -6,11 +6,9 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# A test that names no number of examples takes it from here; `make fuzz` asks for the long one, so
-# that what it runs takes few in `make test`.
+# A test that names no number of examples takes it from here; `make fuzz` asks for the long one.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=100, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("few", settings.get_profile("quick"), max_examples=40)
 settings.register_profile("fuzz", settings.get_profile("quick"), max_examples=20_000)
 settings.load_profile("quick")
 
