@@ -77,7 +77,6 @@ class SqlAttack:
 
     def run(self, victim: Victim) -> SqlOutcome:
         """Let the victim work without an attack, then strike, and tell how it ended."""
-        victim.begin()
         if not victim.works():
             return SqlOutcome.CRASHED
         known, found = victim.known(), SqlOutcome.NO_EFFECT
@@ -186,7 +185,8 @@ _SESSIONS: Final = "select pid from pg_stat_activity where datname = 'attacked' 
 class Victim:
     """What `migrate` makes, and a login for each worker and each job. One of them leaks.
 
-    It is made anew for each attack; use it in a `with`. The thread `mine` is that of the worker
+    It is made anew for each attack, as a copy of one that the honest workers have begun with; use
+    it in a `with`. The thread `mine` is that of the worker
     whose login leaked, `theirs` that of the other one. Nobody holds a lease on `free`, which was
     pruned, and of `mended` an operator discarded what did not verify.
 
@@ -198,6 +198,7 @@ class Victim:
 
     name: ClassVar[str] = "least-privilege"
     leaks: ClassVar[str] = "worker_1"
+    keys: ClassVar[Keyring] = Keyring(SigningKey.generate())
 
     def __init__(self, server: Server) -> None:
         from tests.harness.postgres import Database
@@ -205,28 +206,41 @@ class Victim:
         self.server = server
         self.database = Database(server, "attacked")
         self.refused: list[str] = []
-        self.keys = Keyring(SigningKey.generate())
         self._opened: list[Any] = []
         self._observer: Any = None
 
     def __enter__(self) -> Self:
+        from tests.harness.postgres import TEMPLATE
+
         self._drop()
-        self.create()
+        begun = f"begun_{self.leaks}"
+        with self.superuser("postgres") as connection:
+            asked = connection.execute("select 1 from pg_database where datname = %s", (begun,))
+            if not asked.fetchone():
+                self._copy(connection, TEMPLATE)
+                self.create()
+                self.begin()
+                self._close()
+                connection.execute(f"alter database attacked rename to {begun}")
+            self._copy(connection, begun)
         self._observer = self.superuser()
         self._opened.append(self._observer)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    @staticmethod
+    def _copy(connection: Any, template: str) -> None:
+        connection.execute(f"create database attacked template {template} strategy file_copy")
+
+    def _close(self) -> None:
         while self._opened:
             self._opened.pop().close()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
         self._drop()
 
     def create(self) -> None:
-        """Copy a database in which `migrate` has run."""
-        from tests.harness.postgres import TEMPLATE
-
-        with self.superuser("postgres") as connection:
-            connection.execute(f"create database attacked template {TEMPLATE}")
+        """Do what else is done to a database in which `migrate` has run."""
 
     def login(self, job: str) -> str:
         """Return the connection string of whoever has a job."""
@@ -373,7 +387,6 @@ class OneRole(Victim):
 
     def create(self) -> None:
         """Give everything to the application, and take every guard away."""
-        super().create()
         if self.leaks not in self.server.logins:
             self.server.login(self.leaks)
         with self.superuser() as connection:

@@ -222,7 +222,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""
 
 
-@pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("share", [16, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("defence", DEFENCES)
 def test_without_a_defence_the_attacks_on_it_succeed(
     defence: str, share: int, monkeypatch: pytest.MonkeyPatch

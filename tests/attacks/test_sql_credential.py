@@ -104,7 +104,6 @@ def test_the_worst_try_counts_and_a_refusal_hides_nothing(ours: Victim) -> None:
 
 
 def test_a_fingerprint_sees_every_change(ours: Victim) -> None:
-    ours.begin()
     before = ours.fingerprint()
     for statement in (
         "alter table safepoint.checkpoints disable trigger keep",

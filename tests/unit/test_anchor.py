@@ -493,7 +493,7 @@ def three_heads(folder: Path, kind: str) -> None:
         (folder / f"told-{sequence}").touch()
 
 
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
+@pytest.mark.parametrize("kind", ["file", pytest.param("sqlite", marks=pytest.mark.deep)])
 def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(
     tmp_path: Path, kind: str
 ) -> None:

@@ -585,7 +585,7 @@ def tenfold() -> Any:
 def test_a_small_state_that_would_write_hundreds_of_megabytes_is_refused_early(
     make: Callable[[], Any],
 ) -> None:
-    codec = Codec(limits=Limits(items=50_000))
+    codec = Codec(limits=Limits(items=5_000))
     state = make()
     tracemalloc.start()
     try:

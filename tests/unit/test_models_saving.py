@@ -232,6 +232,7 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
         assert list(left.folder.glob(".safepoint-model-*")) == []
 
 
+@pytest.mark.deep
 def test_a_step_of_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """What raised is not there; what cannot be removed stays under a name that nobody loads."""
     for left in failed(save, tmp_path):
@@ -239,6 +240,7 @@ def test_a_step_of_a_save_that_fails_leaves_nothing(tmp_path: Path) -> None:
         assert found == ([] if left.error else PAIR), left
 
 
+@pytest.mark.deep
 def test_sigkill_after_each_step_of_a_seal(tmp_path: Path) -> None:
     """The file has a whole seal or none, and stays as it is."""
     prepared = tmp_path / "prepared"

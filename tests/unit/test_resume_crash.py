@@ -124,7 +124,7 @@ def check(path: Path, spent: int, kept: int) -> None:
         pytest.param(("1", 0, ""), 1, 4, id="the end"),
         pytest.param(("1", 0, "worker-1"), 1, 4, id="an owned thread", marks=pytest.mark.deep),
         pytest.param(("2", 0, ""), 1, 4, id="a version later", marks=pytest.mark.deep),
-        pytest.param(("1", 3, ""), 2, 6, id="an old checkpoint"),
+        pytest.param(("1", 3, ""), 2, 6, id="an old checkpoint", marks=pytest.mark.deep),
     ],
 )
 def test_sigkill_after_each_step_of_a_resume_with_an_approval(

@@ -546,4 +546,5 @@ class Resuming(RuleBasedStateMachine):
 
 
 TestResuming = Resuming.TestCase
-TestResuming.settings = settings(stateful_step_count=30)
+_MANY = settings().max_examples  # 100, or those of `make fuzz`
+TestResuming.settings = settings(stateful_step_count=30, max_examples=40 if _MANY == 100 else _MANY)

@@ -125,10 +125,11 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
     race.check(amounts)
 
 
-def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race) -> None:
+@pytest.mark.parametrize("times", [15, pytest.param(40, marks=pytest.mark.deep)])
+def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int) -> None:
     """After the spend nobody is asked again. They may all act, and the key makes it one payment."""
     amounts, refusals = {}, Counter[str]()
-    for thread, amount in race.paused(40):
+    for thread, amount in race.paused(times):
         race.place.workflow().rehydrate(race.ledger, thread, approvals=race.signed(thread))
         won, lost = race.run(thread, [])
         assert won
