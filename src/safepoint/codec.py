@@ -171,7 +171,7 @@ class _Writer:
         upper = self.depth >= self._limits.depth - 2
         inner = value.values() if type(value) is dict else value
         few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
-        text = self._whole(value) if upper and not few else None
+        text = self.whole(value) if upper and not few else None
         if text is None:
             room = self.room
             text = walk(self, value)
@@ -179,38 +179,47 @@ class _Writer:
                 self.take(len(text) + self.room - room)
         return text
 
-    def _whole(self, value: object) -> str | None:
+    def whole(self, value: object) -> str | None:
         """Return the text of a list or dict that is JSON at every level, or None.
 
-        Each level is looked at as a whole, and the text is made, by functions that are written in
-        C. None is for whatever else: the walk finds out what it is, and where.
+        It is looked at level by level, and the text is made by a function that is written in C.
+        None is for whatever else: the walk finds out what it is, and where.
         """
         level: list[Any] = [value]
-        items = size = 0
+        texts: list[str] = []
+        items = 0
         for left in range(self.depth, -1, -1):
-            of: dict[Any, list[Any]] = defaultdict(list)
+            dicts: list[dict[str, Any]] = []
+            lists: list[list[Any]] = []
             for one in level:
-                of[type(one)].append(one)
-            keys = [*chain.from_iterable(of[dict])]
-            if not of.keys() <= _JSON or not set(map(type, keys)) <= {str}:
-                return None
-            names, texts = set(keys), of[str]
-            items += len(keys) + sum(map(len, of[list]))
-            size += sum(map(len, keys)) + sum(map(len, texts))
-            if (
-                items > self.items
-                or size > self.room
-                or (not left and (of[dict] or of[list]))
-                or not -_INT64 <= min(of[int], default=0) <= max(of[int], default=0) < _INT64
-                or not all(map(isfinite, of[float]))
-                or any(name[:1] == "$" for name in names)
-                or not _is_text("".join([*names, *texts]))
-            ):
-                return None
-            level = [*chain(*map(dict.values, of[dict])), *chain.from_iterable(of[list])]
-            if not level:
+                cls = type(one)
+                if cls is str:
+                    texts.append(one)
+                elif cls is dict:
+                    dicts.append(one)
+                elif cls is list:
+                    lists.append(one)
+                elif cls is int:
+                    if not -_INT64 <= one < _INT64:
+                        return None
+                elif cls is float:
+                    if not isfinite(one):
+                        return None
+                elif cls is not bool and one is not None:
+                    return None
+            if not (dicts or lists):
                 break
+            items += sum(map(len, dicts)) + sum(map(len, lists))
+            if not left or items > self.items:
+                return None
+            texts += chain.from_iterable(dicts)
+            level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
+        if not {str}.issuperset(map(type, texts)) or sum(map(len, texts)) > self.room:
+            return None
         text = _write_json(value)
+        # A key that begins with $, or perhaps a string; and perhaps half a character.
+        if '{"$' in text or ',"$' in text or ("\\ud" in text and not _is_text("".join(texts))):
+            return None
         self.take(len(text), items)
         return text
 
@@ -741,7 +750,8 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
                 f"is of the type {tag}, whose converter raised {type(failed).__name__}.",
                 "Convert it first, or let the converter accept it.",
             ) from None
-        text = f'{{"${tag}":{writer.write(known)}}}'
+        inner = writer.whole(known) if type(known) is dict else None
+        text = f'{{"${tag}":{inner or writer.write(known)}}}'
         writer.depth += 1
         writer.converted.append((prove, value, text))
         return text
@@ -991,8 +1001,9 @@ class Codec:
             LimitExceeded: it is too large, too deep or has too many values.
         """
         text, writer = self._write(value, EncodeError)
-        for prove, given, part in writer.converted:
-            self._prove(part, partial(prove, given))
+        if writer.converted and not self._are_proven(writer.converted):
+            for prove, given, part in writer.converted:  # says which it is
+                self._prove(part, partial(prove, given))
         if writer.unproven or not all(prove(rows) for prove, rows in writer.records.items()):
             self._prove(text)
         return text.encode("ascii")
@@ -1069,6 +1080,16 @@ class Codec:
         except (RecursionError, MemoryError):
             problem = _out_of_resources()
         raise problem
+
+    def _are_proven(self, parts: Sequence[tuple[Callable[..., None], Any, str]]) -> bool:
+        """Tell whether all that was converted can be restored, at one go."""
+        text = f"[{','.join([part for *_, part in parts])}]"
+        with suppress(CheckpointError):
+            values = self._read(text)
+            for (prove, given, _), again in zip(parts, values, strict=True):
+                prove(given, again)
+            return self._write(values, DecodeError)[0] == text
+        return False
 
     def _prove(self, text: str, compare: Callable[[Any], None] | None = None) -> None:
         """Restore what is about to be saved, or a part of it.
