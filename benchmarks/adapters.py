@@ -67,14 +67,16 @@ def adapters(folder: Path) -> None:
 
 def graphs(folder: Path) -> None:
     """Run a graph of ten steps, on SQLite and on PostgreSQL."""
-    rows = []
+    heads = ["state", "what", "ours, ms", "theirs, ms", "to theirs"]
     with contenders(folder) as engines:
         for engine, savers in engines.items():
+            rows = []
             for state, run in GRAPHS.items():
-                acts = {way: run(saver) for way, saver in savers.items()}
-                rows += _rows(engine, state, turns(acts, ROUNDS), GRAPH_AIMS)
-    heads = ["store", "state", "what", "ours, ms", "theirs, ms", "to theirs"]
-    table(f"LangGraph: a graph of {STEPS} steps, from start to end; {RATIO}", heads, rows)
+                taken = turns({way: run(saver) for way, saver in savers.items()}, ROUNDS)
+                for way in WAYS:
+                    aim = GRAPH_AIMS.get((engine, state, way))
+                    rows.append([state, way, *_figures(taken[way], taken[PEER], aim)])
+            table(f"LangGraph on {engine}: a graph of {STEPS} steps, whole; {RATIO}", heads, rows)
 
 
 @contextmanager
@@ -194,15 +196,6 @@ def _run(schema: Any, step: Callable[[Any], Any], given: Any, saver: Any) -> Act
 
 
 GRAPHS = {STATE: document_graph, ROWS: row_graph, CHAT: chat_graph}
-
-
-def _rows(
-    engine: str, state: str, taken: dict[str, list[float]], aims: dict[tuple[str, str, str], float]
-) -> list[list[str]]:
-    return [
-        [engine, state, way, *_figures(taken[way], taken[PEER], aims.get((engine, state, way)))]
-        for way in WAYS
-    ]
 
 
 def _figures(ours: list[float], theirs: list[float], aim: float | None) -> list[str]:
