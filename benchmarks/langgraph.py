@@ -1,8 +1,9 @@
 """LangGraph's own savers as stores to be measured against, at the durability that ours have.
 
-A save is `put`, with a checkpoint as the loop of LangGraph makes it for a graph of one node: the
-state is the value of one channel, whose version changes with each step. What the loop writes
-beside it for each task, with `put_writes`, is left out.
+`Saver` drives any checkpointer, ours too. A save is `put`, with a checkpoint as the loop of
+LangGraph makes it for a graph of one node: the state is the value of one channel, whose version
+changes with each step. What the loop writes beside it for each task, with `put_writes`, is left
+out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Saver:
     """A saver, and what a run of LangGraph keeps in mind of each thread."""
 
     def __init__(self, saver: Any, connection: Any) -> None:
-        self._saver = saver
+        self.saver = saver
         self._connection = connection
         self._runs: dict[str, dict[str, Any]] = {}
 
@@ -35,9 +36,10 @@ class Saver:
         """Put the next checkpoint, and return its id."""
         from langgraph.checkpoint.base.id import uuid6
 
-        run = self._runs.setdefault(thread, _begun(thread))
+        if (run := self._runs.get(thread)) is None:
+            run = self._runs[thread] = _begun(thread, self.saver.get_next_version(None, None))
         versions, seen = run["versions"], run["versions"]["branch:to:step"]
-        following = self._saver.get_next_version(seen, None)
+        following = self.saver.get_next_version(seen, None)
         new = dict.fromkeys(CHANNELS, following)
         run["versions"] = {**versions, **new}
         checkpoint = {
@@ -54,7 +56,7 @@ class Saver:
             "updated_channels": sorted(CHANNELS),
         }
         metadata = {"source": "loop", "step": run["step"], "parents": {}}
-        run["config"] = self._saver.put(run["config"], checkpoint, metadata, new)
+        run["config"] = self.saver.put(run["config"], checkpoint, metadata, new)
         run["step"] += 1
         return str(checkpoint["id"])
 
@@ -65,12 +67,12 @@ class Saver:
     def names(self, thread: str) -> list[str]:
         """Return the ids of its checkpoints, oldest first."""
         config = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-        return [each.checkpoint["id"] for each in self._saver.list(config)][::-1]
+        return [each.checkpoint["id"] for each in self.saver.list(config)][::-1]
 
     def latest(self, thread: str) -> Any:
         """Return the newest state."""
         config = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
-        return self._saver.get_tuple(config).checkpoint["channel_values"]["order"]
+        return self.saver.get_tuple(config).checkpoint["channel_values"]["order"]
 
     def analyze(self) -> None:
         """Let the engine count what there is, so that it plans its queries well."""
@@ -81,8 +83,7 @@ class Saver:
         self._connection.close()
 
 
-def _begun(thread: str) -> dict[str, Any]:
-    first = f"{1:032}.{0.5:016}"
+def _begun(thread: str, first: object) -> dict[str, Any]:
     return {
         "step": 0,
         "versions": {"__start__": first, **dict.fromkeys(CHANNELS, first)},

@@ -16,7 +16,17 @@ RATIO = "times to theirs, below 1: ours is faster"
 
 
 def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
-    """Return the median time of each, in seconds. They take turns, so that noise hits all alike."""
+    """Return the median time of each, in seconds."""
+    return {name: statistics.median(taken) for name, taken in turns(contenders, rounds).items()}
+
+
+def turns(
+    contenders: dict[str, Act], rounds: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Return what each took in each round. They take turns, so that noise hits all alike.
+
+    By `time.process_time` it is what the processor did, which others on the machine change less.
+    """
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for act in contenders.values():
         act()  # once for free: imports, caches, folders
@@ -25,10 +35,15 @@ def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         random.shuffle(order)  # whoever follows a slow one finds cold caches
         for name, act in order:
-            start = time.perf_counter()
+            start = clock()
             act()
-            times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+            times[name].append(clock() - start)
+    return times
+
+
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """Return the median of the ratios of one round: a round that was slow was slow for both."""
+    return statistics.median(one / other for one, other in zip(ours, theirs, strict=True))
 
 
 def beside(ratio: float, aim: float | None = None) -> str:

@@ -100,19 +100,13 @@ class SyncedPickle(PlainPickle):
             os.close(folder)
 
 
-class AgentFramework:
-    """Agent Framework's file storage, which pickles the same dataclasses. It does not sync."""
+class Checkpoints:
+    """A checkpoint storage of Agent Framework, whichever, as one workflow uses it."""
 
-    name = "agent-framework-core"
+    def __init__(self, storage: Any) -> None:
+        from agent_framework import WorkflowCheckpoint
 
-    def __init__(self, folder: Path) -> None:
-        from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
-
-        self.release = version("agent-framework-core")
-        self._storage = FileCheckpointStorage(
-            folder,
-            allowed_checkpoint_types=[f"{c.__module__}:{c.__qualname__}" for c in (Line, Message)],
-        )
+        self.storage = storage
         self._checkpoint = WorkflowCheckpoint
         self._loop = asyncio.new_event_loop()
         self._last = ""
@@ -120,16 +114,33 @@ class AgentFramework:
     def save(self, state: Any) -> None:
         """Save a checkpoint of a workflow."""
         saved = self._checkpoint(workflow_name="t", graph_signature_hash="", state=state)
-        self._last = str(self._loop.run_until_complete(self._storage.save(saved)))
+        self._last = str(self._loop.run_until_complete(self.storage.save(saved)))
 
     def load(self) -> Any:
         """Load the checkpoint that was saved last, by its id."""
-        return self._loop.run_until_complete(self._storage.load(self._last)).state
+        return self._loop.run_until_complete(self.storage.load(self._last)).state
 
     def latest(self) -> Any:
         """Find the newest checkpoint of the workflow."""
-        return self._loop.run_until_complete(self._storage.get_latest(workflow_name="t"))
+        return self._loop.run_until_complete(self.storage.get_latest(workflow_name="t"))
+
+    def list(self) -> Any:
+        """Load all of them."""
+        return self._loop.run_until_complete(self.storage.list_checkpoints(workflow_name="t"))
 
     def close(self) -> None:
         """End the event loop."""
         self._loop.close()
+
+
+class AgentFramework(Checkpoints):
+    """Agent Framework's file storage, which pickles the same dataclasses. It does not sync."""
+
+    name = "agent-framework-core"
+
+    def __init__(self, folder: Path) -> None:
+        from agent_framework import FileCheckpointStorage
+
+        self.release = version("agent-framework-core")
+        types = [f"{c.__module__}:{c.__qualname__}" for c in (Line, Message)]
+        super().__init__(FileCheckpointStorage(folder, allowed_checkpoint_types=types))

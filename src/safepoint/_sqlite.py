@@ -1,8 +1,8 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
 Under the storage and the anchor. A thread has a connection of its own, so SQLite's own locks keep
-the order; a transaction that writes begins with BEGIN IMMEDIATE, and waits in steps that grow, as
-SQLite's own do, but so that Ctrl-C is heard.
+the order; when it ends, the next one gets that. A transaction that writes begins with BEGIN
+IMMEDIATE, and waits in steps that grow, as SQLite's own do, but so that Ctrl-C is heard.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -123,6 +123,16 @@ class _Slot:
     __del__ = drop
 
 
+class _Held:
+    """A thread's hold on its slot. It goes with the thread, and leaves the slot to the next one."""
+
+    def __init__(self, slot: _Slot, free: list[_Slot]) -> None:
+        self.slot, self._free = slot, free
+
+    def __del__(self) -> None:
+        self._free.append(self.slot)
+
+
 class Database:
     """One file of SQLite, for all threads and processes of a machine.
 
@@ -151,6 +161,7 @@ class Database:
         read_only: bool = False,
     ) -> None:
         self._here, self._shared = local(), _Shared()
+        self._free: list[_Slot] = []
         self._file = place_of(path)
         self._folder = str(Path(self._file).parent)
         self._watched = *(self._file + suffix for suffix in BESIDE[:3]), self._folder
@@ -279,12 +290,13 @@ class Database:
     # --- the connection
 
     def _slot(self) -> _Slot:
-        slot: _Slot | None = getattr(self._here, "slot", None)
-        if slot is None:
+        held: _Held | None = getattr(self._here, "held", None)
+        if held is None:
             with _LOCK:
-                slot = self._here.slot = _Slot(self._shared)
+                slot = self._free.pop() if self._free else _Slot(self._shared)
                 _SLOTS[id(slot)] = slot
-        return slot
+                held = self._here.held = _Held(slot, self._free)
+        return held.slot
 
     def _opened(self, slot: _Slot) -> sqlite3.Connection:
         process = os.getpid()
@@ -461,8 +473,11 @@ class Database:
 
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""
-        found = (Path(self._file + suffix) for suffix in BESIDE)
-        return _WORK + sum(file.stat().st_size for file in found if file.exists()) // _PER_UNIT
+        size = 0
+        for suffix in BESIDE:
+            with suppress(FileNotFoundError):
+                size += os.stat(self._file + suffix).st_size  # noqa: PTH116  at each call
+        return _WORK + size // _PER_UNIT
 
     def _told(
         self, error: OSError | UnicodeDecodeError | sqlite3.Error, doing: str

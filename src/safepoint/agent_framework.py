@@ -470,8 +470,11 @@ def _given(value: Any) -> dict[str, Any]:
     Its `to_dict` would leave out what has no JSON form, and write a time as text. What a service
     sent, `raw_representation`, is no part of it: the framework's own storages leave it out, too.
     """
-    left_out = {"raw_representation"} | {name for name in vars(value) if name[0] == "_"}
-    return {k: v for k, v in vars(value).items() if v is not None and k not in left_out}
+    return {
+        name: held
+        for name, held in vars(value).items()
+        if held is not None and name[0] != "_" and name != "raw_representation"
+    }
 
 
 def _answered(response: AgentResponse[Any]) -> dict[str, Any]:
@@ -499,7 +502,7 @@ def _by_name(cls: type, to: Callable[[Any], Any] = _set_fields) -> Converter:
 
 def _converter(cls: type, to: Callable[[Any], Any], from_: Callable[[Any], Any]) -> Converter:
     # They leave nothing out that counts, so that the same text again is proof enough.
-    return Converter(f"af.{cls.__name__}", cls, to, from_, same=lambda *_: True)
+    return Converter(f"af.{cls.__name__}", cls, to, from_, same=None)
 
 
 def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:

@@ -67,7 +67,6 @@ _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
 
 
-_JSON: Final = {type(None), bool, int, float, str, list, dict}
 _write_json: Final = json.JSONEncoder(
     check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
 ).encode
@@ -97,7 +96,8 @@ class _Writer:
         records: the fields of each value of a class of the caller, if all are fixed, by the
             function that tells whether the class gives them back.
         unproven: there is a value of a class of the caller that is not among those.
-        converted: what a converter gave, and was given, with the function that proves it.
+        converted: the text of what a converter gave, with what it was given, and the function that
+            compares that with what is restored, if the text is not enough.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class _Writer:
         self.find, self.fixed, self.many = table.get, fixed, many
         self.depth, self.items, self.room = limits.depth, limits.items, limits.state_bytes
         self.records: dict[_GivesBack, list[tuple[Any, ...]]] = defaultdict(list)
-        self.converted: list[tuple[Callable[..., None], Any, str]] = []
+        self.converted: list[_Part] = []
         self.unproven = False
         self._limits = limits
 
@@ -171,7 +171,7 @@ class _Writer:
         upper = self.depth >= self._limits.depth - 2
         inner = value.values() if type(value) is dict else value
         few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
-        text = self._whole(value) if upper and not few else None
+        text = self.whole(value) if upper and not few else None
         if text is None:
             room = self.room
             text = walk(self, value)
@@ -179,38 +179,47 @@ class _Writer:
                 self.take(len(text) + self.room - room)
         return text
 
-    def _whole(self, value: object) -> str | None:
+    def whole(self, value: object) -> str | None:
         """Return the text of a list or dict that is JSON at every level, or None.
 
-        Each level is looked at as a whole, and the text is made, by functions that are written in
-        C. None is for whatever else: the walk finds out what it is, and where.
+        It is looked at level by level, and the text is made by a function that is written in C.
+        None is for whatever else: the walk finds out what it is, and where.
         """
         level: list[Any] = [value]
-        items = size = 0
+        texts: list[str] = []
+        items = 0
         for left in range(self.depth, -1, -1):
-            of: dict[Any, list[Any]] = defaultdict(list)
+            dicts: list[dict[str, Any]] = []
+            lists: list[list[Any]] = []
             for one in level:
-                of[type(one)].append(one)
-            keys = [*chain.from_iterable(of[dict])]
-            if not of.keys() <= _JSON or not set(map(type, keys)) <= {str}:
-                return None
-            names, texts = set(keys), of[str]
-            items += len(keys) + sum(map(len, of[list]))
-            size += sum(map(len, keys)) + sum(map(len, texts))
-            if (
-                items > self.items
-                or size > self.room
-                or (not left and (of[dict] or of[list]))
-                or not -_INT64 <= min(of[int], default=0) <= max(of[int], default=0) < _INT64
-                or not all(map(isfinite, of[float]))
-                or any(name[:1] == "$" for name in names)
-                or not _is_text("".join([*names, *texts]))
-            ):
-                return None
-            level = [*chain(*map(dict.values, of[dict])), *chain.from_iterable(of[list])]
-            if not level:
+                cls = type(one)
+                if cls is str:
+                    texts.append(one)
+                elif cls is dict:
+                    dicts.append(one)
+                elif cls is list:
+                    lists.append(one)
+                elif cls is int:
+                    if not -_INT64 <= one < _INT64:
+                        return None
+                elif cls is float:
+                    if not isfinite(one):
+                        return None
+                elif cls is not bool and one is not None:
+                    return None
+            if not (dicts or lists):
                 break
+            items += sum(map(len, dicts)) + sum(map(len, lists))
+            if not left or items > self.items:
+                return None
+            texts += chain.from_iterable(dicts)
+            level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
+        if not {str}.issuperset(map(type, texts)) or sum(map(len, texts)) > self.room:
+            return None
         text = _write_json(value)
+        # A key that begins with $, or perhaps a string; and perhaps half a character.
+        if '{"$' in text or ',"$' in text or ("\\ud" in text and not _is_text("".join(texts))):
+            return None
         self.take(len(text), items)
         return text
 
@@ -230,6 +239,7 @@ class _Writer:
         )
 
 
+_Part = tuple[Callable[[Any, Any], None] | None, Any, str]
 _Walk = Callable[[_Writer, Any], str]
 _Write = Callable[[_Writer, Sequence[Any]], list[str]]
 _Revive = Callable[[Any], Any]
@@ -430,7 +440,11 @@ def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
     if any(type(key) is not str or key[:1] == "$" for key in value):
         return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
     keys = sorted(value)
-    names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
+    if all(map(str.isascii, keys)):
+        names = [*map(escape, keys)]
+        writer.take(sum(map(len, names)), len(keys))
+    else:
+        names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
     texts = writer.each([value[key] for key in keys], 0, lambda n: _step(keys[n]))
     return f"{{{','.join([f'{name}:{text}' for name, text in zip(names, texts, strict=True)])}}}"
 
@@ -533,14 +547,15 @@ class Converter(NamedTuple):
         to: makes what the codec knows out of a value. An EncodeError of its own is passed on: what
             it says follows the way to the value.
         from_: makes the value out of that.
-        same: tells whether two values are equal, if `==` does not.
+        same: tells whether two values are equal, if `==` does not. None if `to` leaves nothing out
+            that counts: then the same text again is proof enough.
     """
 
     tag: str
     cls: type
     to: Callable[[Any], Any]
     from_: Callable[[Any], Any]
-    same: Callable[[Any, Any], Any] = eq
+    same: Callable[[Any, Any], Any] | None = eq
 
 
 def _registered(
@@ -732,6 +747,7 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
 def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _Entry:
     def write(writer: _Writer, value: Any) -> str:
         writer.enter(1)
+        begin = len(writer.converted)
         try:
             known = to(value)
         except EncodeError as refused:  # it says why; the way to the value is added
@@ -741,9 +757,12 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
                 f"is of the type {tag}, whose converter raised {type(failed).__name__}.",
                 "Convert it first, or let the converter accept it.",
             ) from None
-        text = f'{{"${tag}":{writer.write(known)}}}'
+        inner = writer.write(known) if type(known) is not dict else writer.whole(known)
+        text = f'{{"${tag}":{inner or _dict(writer, known)}}}'
         writer.depth += 1
-        writer.converted.append((prove, value, text))
+        # What is proven by its text alone is proven with the text around it.
+        around = [part for part in writer.converted[begin:] if part[0] is not None]
+        writer.converted[begin:] = [*around, (same and prove, value, text)]
         return text
 
     def prove(value: Any, again: Any) -> None:
@@ -821,10 +840,9 @@ def check_shape(data: bytes, limits: Limits) -> bool:
         raise DecodeError("The encoded state holds a byte that is not ASCII.", _FROM_HERE)
     # Outside a string a backslash ends the parse, so it does not matter what follows it.
     bare = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
-    opened = data.count(b"[") + data.count(b"{")
     if (
         data.count(b'"') > len(data) // 32
-        and data.count(b",") + opened <= limits.items
+        and (opened := data.count(b"[") + data.count(b"{")) + data.count(b",") <= limits.items
         and _LONG_INT not in bare.translate(_DIGITS)
     ):
         # Then the nesting is all that is left to look at, unless there are too few brackets for
@@ -996,8 +1014,9 @@ class Codec:
             LimitExceeded: it is too large, too deep or has too many values.
         """
         text, writer = self._write(value, EncodeError)
-        for prove, given, part in writer.converted:
-            self._prove(part, partial(prove, given))
+        if writer.converted and not self._are_proven(writer.converted):
+            for prove, given, part in writer.converted:  # says which it is
+                self._prove(part, prove and partial(prove, given))
         if writer.unproven or not all(prove(rows) for prove, rows in writer.records.items()):
             self._prove(text)
         return text.encode("ascii")
@@ -1074,6 +1093,17 @@ class Codec:
         except (RecursionError, MemoryError):
             problem = _out_of_resources()
         raise problem
+
+    def _are_proven(self, parts: Sequence[_Part]) -> bool:
+        """Tell whether all that was converted can be restored, at one go."""
+        text = f"[{','.join([part for *_, part in parts])}]"
+        with suppress(CheckpointError):
+            values = self._read(text)
+            for (prove, given, _), again in zip(parts, values, strict=True):
+                if prove:
+                    prove(given, again)
+            return self._write(values, DecodeError)[0] == text
+        return False
 
     def _prove(self, text: str, compare: Callable[[Any], None] | None = None) -> None:
         """Restore what is about to be saved, or a part of it.

@@ -309,6 +309,7 @@ DEQUE = Converter("deque", deque, list, deque)
 PATTERN = Converter(
     "re.Pattern", re.Pattern, lambda value: (value.pattern, value.flags), pattern_of
 )
+SHRINKING = Converter("deque", deque, list, lambda of: deque(of if 1 in of else of[1:]), None)
 LINK = Converter("Link", Link, lambda link: link.to, Link, lambda a, b: not a.label and not b.label)
 FOREIGN = Codec([Invoice], converters=[DEQUE, PATTERN, LINK])
 
@@ -331,6 +332,8 @@ def test_a_converter_teaches_a_type_wherever_it_is() -> None:
         (Converter("deque", deque, iter, deque), deque(), "iterator, which"),
         (Converter("deque", deque, dict, deque), deque("a"), "deque, whose converter raised Value"),
         (Converter("deque", deque, list, deque, lambda a, b: 1 / 0), deque(), "deque changes when"),
+        (SHRINKING, deque("a"), "deque changes"),
+        (SHRINKING, deque([1, deque("a")]), "deque changes"),
         (LINK, Link(1, "TOPSECRET"), "Link changes when it is rebuilt."),
         (LINK, Link("\ud800"), "state[0] holds a lone surrogate"),
     ],

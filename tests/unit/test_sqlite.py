@@ -675,6 +675,19 @@ def test_a_handler_that_uses_the_storage_it_interrupted_is_refused(
     assert storage.read("a", 1) == b"\1"
 
 
+def test_a_thread_that_ended_leaves_its_connection_to_the_next(
+    storage: SQLiteCheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph runs in threads of its own each time, and to open a connection takes long."""
+    connect, opened = sqlite3.connect, []
+    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(1) or connect(*a, **k))
+    for sequence in range(1, 6):
+        with ThreadPoolExecutor(1) as other:
+            other.submit(storage.append, "a", sequence, b"").result()
+    assert storage.head("a") == 5
+    assert len(opened) == 1
+
+
 def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) -> None:
     storage.append("a", 1, b"one")
     storage.close()
