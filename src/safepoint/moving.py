@@ -143,6 +143,8 @@ def _seal(
             if ledger.load(name, last).label != MOVED:
                 raise Conflict(f"{name} went on before it was moved in.", "Look at both.")
         except NotFound:
+            detail = f"{said['thread']} from {said['from']}, vouched for by {said['vouched_by']}"
+            ledger.notes.write("migrate", "intended", name, detail=detail)
             ledger.note(name, said, label=MOVED, anchor=None if ledger.anchor is None else "now")
         sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
     return Moved(said["thread"], outcome, name, last)

@@ -269,7 +269,7 @@ def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> N
     assert note.state.pop("digest").startswith("sha256:")
     said = {"vouched_by": "dora", "from": "graph.sqlite", "checkpoints": 3}
     assert note.state == {"thread": "order-7", **said}
-    assert any(each.what == "migrate" for each in journal.show())
+    assert any("vouched for by dora" in each.detail for each in journal.show())
     lines = [json.loads(line) for line in (tmp_path / "moved.jsonl").read_text().splitlines()]
     assert [each["outcome"] for each in lines] == ["begun", "sealed"] * 3 + ["moved"]
     assert said.items() <= lines[-1].items()
