@@ -38,11 +38,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "anchored at every record": {},
 }
 GRAPH_AIMS = {
-    ("SQLite", STATE, "no anchor"): 1.15,
-    ("SQLite", STATE, "anchored once a step"): 1.4,
-    ("SQLite", STATE, "anchored at every record"): 2.2,
     ("SQLite", CHAT, "no anchor"): 1.4,
-    ("PostgreSQL", STATE, "anchored once a step"): 1.3,
+    **{("SQLite", state, "no anchor"): 1.15 for state in (STATE, ROWS)},
+    **{("SQLite", state, "anchored once a step"): 1.4 for state in (STATE, ROWS)},
+    **{("SQLite", state, "anchored at every record"): 2.2 for state in (STATE, ROWS)},
+    **{("PostgreSQL", state, "anchored once a step"): 1.3 for state in (STATE, ROWS)},
 }
 """How many times as long as theirs, at most."""
 FIND_AIMS = {"the newest": 1.5, "one in the middle, by its id": 5.0}
