@@ -18,8 +18,8 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NETS: Final = {
-    "langgraph": "tests/integrations/test_langgraph_saver.py",
-    "agent-framework": "tests/integrations/test_agent_framework_storage.py",
+    "langgraph": ["test_langgraph_saver.py", "test_langgraph_approvals.py"],
+    "agent-framework": ["test_agent_framework_storage.py", "test_agent_framework_approvals.py"],
 }
 TOOLS: Final = re.compile(r"(hypothesis|langgraph-checkpoint-conformance|pydantic|pytest)\b(?!-)")
 
@@ -37,13 +37,14 @@ def main() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     tools = filter(TOOLS.match, extras["optional-dependencies"]["test"])
     given = [".[try-postgres]", "numpy", *tools]
-    for name, net in NETS.items():
+    for name, nets in NETS.items():
         print("==", *floors(name), flush=True)
+        tests = [f"tests/integrations/{net}" for net in nets]
         with tempfile.TemporaryDirectory() as folder:
             venv.create(folder, with_pip=True)
             python = [f"{folder}/bin/python", "-m"]
             run([*python, "pip", "install", "-qq", *given, *floors(name)])
-            run([*python, "pytest", "-q", f"--evidence={folder}/evidence", net])
+            run([*python, "pytest", "-q", f"--evidence={folder}/evidence", *tests])
 
 
 def run(command: list[str]) -> None:

@@ -148,7 +148,7 @@ def test_the_oldest_releases_of_an_extra_are_those_that_its_page_and_its_error_n
     source = (SRC / "safepoint" / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
     for package, version in (pin.split("==") for pin in floors(name)):
         if package.startswith(("lang", "agent")):
-            assert f"{package} {version}" in page
+            assert f"`{package}>={version}`" in page
             assert re.findall(rf"{package}, ([0-9.]+) or newer", source) in ([], [version])
 
 
