@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -93,7 +93,7 @@ def contenders(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
         yield {"SQLite": on_sqlite}
         return
     with serving() as server:
-        theirs = on_postgres(server, 1)[PEER].open(0)  # and logins, and a template
+        theirs: Any = on_postgres(server, 1)[PEER].open(0)  # and logins, and a template
         savers = {}
         for number, way in enumerate(WAYS):
             name = f"adapter_{number}"
@@ -172,7 +172,7 @@ def chat_graph(saver: Any) -> Act:
     def said(number: int) -> BaseMessage:
         if number % 2:
             return HumanMessage(TEXT, id=f"message-{number}")
-        return AIMessage(TEXT, id=f"message-{number}", tool_calls=calls)  # type: ignore[arg-type]
+        return AIMessage(TEXT, id=f"message-{number}", tool_calls=calls)
 
     def step(state: MessagesState) -> dict[str, Any]:
         return {"messages": [said(len(state["messages"]))]}
@@ -181,7 +181,7 @@ def chat_graph(saver: Any) -> Act:
     return _run(MessagesState, step, begun, saver)
 
 
-def _run(schema: Any, step: Callable[[Any], Any], given: Any, saver: Any) -> Act:
+def _run(schema: Any, step: Any, given: Any, saver: Any) -> Act:
     from langgraph.graph import START, StateGraph
 
     builder = StateGraph(schema)
@@ -252,7 +252,7 @@ def framework(folder: Path) -> None:
         contest: dict[str, Any] = {PEER: AgentFramework(inside / "files")}
         for way in ("no anchor", "anchored at every record"):
             contest[way] = Checkpoints(_storage(_on_sqlite(inside, way), way))
-        saving = {way: partial(each.save, value) for way, each in contest.items()}
+        saving: dict[str, Act] = {way: partial(each.save, value) for way, each in contest.items()}
         rows += _compared("save", state, turns(saving, ROUNDS), {"no anchor": SAVE_AIM})
         for each in contest.values():
             for _ in range(ROUNDS, RECORDS - 1):

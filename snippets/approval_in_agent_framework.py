@@ -24,10 +24,16 @@ from safepoint.agent_framework import SealedCheckpointStorage
 from safepoint.approval import Question
 from safepoint.errors import ApprovalError
 
-ed = {"algorithm": "ed25519", "create": True}  # by hand, once
-writer_key = SigningKey.from_file("worker/ledger.key", **ed)
-dana_key = SigningKey.from_file("dana/own.key", **ed)
-log_keys = Keyring(SigningKey.from_file("worker/log.key", **ed))
+
+def key_of(file):  # create=True by hand, once
+    return SigningKey.from_file(
+        file, algorithm="ed25519", create=True
+    )
+
+
+writer_key = key_of("worker/ledger.key")
+dana_key = key_of("dana/own.key")
+log_keys = Keyring(key_of("worker/log.key"))
 FileAnchor("anchor", create=True)
 FileJournal("journal", keys=log_keys, create=True)
 Out = af.WorkflowContext[None, str]
@@ -39,7 +45,7 @@ class Payment(af.Executor):
         self.storage = storage
 
     @af.handler
-    async def draft(self, order: dict, ctx: Out) -> None:
+    async def draft(self, order: dict[str, object], ctx: Out) -> None:
         await self.storage.ask(self, ctx, "pay", order)
 
     @af.response_handler

@@ -110,9 +110,8 @@ class Office:
             raise MemoryError("after the bank, before the checkpoint")
         if yes is None:
             return {"paid": "nothing", "left": 0}
-        return {"paid": f"{yes.arguments['amount']} by {'+'.join(yes.by)}"} | {
-            "left": order.get("left", 1) - 1
-        }
+        paid = f"{yes.arguments['amount']} by {'+'.join(yes.by)}"
+        return {"paid": paid, "left": order.get("left", 1) - 1}
 
     def graph(self, **options: Any) -> Any:
         saver = self.saver(**options)
@@ -125,6 +124,14 @@ class Office:
 
     def asked(self, amount: int = 42, run: Any = RUN, **state: Any) -> Question:
         return _question(self.graph().invoke({"amount": amount, **state}, run))
+
+
+def _graph(pay: Any, saver: Any, **options: Any) -> Any:
+    """Return a graph of one node."""
+    builder = StateGraph(Order)
+    builder.add_node("pay", pay, **options)
+    builder.add_edge(START, "pay")
+    return builder.compile(checkpointer=saver)
 
 
 def _question(result: Any, number: int = 0) -> Question:
@@ -216,10 +223,7 @@ def test_without_a_signature_whoever_may_call_the_graph_says_yes() -> None:
     def pay(order: Order) -> Order:
         return {"paid": f"{order['amount']}" if interrupt("pay?") else "nothing"}
 
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay)
-    builder.add_edge(START, "pay")
-    graph = builder.compile(checkpointer=InMemorySaver())
+    graph = _graph(pay, InMemorySaver())
     graph.invoke({"amount": 42}, RUN)
     assert _resume(graph, True)["paid"] == "42"
 
@@ -236,7 +240,8 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
     answer = DANA.approve(question, lifetime=timedelta(minutes=5))
     with pytest.raises(MemoryError):
         _resume(office.graph(), answer)
-    for again in (None, Command(resume=answer), Command(resume=ERIN.approve(question))):
+    tries: list[Any] = [None, Command(resume=answer), Command(resume=ERIN.approve(question))]
+    for again in tries:
         with pytest.raises(MemoryError):
             office.graph().invoke(again, RUN)
     office.crash = False
@@ -370,7 +375,8 @@ def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
         return {"paid": str(len(keys))}
 
     builder = StateGraph(Sent)
-    builder.add_node("twice", twice)
+    node: Any = twice
+    builder.add_node("twice", node)
     builder.add_edge(START, "twice")
     inner = builder.compile()
     outer = StateGraph(Sent)
@@ -423,10 +429,7 @@ def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:
                 said.append("no")
         return {"paid": "+".join(said)}
 
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay)
-    builder.add_edge(START, "pay")
-    graph = builder.compile(checkpointer=saver)
+    graph = _graph(pay, saver)
     asked = graph.invoke({}, RUN)
     asked = _resume(graph, DANA.deny(_question(asked)))
     assert _resume(graph, DANA.approve(_question(asked)))["paid"] == "no+wine"
@@ -495,11 +498,8 @@ def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_
     async def apay(order: Order) -> Order:
         return {"paid": (await saver.aask("pay", {"amount": order["amount"]})).key}
 
-    async def play(node: Any) -> list[Any]:
-        builder = StateGraph(Order)
-        builder.add_node("pay", node)
-        builder.add_edge(START, "pay")
-        graph = builder.compile(checkpointer=saver)
+    async def play(node: Any) -> Any:
+        graph = _graph(node, saver)
         runs: Any = [{"configurable": {"thread_id": f"{node.__name__} {n}"}} for n in range(40)]
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(2))
@@ -514,7 +514,7 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
     office = Office()
     saver = office.saver()
 
-    def apart(saves: Any, pay: Callable[[Order], Order]) -> Any:
+    def apart(saves: Any, pay: Any) -> Any:
         builder = StateGraph(Order)
         builder.add_node("ask", lambda _: {"paid": "yes"} if interrupt("pay?") == "yes" else {})
         builder.add_node("pay", pay)
@@ -601,16 +601,14 @@ def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
             raise TimeoutError("the bank did not answer")
         return {"paid": str(yes.arguments["amount"])}
 
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
-    builder.add_edge(START, "pay")
-    graph = builder.compile(checkpointer=saver)
+    graph = _graph(pay, saver, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
 
     async def play() -> Any:
         question = _question(await graph.ainvoke({"amount": 42}, RUN))
         again = _question(await graph.ainvoke(None, RUN))
         assert again == question
         result: Any = None
+        given: Any
         for given in (Command(resume=DANA.approve(question)), None, None):
             try:
                 result = await graph.ainvoke(given, RUN)
@@ -645,8 +643,5 @@ def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.Mon
     async def pay(order: Order) -> Order:
         return {"paid": saver.ask("pay", {"amount": order["amount"]}).key}
 
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay)
-    builder.add_edge(START, "pay")
     with pytest.raises(ConfigurationError, match="aask"):
-        asyncio.run(builder.compile(checkpointer=saver).ainvoke({"amount": 1}, RUN))
+        asyncio.run(_graph(pay, saver).ainvoke({"amount": 1}, RUN))

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -679,13 +680,13 @@ def test_a_thread_that_ended_leaves_its_connection_to_the_next(
     storage: SQLiteCheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph runs in threads of its own each time, and to open a connection takes long."""
-    connect, opened = sqlite3.connect, []
-    monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: opened.append(1) or connect(*a, **k))
+    connect = Mock(side_effect=sqlite3.connect)
+    monkeypatch.setattr(sqlite3, "connect", connect)
     for sequence in range(1, 6):
         with ThreadPoolExecutor(1) as other:
             other.submit(storage.append, "a", sequence, b"").result()
     assert storage.head("a") == 5
-    assert len(opened) == 1
+    assert connect.call_count == 1
 
 
 def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) -> None:
