@@ -26,9 +26,7 @@ from safepoint.errors import ApprovalError
 
 
 def key_of(file):  # create=True by hand, once
-    return SigningKey.from_file(
-        file, algorithm="ed25519", create=True
-    )
+    return SigningKey.from_file(file, algorithm="ed25519", create=True)
 
 
 writer_key = key_of("worker/ledger.key")

@@ -9,8 +9,9 @@ signed is used up by a note, `spent/`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -140,6 +141,10 @@ class SealedCheckpointStorage:
         self.gate.people.check_apart(ledger.keys)
         self._ledger: Final = AsyncLedger(self.ledger)
         self._workflow: str | None = None
+        self._whole: Final = set[str]()
+        # Questions by the checkpoint that asks: answered there, or known to wait on.
+        self._given: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = {}
+        self._open: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = defaultdict(dict)
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds a checkpoint of another one.
@@ -163,15 +168,23 @@ class SealedCheckpointStorage:
             NotCheckpointed: it was refused, unless this storage was told to continue unsaved.
             CheckpointError: the same, if it was told so.
         """
-        sent = chain.from_iterable(checkpoint.messages.values())
-        answered = [message.original_request_info_event for message in sent]
-        before = checkpoint.previous_checkpoint_id
-        if before and any(event and isinstance(event.data, Question) for event in answered):
+        before = checkpoint.previous_checkpoint_id or ""
+        answered = {
+            str(event.request_id): event
+            for message in chain.from_iterable(checkpoint.messages.values())
+            if (event := message.original_request_info_event) and isinstance(event.data, Question)
+        }
+        if before and answered:
+            self._open[before] |= self._given.get(before, {})
+            self._given[before] = answered
             return before
+        checkpoint = self._reopened(checkpoint, before)
         problem: Exception
         try:
             thread = self._thread(checkpoint.workflow_name)
             label, state = thread_name(checkpoint.checkpoint_id), _flat(checkpoint)
+            if thread not in self._whole:
+                await asyncio.to_thread(self._check_whole, thread)
             await self._ledger.save(thread, state, app=_APP, label=label)
         except EncodeError as error:
             listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
@@ -183,6 +196,23 @@ class SealedCheckpointStorage:
         if self.continue_unsaved:
             raise problem
         raise NotCheckpointed(f"The run stops here. {problem}") from problem
+
+    def _reopened(self, checkpoint: WorkflowCheckpoint, before: str) -> WorkflowCheckpoint:
+        """Return a checkpoint with the questions that the framework has forgotten.
+
+        It forgets a request once it is answered, also if the answer is refused then. What begins
+        anew in the same process says that this happened. What goes on says that it did not.
+        """
+        given, waiting = self._given.pop(before, {}), self._open.get(before, {})
+        if checkpoint.iteration_count == 0:
+            waiting = waiting | given
+        else:
+            waiting = {name: event for name, event in waiting.items() if name not in given}
+        if not waiting:
+            return checkpoint
+        self._open[checkpoint.checkpoint_id] = waiting
+        events = checkpoint.pending_request_info_events | waiting
+        return replace(checkpoint, pending_request_info_events=events)
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """Return the checkpoint of an id, verified, with each link from the newest one to it.
@@ -302,7 +332,7 @@ class SealedCheckpointStorage:
                 "Write SealedCheckpointStorage(...,"
                 ' gate=Gate(approvers=Approvers({"dana": key}))).',
             )
-        check_journal(self.ledger, "An executor can ask people")
+        check_journal(self.ledger, "An executor can ask people", anchor=True)
         if not executor.is_request_supported(Question, object):
             raise ConfigurationError(
                 f"{executor.id} asks people, and has no handler for what they answer.",
@@ -368,6 +398,12 @@ class SealedCheckpointStorage:
             )
         return thread_name(workflow_name)
 
+    def _check_whole(self, thread: str) -> None:
+        """Refuse to save behind a migration that was interrupted: it could not finish any more."""
+        with suppress(NotFound):
+            _refuse_half(next(self.ledger.back(thread)))
+        self._whole.add(thread)
+
     def _links(self, thread: str) -> Iterator[Link]:
         """Yield what is not deleted, newest first, each named by the one after it."""
         back = self.ledger.back(thread)
@@ -375,11 +411,7 @@ class SealedCheckpointStorage:
             first = next(back)
         except NotFound:  # there is no such thread; later on, it would be a race with a prune
             return
-        if first.kind == "state" and first.header.app == _APP and first.state.get("left"):
-            raise ResumeRefused(
-                f"{thread} was not moved in to its end.",
-                "Run the migration again, with the same report.",
-            )
+        _refuse_half(first)
         seen: set[str] = set()
         for link in chain([first], back):
             if link.label not in seen and link.kind == "state" and link.header.app == _APP:
@@ -420,6 +452,14 @@ class SealedCheckpointStorage:
         for link in self._links(self._thread(workflow_name)):
             return _built(link)
         return None
+
+
+def _refuse_half(newest: Link) -> None:
+    if newest.kind == "state" and newest.header.app == _APP and newest.state.get("left"):
+        raise ResumeRefused(
+            f"{newest.header.place.thread} was not moved in to its end.",
+            "Run the migration again, with the same report.",
+        )
 
 
 def _asks(checkpoint: WorkflowCheckpoint, question: Question) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from safepoint.approval import SKEW, Approval, Question, Reason
 from safepoint.errors import (
@@ -58,12 +58,23 @@ def approved(granted: tuple[Approval, ...], key: str = "") -> Approved:
     return Approved(question.action, question.arguments, tuple(people), key)
 
 
-def check_journal(ledger: Ledger, why: str) -> None:
+def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
     """Refuse what must be written down, where there is no journal.
+
+    Args:
+        ledger: where the thread is.
+        why: what could not be done, as the beginning of a sentence.
+        anchor: whether there must be an anchor as well: an older copy of the store has no note of
+            what was spent since.
 
     Raises:
         ConfigurationError: there is none.
     """
+    if anchor and ledger.anchor is None:
+        raise ConfigurationError(
+            f"{why} only where an anchor sees what they answered, and the ledger has none.",
+            "Write Ledger(..., anchor=FileAnchor(path)), or take open_ledger, which has one.",
+        )
     if any(ledger.keys) and ledger.journal is None:
         raise ConfigurationError(
             f"{why} only where that is written down, and the ledger has no journal.",
@@ -180,6 +191,9 @@ class Asking(NamedTuple):
 
     def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
         if spent := self._spent(now):
+            # Whoever wrote the note may have died before the journal was told that it is used.
+            if spent[0].verdict == "approved" and noted(self.ledger, spent, "done") is None:
+                note_answers(self.ledger, spent, "done")
             return spent
         accepted = self._accepted(given, now)
         note_answers(self.ledger, accepted, "intended")
@@ -200,8 +214,7 @@ class Asking(NamedTuple):
     def _append(self, accepted: tuple[Approval, ...]) -> None:
         texts = {"question": self.question.text, "statements": [each.text for each in accepted]}
         # At once: until the anchor has seen it, it could be cut off and spent again.
-        anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
-        self.ledger.note(self.question.thread, self.value | texts, label=SPENT, anchor=anchor)
+        self.ledger.note(self.question.thread, self.value | texts, label=SPENT, anchor="now")
 
     def _accepted(self, given: object, now: datetime) -> tuple[Approval, ...]:
         """Return the approvals that let it through, one of each person, or the one denial."""
@@ -255,8 +268,8 @@ class Asking(NamedTuple):
                     raise ApprovalSpent(
                         f"The run went on from {self._where} to #{over.sequence}, so nothing is"
                         " answered there any more.",
-                        "If it was approved, that was used. If somebody went back on purpose, let"
-                        " them ask again: a fork is another question.",
+                        "See what was done since. If somebody went back on purpose, let them ask"
+                        " again: a fork is another question.",
                     )
                 for note in reversed(notes):
                     if counting := self._counting(note, now):
@@ -274,11 +287,9 @@ class Asking(NamedTuple):
 
     def _anchor(self, note: Link) -> None:
         """See to it that the anchor knows a note: who wrote it may have died before."""
-        thread = self.question.thread
-        if self.ledger.anchor is not None:
-            head = self.ledger.anchored(thread)
-            if head is None or head.sequence < note.sequence:
-                self.ledger.anchor_now(thread)
+        head = self.ledger.anchored(self.question.thread)
+        if head is None or head.sequence < note.sequence:
+            self.ledger.anchor_now(self.question.thread)
 
     def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...]:
         """Return what a note spends, if it is about this question and was enough, and in time.

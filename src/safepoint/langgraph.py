@@ -644,6 +644,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
             value = {"ns": place.space, "id": ident, **made}
             self._append(place.thread, index, value, key, kind="note", now=urgent)
 
+    def release(self, thread_id: str) -> None:
+        """Let another worker have a thread that this one claimed, as `Ledger.release` does."""
+        index = self._indexes.get(str(thread_id))
+        self.ledger.release(index.name if index else self._name(str(thread_id), 0))
+
     # --- ask people
 
     def ask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
@@ -713,7 +718,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 "A node asks people, and the saver knows nobody who may approve.",
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
-        check_journal(self.ledger, "A node can ask people")
+        check_journal(self.ledger, "A node can ask people", anchor=True)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         question = Question(

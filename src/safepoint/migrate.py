@@ -354,7 +354,7 @@ class Sealer:
             lines.seek(0)
             line = b"\n"
             for line in lines:
-                with suppress(ValueError):
+                with suppress(ValueError, TypeError, KeyError, RecursionError):
                     entry = json.loads(line)
                     if entry["outcome"] == "begun":
                         self._begun.add((str(entry["store"]), str(entry["thread"])))

@@ -100,7 +100,8 @@ def _move(
     dry_run, said = dry_run is True, {"vouched_by": vouched_by, "from": origin}
     if not dry_run:
         check_vouched(allow_unsigned_migration)
-        if not vouched_by:
+        named = type(vouched_by) is str and vouched_by.isprintable() and len(vouched_by) <= 256
+        if not vouched_by or not named:
             raise ConfigurationError(
                 "Nobody vouches for these states.", 'Say who you are: vouched_by="your name".'
             )
@@ -234,7 +235,10 @@ class _Rows(NamedTuple):
         ((thread,),) = self.ask(query.format(">="), "")
         while thread is not None:
             yield str(thread), partial(_graph, self, saver, thread, without_past)
-            ((thread,),) = self.ask(query.format(">"), thread)
+            last = thread
+            ((thread,),) = self.ask(query.format(">"), last)
+            if thread == last:
+                raise DecodeError(f"{quoted(last)} comes after itself.", "The database is broken.")
 
     def of(self, what: str, table: str, *where: Any) -> list[tuple[Any, ...]]:
         """Return what a table has of a thread, or of one checkpoint of it."""
@@ -251,7 +255,10 @@ class _Rows(NamedTuple):
         """Return a checkpoint, its metadata, the writes to it, and the digest of all."""
         text, blob = ("::text", "blob") if self.split else ("", "value")
         columns = f"type, checkpoint{text}, metadata{text}"
-        ((tag, data, said),) = rows = self.of(columns, "checkpoints", *where)
+        rows = self.of(columns, "checkpoints", *where)
+        if len(rows) != 1:  # in a table that takes two ids for one
+            raise DecodeError("Its id is that of others, too.", _NOTHING)
+        tag, data, said = rows[0]
         found = values.json(data) if self.split else values.read(tag, data)
         if self.split:
             versions = _dict(found, "channel_versions")
@@ -285,7 +292,8 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
     values = _Values(saver.ledger.codec)
     places = rows.of("checkpoint_id, checkpoint_ns, parent_checkpoint_id", "checkpoints", thread)
     known = {row[:2] for row in places}
-    if any(type(each or "") is not str for row in ((thread,), *places) for each in row):
+    ids = [each for ident, space, parent in places for each in (ident, space, parent or "")]
+    if any(type(each) is not str for each in (thread, *ids)):
         raise DecodeError("An id in it is no text.", _NOTHING)
     if len(known) != len(places):
         raise Conflict("Two checkpoints in it have one id.", _NOTHING)
@@ -318,7 +326,7 @@ def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
         for channel, version in each.items():
             # A text such as 00000003.0.4133 is a count, and then random.
             count = str(version).partition(".")[0] if type(version) in (int, str) else ""
-            if not count.isdecimal():
+            if not count.isdecimal() or len(count) > 40:
                 raise DecodeError("It counts versions of a channel in another way.", _NOTHING)
             each[channel] = int(count)
 
@@ -427,7 +435,12 @@ class _Values:
 
 
 _TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
-_KINDS: Final = "SELECT name, type FROM sqlite_schema WHERE name IN ('checkpoints', 'writes')"
+# A virtual table has no page, and may read what never ends. So may a column that is computed.
+_KINDS: Final = (
+    "SELECT name, type, rootpage > 0, (SELECT total(hidden) FROM pragma_table_xinfo(name))"
+    " FROM sqlite_schema WHERE name IN ('checkpoints', 'writes')"
+)
+_PLAIN: Final = [("checkpoints", "table", 1, 0.0), ("writes", "table", 1, 0.0)]
 _RELATIONS: Final = (
     "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND oid IN"
     " (to_regclass('checkpoints'), to_regclass('checkpoint_blobs'),"
@@ -460,8 +473,10 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.state_bytes)
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("BEGIN")  # one snapshot
-            if dict(ask(_KINDS)) != {"checkpoints": "table", "writes": "table"}:
+            if sorted(ask(_KINDS)) != _PLAIN or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
+            if ask("SELECT 1 FROM checkpoints WHERE typeof(thread_id) <> 'text' LIMIT 1"):
+                raise _unreadable(str(path), "a thread_id in it is no text")
             columns = ask("SELECT name FROM pragma_table_info('writes')")
             pathed = ("task_path",) in columns  # an old database has none
             yield _Rows(path.name, ask, path="task_path" if pathed else "''")
@@ -471,18 +486,21 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
 
 @contextmanager
 def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
-    from safepoint.postgres.connection import psycopg
+    from safepoint.postgres.connection import parsed, place, psycopg, refusal
 
-    def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
+    given = parsed(dsn)
+
+    def ask(sql: str, *values: Any) -> list[tuple[Any, ...]]:
         sql = sql.replace("?", "%s")
         total = f"SELECT sum(octet_length(each::text)) FROM ({sql}) AS each"  # noqa: S608
-        ((size,),) = database.execute(total.encode(), given)
+        ((size,),) = database.execute(total.encode(), values)
         if (size or 0) > 4 * limits.state_bytes:  # a byte is two letters there
             raise LimitExceeded(_TOO_MUCH, _NOTHING)
-        return database.execute(sql.encode(), given).fetchall()
+        return database.execute(sql.encode(), values).fetchall()
 
     try:
-        with closing(psycopg.connect(dsn, connect_timeout=10)) as database:
+        options: dict[str, Any] = {"connect_timeout": 10, **given}
+        with closing(psycopg.connect(**options)) as database:
             database.read_only = True
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one snapshot
             # What a policy would leave out, or somebody has locked, is an error and not a wait.
@@ -493,8 +511,7 @@ def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
                 raise _unreadable(origin)
             yield _Rows(origin, ask, split=True)
     except psycopg.Error as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise _unreadable("PostgreSQL", said[0]) from None
+        raise refusal(error, place(given)) from None
 
 
 # --- Agent Framework

@@ -24,6 +24,7 @@ from safepoint.attacks.rungs import TOP, SealedTarget
 from safepoint.codec import Codec
 from safepoint.gate import Decision
 from safepoint.keys import Keyring, SigningKey
+from safepoint.ledger import Ledger, Link
 from safepoint.rules import RULES
 from tests.harness.ladder import on, reasons
 
@@ -172,6 +173,11 @@ def genuine(*_: object) -> bool:
     return True
 
 
+def newest(ledger: Ledger, thread: str, _: object) -> Link:
+    """Take the last state for the one that follows."""
+    return next(link for link in ledger.back(thread) if link.kind == "state")
+
+
 def plain_json(codec: Codec, data: bytes) -> Any:
     """Decode as people do."""
     return json.loads(data)
@@ -209,7 +215,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         "expired-approval thief-revives-expired",
     ),
     "approval.Approval.check_answers": (nothing, "memory", TOP, "ride-along"),
-    "workflow._follows": (genuine, "memory", TOP, "thief-revives-denied"),
+    "workflow._following": (newest, "memory", TOP, "thief-revives-denied"),
     "workflow.Resumption._lapsed": (
         lambda *_: "",
         "memory",

@@ -34,6 +34,7 @@ from safepoint import asking as asking_module
 from safepoint.approval import Question, Reason
 from safepoint.asking import SPENT
 from safepoint.errors import (
+    ApprovalError,
     ApprovalExpired,
     ApprovalMalformed,
     ApprovalMismatch,
@@ -558,3 +559,19 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
     own = Ledger(InMemoryCheckpointStorage(), store="orders", keys=Keyring(PEOPLE["dana"]))
     with pytest.raises(KeyRefused, match="on the keyring of the ledger"):
         SealedCheckpointStorage(own, gate=office.gate)
+
+
+def test_a_question_stays_open_when_the_process_goes_on_with_something_else() -> None:
+    """The framework forgets a request that was answered, also if the answer was refused."""
+    office = Office()
+    workflow = office.workflow()
+    run(workflow.run([42]))
+    at = workflow.get_last_checkpoint_id()
+    (question,) = questions(office.latest()).values()
+    with pytest.raises(ApprovalError):
+        run(workflow.run(responses={question.scope: True}))
+    run(workflow.run([7]))
+    answer = {question.scope: DANA.approve(question)}
+    assert run(office.workflow().run(checkpoint_id=at, responses=answer)).get_outputs()
+    with pytest.raises(ApprovalError):
+        run(office.workflow().run(checkpoint_id=at, responses=answer))

@@ -255,6 +255,27 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
     assert told == ["pause", "approve", "approve"]
 
 
+def test_what_was_handed_out_is_written_down_whoever_spent_it() -> None:
+    """One worker dies between note and journal, the next pays and dies: a later no is late."""
+    office = Office(crash=True)
+    question = office.asked()
+    answer, real = DANA.approve(question), asking_module.note_answers
+
+    def dies(ledger: Any, accepted: Any, outcome: Any) -> None:
+        if outcome == "done":
+            raise OSError("dies")
+        real(ledger, accepted, outcome)
+
+    with patch.object(asking_module, "note_answers", dies), pytest.raises(OSError, match="dies"):
+        _resume(office.graph(), answer)
+    with pytest.raises(MemoryError):
+        _resume(office.graph(), answer)
+    office.crash = False
+    with patch.object(asking_module, "datetime", Later):
+        later = ERIN.deny(question, now=Later.now(UTC))
+        assert _resume(office.graph(), later)["paid"] == "42 by dana"
+
+
 def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
     office = Office(every=100)
     question = office.asked()
@@ -630,6 +651,8 @@ def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.Mon
         Office(gate=Gate()).asked()
     with pytest.raises(ConfigurationError, match="no journal"):
         Office(journal=None).asked()
+    with pytest.raises(ConfigurationError, match="an anchor sees"):
+        Office(anchor=None).asked()
     with pytest.raises(ConfigurationError, match="Call ask in a node"):
         Office().saver().ask("pay", {})
     office = Office(gate=Gate(Policy({Reason.ASKED: None}), APPROVERS))

@@ -49,7 +49,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command, Interrupt, Send
 from pydantic import BaseModel
 
-from safepoint.agent_framework import SealedCheckpointStorage
+from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
 from safepoint.migrate import Moved
 from safepoint.moving import MOVED, move_file_storage, move_postgres_saver, move_sqlite_saver
@@ -542,6 +542,27 @@ SOURCES: dict[str, Callable[[Path], object]] = {
         "CREATE TABLE writes (a); CREATE VIEW checkpoints AS WITH RECURSIVE n(thread_id) AS"
         " (SELECT 1 UNION ALL SELECT thread_id + 1 FROM n) SELECT * FROM n",
     ),
+    "ids that are numbers": lambda path: _database(
+        path,
+        "CREATE TABLE writes (task_path); CREATE TABLE checkpoints (thread_id);"
+        " INSERT INTO checkpoints VALUES (7)",
+    ),
+    "a virtual table": lambda path: _database(
+        path,
+        "CREATE TABLE writes (task_path); CREATE VIEW v AS WITH RECURSIVE n(thread_id) AS"
+        " (SELECT '' UNION ALL SELECT thread_id FROM n) SELECT 1 AS id, thread_id FROM n;"
+        " CREATE VIRTUAL TABLE checkpoints USING fts4(thread_id, content='v')",
+    ),
+    "computed columns": lambda path: _database(
+        path,
+        "CREATE TABLE writes (task_path);"
+        " CREATE TABLE checkpoints (a, thread_id AS (a || a), checkpoint_id AS (thread_id || a))",
+    ),
+    "UTF-16": lambda path: _database(
+        path,
+        "PRAGMA encoding = 'UTF-16le';"
+        " CREATE TABLE writes (task_path); CREATE TABLE checkpoints (thread_id)",
+    ),
     "other columns": lambda path: _database(
         path, "CREATE TABLE writes (a); CREATE TABLE checkpoints (b)"
     ),
@@ -571,7 +592,14 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
     old = Old(None, database.owner, tmp_path)
     with pytest.raises(StorageUnavailable, match="has not the tables"):
         old.move(sealed)
-    with pytest.raises(StorageUnavailable, match="cannot be read"):
+    for dsn in (
+        "postgresql://me:s3cr%t@127.0.0.1:1/none",
+        "postgresql://me:a@s3cret@127.0.0.1:1/x",
+    ):
+        with pytest.raises(CheckpointError) as refusal:
+            Old(None, dsn, tmp_path).move(sealed)
+        assert "s3cr" not in str(refusal.value)
+    with pytest.raises(StorageUnavailable):
         Old(None, "postgresql://127.0.0.1:1/none", tmp_path).move(sealed)
     with PostgresSaver.from_conn_string(database.owner) as saver:
         saver.setup()
@@ -746,6 +774,10 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
     for call in ("get_latest", "list_checkpoints", "list_checkpoint_ids"):
         with pytest.raises(ResumeRefused, match="was not moved in to its end"):
             asyncio.run(getattr(storage(kept), call)(workflow_name="human"))
+    from agent_framework import WorkflowCheckpoint
+
+    with pytest.raises(NotCheckpointed, match="was not moved in to its end"):
+        asyncio.run(storage(kept).save(WorkflowCheckpoint("human", "graph")))
     assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"sealed", "there already"}
     assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"there already"}
     latest = asyncio.run(storage(kept).get_latest(workflow_name="human"))
