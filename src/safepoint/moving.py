@@ -437,8 +437,8 @@ class _Values:
 _TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
 # A virtual table has no page, and may read what never ends. So may a column that is computed.
 _KINDS: Final = (
-    "SELECT name, type, rootpage > 0, (SELECT total(hidden) FROM pragma_table_xinfo(name))"
-    " FROM sqlite_schema WHERE name IN ('checkpoints', 'writes')"
+    "SELECT s.name, type, rootpage > 0, (SELECT total(hidden) FROM pragma_table_xinfo(s.name))"
+    " FROM sqlite_schema AS s WHERE s.name IN ('checkpoints', 'writes')"
 )
 _PLAIN: Final = [("checkpoints", "table", 1, 0.0), ("writes", "table", 1, 0.0)]
 _RELATIONS: Final = (
@@ -475,7 +475,10 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             database.execute("BEGIN")  # one snapshot
             if sorted(ask(_KINDS)) != _PLAIN or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
-            if ask("SELECT 1 FROM checkpoints WHERE typeof(thread_id) <> 'text' LIMIT 1"):
+            odd = (
+                "SELECT 1 FROM checkpoints WHERE typeof(thread_id) NOT IN ('text', 'blob') LIMIT 1"
+            )
+            if ask(f"SELECT 1 FROM checkpoints WHERE {odd} LIMIT 1"):  # noqa: S608
                 raise _unreadable(str(path), "a thread_id in it is no text")
             columns = ask("SELECT name FROM pragma_table_info('writes')")
             pathed = ("task_path",) in columns  # an old database has none
