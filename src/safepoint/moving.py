@@ -440,6 +440,7 @@ _KINDS: Final = (
     "SELECT s.name, type, rootpage > 0, (SELECT total(hidden) FROM pragma_table_xinfo(s.name))"
     " FROM sqlite_schema AS s WHERE s.name IN ('checkpoints', 'writes')"
 )
+_ODD: Final = "SELECT 1 FROM checkpoints WHERE typeof(thread_id) NOT IN ('text', 'blob') LIMIT 1"
 _PLAIN: Final = [("checkpoints", "table", 1, 0.0), ("writes", "table", 1, 0.0)]
 _RELATIONS: Final = (
     "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND oid IN"
@@ -475,10 +476,7 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             database.execute("BEGIN")  # one snapshot
             if sorted(ask(_KINDS)) != _PLAIN or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
-            odd = (
-                "SELECT 1 FROM checkpoints WHERE typeof(thread_id) NOT IN ('text', 'blob') LIMIT 1"
-            )
-            if ask(f"SELECT 1 FROM checkpoints WHERE {odd} LIMIT 1"):  # noqa: S608
+            if ask(_ODD):
                 raise _unreadable(str(path), "a thread_id in it is no text")
             columns = ask("SELECT name FROM pragma_table_info('writes')")
             pathed = ("task_path",) in columns  # an old database has none
