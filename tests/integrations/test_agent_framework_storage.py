@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -80,16 +80,24 @@ NAMES = [f"{cls.__module__}:{cls.__qualname__}" for cls in TYPES]
 # --- workflows, each built anew as a restarted process builds it
 
 
-class Ask(af.Executor):
-    """Asks a person, and remembers what it asked."""
+class Keeps(af.Executor):
+    """Has something of its own in each checkpoint."""
 
-    def __init__(self, name: str = "ask") -> None:
-        super().__init__(name)
-        self.asked = 0
+    kept: Any = 0
+
+    async def on_checkpoint_save(self) -> dict[str, Any]:
+        return {"kept": self.kept}
+
+    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
+        self.kept = state["kept"]
+
+
+class Ask(Keeps):
+    """Asks a person, and remembers how often it asked."""
 
     @af.handler
     async def begin(self, amount: int, ctx: WorkflowContext) -> None:
-        self.asked += 1
+        self.kept += 1
         ctx.set_state("draft", {"colour": Colour.RED, "lines": (Line(text="tea", cents=amount),)})
         await ctx.request_info(Question("alice", amount), Answer, request_id=f"{self.id}-1")
 
@@ -98,23 +106,19 @@ class Ask(af.Executor):
         self, question: Question, answer: Answer, ctx: WorkflowContext[str, str]
     ) -> None:
         draft = ctx.get_state("draft")
-        said = f"{self.id} {self.asked} {question.payee} {question.amount} {answer.yes} {draft}"
+        said = f"{self.id} {self.kept} {question.payee} {question.amount} {answer.yes} {draft}"
         await ctx.yield_output(said)
-
-    async def on_checkpoint_save(self) -> dict[str, Any]:
-        return {"asked": self.asked}
-
-    async def on_checkpoint_restore(self, state: dict[str, Any]) -> None:
-        self.asked = state["asked"]
 
 
 def human(storage: Any) -> af.Workflow:
-    return WorkflowBuilder(name="human", start_executor=Ask(), checkpoint_storage=storage).build()
+    return WorkflowBuilder(
+        name="human", start_executor=Ask("ask"), checkpoint_storage=storage
+    ).build()
 
 
 def nested(storage: Any) -> af.Workflow:
     inner = WorkflowBuilder(name="inner", start_executor=Ask("inner-ask")).build()
-    sub = af.WorkflowExecutor(inner, id="sub")
+    sub = af.WorkflowExecutor(inner, id="sub", propagate_request=True)
     return (
         WorkflowBuilder(name="nested", start_executor=sub, checkpoint_storage=storage)
         .add_edge(sub, Echo("echo"))
@@ -215,6 +219,103 @@ def agents(storage: Any) -> af.Workflow:
     )
 
 
+class Divide(Keeps):
+    """Goes on with itself, and keeps what divides each number."""
+
+    @af.handler
+    async def divide(self, numbers: list[int], ctx: WorkflowContext[list[int], str]) -> None:
+        n, *left = numbers
+        self.kept = {**(self.kept or {}), n: [(k, n // k) for k in range(1, n) if n % k == 0]}
+        if left:
+            await ctx.send_message(left)
+        else:  # the storage of files makes a text of each key
+            await ctx.yield_output(str(sorted((int(n), found) for n, found in self.kept.items())))
+
+
+def loop(storage: Any) -> af.Workflow:
+    divide = Divide("divide")
+    building = WorkflowBuilder(name="loop", start_executor=divide, checkpoint_storage=storage)
+    return building.add_edge(divide, divide).build()
+
+
+CALL = af.Content.from_function_call("call-1", "refund", arguments={"cents": 42}, id="call-1")
+APPROVED = af.Content.from_function_approval_response(True, "call-1", CALL)
+
+
+@af.tool(approval_mode="always_require")
+def refund(cents: int) -> str:
+    return f"refunded {cents}"
+
+
+class Model(af.FunctionInvocationLayer[Any], af.BaseChatClient[Any]):
+    """Stands in for a model: calls the tool that it has once, and says how much it heard."""
+
+    def _inner_get_response(self, *, messages: Any, stream: bool, options: Any, **_: Any) -> Any:
+        heard = [content for message in messages for content in message.contents]
+        results = [content.result for content in heard if content.type == "function_result"]
+        said = af.Content.from_text(f"{len(heard)} heard, {messages[-1].text} {results}")
+
+        async def updates() -> AsyncIterator[af.ChatResponseUpdate]:
+            calls = options.get("tools") and not results
+            yield af.ChatResponseUpdate(contents=[CALL if calls else said], role="assistant")
+
+        answer = self._build_response_stream(updates())
+        return answer if stream else answer.get_final_response()
+
+
+def pair(storage: Any, *tools: Any) -> af.Workflow:
+    first = af.AgentExecutor(af.Agent(Model(), name="first", tools=tools))
+    building = WorkflowBuilder(name="pair", start_executor=first, checkpoint_storage=storage)
+    return building.add_edge(first, af.Agent(Model(), name="second")).build()
+
+
+class Review(Keeps):
+    """Asks a person about each draft of an agent, which writes another one until the yes."""
+
+    @af.handler
+    async def review(self, got: af.AgentExecutorResponse, ctx: WorkflowContext) -> None:
+        self.kept += 1
+        draft = Question(got.agent_response.text, self.kept)
+        await ctx.request_info(draft, str, request_id=f"review-{self.kept}")
+
+    @af.response_handler
+    async def reviewed(
+        self, draft: Question, said: str, ctx: WorkflowContext[af.AgentExecutorRequest, str]
+    ) -> None:
+        if said == "yes":
+            await ctx.yield_output(f"{draft} {self.kept}")
+        else:
+            await ctx.send_message(af.AgentExecutorRequest([af.Message("user", [said])]))
+
+
+def reviewed(storage: Any) -> af.Workflow:
+    review, writer = Review("review"), af.AgentExecutor(af.Agent(Model(), name="writer"))
+    building = WorkflowBuilder(name="reviewed", start_executor=writer, checkpoint_storage=storage)
+    return building.add_edge(review, writer).add_edge(writer, review).build()
+
+
+class Takes(Keeps, Echo):
+    """Takes the question of a workflow inside, and asks it itself."""
+
+    @af.handler
+    async def take(self, asks: af.SubWorkflowRequestMessage, ctx: WorkflowContext) -> None:
+        self.kept = {"alice": asks}
+        await ctx.request_info(asks.source_event.data, Answer, request_id="taken-1")
+
+    @af.response_handler
+    async def give(
+        self, asked: Question, answer: Answer, ctx: WorkflowContext[af.SubWorkflowResponseMessage]
+    ) -> None:
+        await ctx.send_message(self.kept.pop(asked.payee).create_response(answer))
+
+
+def taken(storage: Any) -> af.Workflow:
+    inner = WorkflowBuilder(name="inner", start_executor=Ask("inner-ask")).build()
+    sub, takes = af.WorkflowExecutor(inner, id="sub"), Takes("takes")
+    building = WorkflowBuilder(name="taken", start_executor=sub, checkpoint_storage=storage)
+    return building.add_edge(sub, takes).add_edge(takes, sub).build()
+
+
 Build = Callable[[Any], af.Workflow]
 WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
     "human": (human, 42, {"ask-1": Answer(yes=True)}),
@@ -222,6 +323,13 @@ WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
     "fan-out": (fan_out, 42, {}),
     "in turn": (in_turn, 42, {}),
     "agents": (agents, "hello", {}),
+    # The shapes of the framework's own samples, in this order: checkpoint_with_resume,
+    # checkpoint_with_human_in_the_loop, sub_workflow_checkpoint, and the tool approval of
+    # handoff_with_tool_approval_checkpoint_resume.
+    "loop": (loop, [1, 2, 4, 6, 12], {}),
+    "reviewed": (reviewed, "tea", {"review-1": "shorter", "review-2": "yes"}),
+    "taken": (taken, 42, {"taken-1": Answer(yes=True)}),
+    "tool": (lambda storage: pair(storage, refund), "refund me", {"call-1": APPROVED}),
 }
 
 
@@ -241,11 +349,15 @@ def files(folder: Path) -> Any:
     return af.FileCheckpointStorage(folder / "af", allowed_checkpoint_types=NAMES)
 
 
+def said_by(run: af.WorkflowRunResult) -> list[str]:
+    return [*map(str, run.get_outputs()), str(run.get_final_state())]
+
+
 async def story(build: Build, given: Any, responses: Any, opened: Callable[[], Any]) -> list[Any]:
     """Run to the end or the question, then resume at each checkpoint there is, in new instances."""
     name = build(None).name
     paused = await build(opened()).run(given)
-    said: list[Any] = [paused.get_outputs(), str(paused.get_final_state())]
+    said: list[Any] = [said_by(paused)]
     storage = opened()
     held = await storage.list_checkpoints(workflow_name=name)
     held.sort(key=lambda each: each.timestamp)
@@ -254,10 +366,14 @@ async def story(build: Build, given: Any, responses: Any, opened: Callable[[], A
     assert latest.checkpoint_id == held[-1].checkpoint_id
     for one in held:
         storage = opened()
-        wanted = responses if one.pending_request_info_events else {}
-        run = build(storage).run(checkpoint_id=one.checkpoint_id, responses=wanted or None)
-        done = await run
-        said += [done.get_outputs(), str(done.get_final_state())]
+        workflow, asked = build(storage), one.pending_request_info_events
+        wanted = {key: responses[key] for key in asked}
+        done = await workflow.run(checkpoint_id=one.checkpoint_id, responses=wanted or None)
+        said.append(said_by(done))
+        while events := done.get_request_info_events():
+            wanted = {event.request_id: responses[event.request_id] for event in events}
+            done = await workflow.run(responses=wanted)
+            said.append(said_by(done))
     assert sorted(await storage.list_checkpoint_ids(workflow_name=name)) == sorted(
         one.checkpoint_id for one in await storage.list_checkpoints(workflow_name=name)
     )
@@ -271,9 +387,31 @@ def test_a_workflow_does_the_same_with_the_sealed_storage_as_with_those_of_the_f
     build, given, responses = WORKFLOWS[name]
     memory = af.InMemoryCheckpointStorage()
     want = asyncio.run(story(build, given, responses, lambda: memory))
-    assert any(map(len, want))
+    assert any(len(said) > 1 for said in (want[0], *want[2:]))  # more than its state
     assert asyncio.run(story(build, given, responses, lambda: files(tmp_path))) == want
     assert asyncio.run(story(build, given, responses, lambda: sealed(tmp_path))) == want
+
+
+async def chat(opened: Callable[[], Any]) -> list[Any]:
+    """Talk to a workflow as an agent: two turns in a session, and two in a new instance."""
+    agent, again = pair(None).as_agent(), pair(None).as_agent()
+    session = agent.create_session()
+    said: list[Any] = [
+        (await agent.run(turn, session=session, checkpoint_storage=opened())).text
+        for turn in ("blue", "which?")
+    ]
+    at = (await opened().get_latest(workflow_name="pair")).checkpoint_id
+    said.append((await again.run("so?", checkpoint_id=at, checkpoint_storage=opened())).text)
+    stream = again.run("bye", stream=True, checkpoint_storage=opened())
+    said += [update.text async for update in stream]
+    return [*said, len(await opened().list_checkpoints(workflow_name="pair"))]
+
+
+def test_a_workflow_as_an_agent_says_the_same(tmp_path: Path) -> None:
+    """As in the framework's sample workflow_as_agent_checkpoint."""
+    want = asyncio.run(chat(lambda: files(tmp_path)))
+    assert "which?" in want[1]
+    assert asyncio.run(chat(lambda: sealed(tmp_path))) == want
 
 
 def test_a_question_is_answered_in_another_process(tmp_path: Path) -> None:
