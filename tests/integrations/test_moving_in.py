@@ -644,9 +644,11 @@ def test_a_workflow_that_moves_in_goes_on_as_if_it_had_stayed(name: str, tmp_pat
     async def ends(opened: Any) -> list[Any]:
         said = []
         for one in await opened.list_checkpoints(workflow_name=called):
-            wanted = responses if one.pending_request_info_events else None
-            run = build(opened).run(checkpoint_id=one.checkpoint_id, responses=wanted)
-            said.append((one.checkpoint_id, one.timestamp, one.metadata, (await run).get_outputs()))
+            asked = one.pending_request_info_events
+            wanted = {name: responses[name] for name in asked} or None
+            run = await build(opened).run(checkpoint_id=one.checkpoint_id, responses=wanted)
+            outputs = [getattr(each, "text", each) for each in run.get_outputs()]
+            said.append((one.checkpoint_id, one.timestamp, one.metadata, outputs))
         return said
 
     async def newest(opened: Any) -> Any:
