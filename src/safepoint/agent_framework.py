@@ -9,7 +9,7 @@ signed is used up by a note, `spent/`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
@@ -28,14 +28,13 @@ from safepoint.errors import (
     ConfigurationError,
     EncodeError,
     NotFound,
-    ResumeRefused,
     WrongPlace,
     missing,
     quoted,
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.migrate import Unsigned
+from safepoint.migrate import Unsigned, half_moved
 from safepoint.names import Head, thread_name, thread_text
 from safepoint.tools import ToolSet
 
@@ -144,7 +143,7 @@ class SealedCheckpointStorage:
         self._whole: Final = set[str]()
         # Questions by the checkpoint that asks: answered there, or known to wait on.
         self._given: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = {}
-        self._open: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = defaultdict(dict)
+        self._open: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds a checkpoint of another one.
@@ -175,7 +174,8 @@ class SealedCheckpointStorage:
             if (event := message.original_request_info_event) and isinstance(event.data, Question)
         }
         if before and answered:
-            self._open[before] |= self._given.get(before, {})
+            if earlier := self._given.get(before):  # which was refused, if there is another
+                self._open[before] = self._open.get(before, {}) | earlier
             self._given[before] = answered
             return before
         checkpoint = self._reopened(checkpoint, before)
@@ -456,10 +456,7 @@ class SealedCheckpointStorage:
 
 def _refuse_half(newest: Link) -> None:
     if newest.kind == "state" and newest.header.app == _APP and newest.state.get("left"):
-        raise ResumeRefused(
-            f"{newest.header.place.thread} was not moved in to its end.",
-            "Run the migration again, with the same report.",
-        )
+        raise half_moved(newest.header.place.thread)
 
 
 def _asks(checkpoint: WorkflowCheckpoint, question: Question) -> bool:

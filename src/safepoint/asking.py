@@ -146,21 +146,20 @@ class Asking(NamedTuple):
         """The digest of the question."""
         return digest_of(self.question.text.encode())
 
-    def answered(self, given: object, now: datetime | None = None) -> Approved:
+    def answered(self, given: object) -> Approved:
         """Spend what people signed, and return what they approved.
 
         Whoever runs it again, after a crash, is given what was spent then.
 
         Args:
             given: the text that one person signed, or a list of such texts.
-            now: the time, if not that of the clock.
 
         Raises:
             ApprovalError: one of them does not count, or the run has gone on since.
             ApprovalNeeded: there are too few.
             ResumeRefused: somebody said no.
         """
-        return self.approved(self.spend(given, now))
+        return self.approved(self.spend(given))
 
     def approved(self, spent: tuple[Approval, ...]) -> Approved:
         """Return what they approved.
@@ -176,7 +175,7 @@ class Asking(NamedTuple):
             )
         return approved(spent, self.key)
 
-    def spend(self, given: object, now: datetime | None = None) -> tuple[Approval, ...]:
+    def spend(self, given: object) -> tuple[Approval, ...]:
         """Spend what people signed, unless that was done, and return what counts: yes, or one no.
 
         It raises what `answered` raises, but for a no.
@@ -184,7 +183,7 @@ class Asking(NamedTuple):
         thread, at = self.question.thread, self.question.checkpoint
         with self.ledger.notes.watching("resume", thread, at, quiet=RESUMING):
             try:
-                return self._decided(given, now or datetime.now(UTC))
+                return self._decided(given, datetime.now(UTC))
             except ResumeError as error:
                 error.question = self.question
                 raise
@@ -200,11 +199,6 @@ class Asking(NamedTuple):
         self._append(accepted)
         spent = self._spent(now)  # of two who answer at once, the first one did
         note_answers(self.ledger, accepted, "done" if spent == accepted else "refused")
-        if not spent:
-            raise ApprovalSpent(
-                f"What {accepted[0].approver} signed about {self._where} was not used in time.",
-                "Nothing was done. Ask again.",
-            )
         return spent
 
     @property
@@ -248,7 +242,6 @@ class Asking(NamedTuple):
                 " approved so far.",
                 "Show this error's question to the others, and answer with the list of all that"
                 " they signed.",
-                self.question,
             )
         return tuple(found.values())
 

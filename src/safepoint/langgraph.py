@@ -62,7 +62,7 @@ from safepoint.errors import (
 )
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
-from safepoint.migrate import Unsigned
+from safepoint.migrate import Unsigned, half_moved
 from safepoint.names import Head, digest_of, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
@@ -808,10 +808,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             own, notes = found
             if not self._reads_only:
                 if index.high and index.high.sequence - own.sequence < own.state.get("left", 0):
-                    raise ResumeRefused(
-                        f"{index.name} was not moved in to its end.",
-                        "Run the migration again, with the same report.",
-                    )
+                    raise half_moved(index.name)
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:
                     index.addressed.add(key)

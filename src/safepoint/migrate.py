@@ -26,6 +26,7 @@ from safepoint.errors import (
     InvalidId,
     LimitExceeded,
     NotFound,
+    ResumeRefused,
     StorageUnavailable,
     ThreadDeleted,
     shell,
@@ -291,6 +292,13 @@ def migrate(
     check_vouched(allow_unsigned_migration)
     with Sealer(ledger, report) as sealer:
         return sum(sealer.seal(unsigned) == SEALED for unsigned in states)
+
+
+def half_moved(thread: str) -> ResumeRefused:
+    """Return what an adapter raises for a thread of which some states are to come."""
+    return ResumeRefused(
+        f"{thread} was not moved in to its end.", "Run the migration again, with the same report."
+    )
 
 
 def check_vouched(allow_unsigned_migration: object) -> None:

@@ -528,8 +528,8 @@ class Resumption:
         head = ledger.anchored(self.thread) if ledger.anchor is not None else None
         if ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
             # Where there is no journal either, nobody but the writer knows the time.
-            told = noted if ledger.journal else lambda *_: used
-            now = (head and head.seen) or told(ledger, granted, "intended") or now
+            seen = head and head.seen
+            now = seen or (noted(ledger, granted, "intended") if ledger.journal else used) or now
         try:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)

@@ -221,17 +221,6 @@ def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str
     assert [*office.bank.values()] == [[42]]
 
 
-def test_without_a_signature_whoever_may_call_the_graph_says_yes() -> None:
-    """By design, on LangGraph's own saver: a resume value is what the caller says it is."""
-
-    def pay(order: Order) -> Order:
-        return {"paid": f"{order['amount']}" if interrupt("pay?") else "nothing"}
-
-    graph = _graph(pay, InMemorySaver())
-    graph.invoke({"amount": 42}, RUN)
-    assert _resume(graph, True)["paid"] == "42"
-
-
 def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
     tmp_path: Path,
 ) -> None:
