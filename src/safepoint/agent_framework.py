@@ -137,7 +137,7 @@ class SealedCheckpointStorage:
         self.ledger: Final = ledger.with_codec(codec)
         self.continue_unsaved: Final = continue_unsaved
         self.gate: Final = gate or Gate()
-        self.gate.people.check_apart(ledger.keys)
+        self.gate.check_apart(ledger.keys)
         self._ledger: Final = AsyncLedger(self.ledger)
         self._workflow: str | None = None
         self._whole: Final = set[str]()

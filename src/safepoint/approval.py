@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -44,6 +44,8 @@ _ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4
 _QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
 _STATEMENT: Final = Codec(limits=Limits(state_bytes=MAX_BYTES, depth=33, items=8192))
 _ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
+THEN: Final = ("deny", "continue")
+"""What may happen at the end of a wait."""
 _REASON: Final = re.compile(r"[a-z][a-z-]{0,63}")
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 _SPACES: Final = re.compile(" {2,}")
@@ -143,6 +145,9 @@ class Question:
         done: the steps that count as done, as `app` has them.
         scope: what in the thread it is about, or "" for all of it: a graph has several parts that
             go on by themselves.
+        until: when the wait ends, in UTC as a record writes it, or "" if it does not.
+        tell: whom to tell when it ends soon, in the words of whoever asked.
+        then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
 
     Raises:
         InvalidId: a name is outside its grammar.
@@ -165,6 +170,9 @@ class Question:
     next: str = ""
     done: tuple[str, ...] = ()
     scope: str = ""
+    until: str = ""
+    tell: tuple[str, ...] = ()
+    then: str = "deny"
 
     def __post_init__(self) -> None:
         check_name("store", self.store)
@@ -186,6 +194,9 @@ class Question:
             "next": type(self.next) is str,
             "done": all(type(each) is str for each in self.done),
             "scope": type(self.scope) is str,
+            "until": self.until == "" or _is_moment(self.until),
+            "tell": all(type(each) is str for each in self.tell),
+            "then": self.then in THEN,
         }
         for name, is_right in right.items():
             if not is_right:
@@ -203,9 +214,10 @@ class Question:
             "done": list(self.done),
             "head": _place(self.head),
             "reasons": list(reasons),
+            "tell": list(self.tell),
         }
         line = _encoded(_QUESTION, values)
-        lists = {"details": tuple(self.details), "done": tuple(self.done)}
+        lists = {name: tuple(getattr(self, name)) for name in ("details", "done", "tell")}
         vars(self).update(lists, reasons=reasons, _line=line)
 
     @property
@@ -229,6 +241,11 @@ class Question:
             why = f" {error.what}" if isinstance(error, CheckpointError) else ""
             raise ApprovalMalformed(f"The text is not a question.{why}", _SEND) from None
 
+    def left(self, now: datetime | None = None) -> timedelta | None:
+        """Return how long the wait still lasts: below 0 if it has ended, None if it does not."""
+        moment = now or datetime.now(UTC)
+        return datetime.fromisoformat(self.until) - moment if self.until else None
+
     @property
     def described(self) -> list[str]:
         """What a person reads before they sign: all of it, one line per field and per argument.
@@ -244,6 +261,8 @@ class Question:
             f"next: {shown(self.next) if self.next else '(none)'}",
             f"done: {', '.join(map(shown, self.done)) or '(none)'}",
             f"scope: {shown(self.scope) if self.scope else '(none)'}",
+            f"until: {f'{self.until}, then {self.then}' if self.until else '(none)'}",
+            f"tell: {', '.join(map(shown, self.tell)) or '(none)'}",
             f"thread: {self.thread}",
             f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
@@ -279,7 +298,7 @@ def _place(head: Head) -> dict[str, Any]:
 
 def _question(values: Any) -> Question:
     """Return the question of decoded fields: exactly them, and each of its own type."""
-    lists = [values["reasons"], values["details"], values["done"]]
+    lists = [values[name] for name in ("reasons", "details", "done", "tell")]
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
     ):
@@ -438,6 +457,12 @@ class Approval:
                 f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
                 f"Ask {self.approver} again.",
             )
+        left = self.question.left(max(now, self.issued))
+        if left is not None and left <= timedelta(0):
+            raise ApprovalExpired(
+                f"{self} came too late: the wait ended at {self.question.until}.",
+                "Nothing was done. Start the run again if it is still wanted.",
+            )
         if self.issued - now > SKEW:
             raise ApprovalExpired(
                 f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
@@ -551,25 +576,28 @@ class Approvers:
         keys: each person's public key, or several of them, by the person's name.
         revoked: which of these keys no longer count, or their ids. What they signed before does
             not count either: whoever stole a key can write any date.
+        roles: who is what, for a `Policy` that says who may approve what.
 
     Attributes:
         keys: each key with the name of its owner, revoked ones included, by the key's id.
         revoked: the ids of the keys that no longer count.
         names: who may approve: everybody with a key that is not revoked.
+        roles: those of them who have a role, by its name.
 
     Raises:
         InvalidId: a name is outside the grammar.
-        KeyRefused: something is no public key, one key has two names, or what is revoked is
-            nobody's key.
+        KeyRefused: something is no public key, one key has two names, what is revoked is nobody's
+            key, or a role is given to somebody without a key.
     """
 
-    __slots__ = ("keys", "names", "revoked")
+    __slots__ = ("keys", "names", "revoked", "roles")
 
     def __init__(
         self,
         keys: Mapping[str, VerifyingKey | Iterable[VerifyingKey]],
         *,
         revoked: Iterable[Key | str] = (),
+        roles: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
         for name, given in keys.items():
@@ -588,6 +616,17 @@ class Approvers:
         self.names: Final = tuple(
             sorted({name for key_id, (name, _) in self.keys.items() if key_id not in self.revoked})
         )
+        self.roles: Final = {
+            check_name("role", role): frozenset(people) & set(self.names)
+            for role, people in (roles or {}).items()
+        }
+        known = {name for name, _ in self.keys.values()}
+        for role, people in (roles or {}).items():
+            if strangers := sorted(set(people) - known):
+                raise KeyRefused(
+                    f"{quoted(strangers[0])} has the role {role}, and no key here.",
+                    "Give roles to names that Approvers has a public key of.",
+                )
 
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):
@@ -708,6 +747,13 @@ def _read(line_2: bytes, key_id: str, text: str) -> Approval:
         f"Key {key_id} signed an approval that this release does not write. {why}",
         "Check that the approver runs a released version of safepoint with the same format.",
     )
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return bool(_moment(text))
+    except (TypeError, ValueError):
+        return False
 
 
 def _moment(text: str) -> datetime:

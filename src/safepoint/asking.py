@@ -1,4 +1,7 @@
-"""What people answered inside of a thread, and the one note that uses it up.
+"""What people answered, and what they ordered: whether a run goes on.
+
+`accepted` tells which answers let a run through, `check_held` whether an operator stopped it. Both
+look into the place of the answers, if the gate knows one.
 
 A graph or a workflow of somebody else asks in the middle of a step, and the step runs again when
 the answer is there. So the answer is spent by a note of its own, sealed and anchored before anybody
@@ -10,11 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+from safepoint.answers import Order, held
 from safepoint.approval import SKEW, Approval, Question, Reason
 from safepoint.errors import (
+    ApprovalError,
     ApprovalExpired,
     ApprovalMalformed,
     ApprovalNeeded,
@@ -22,13 +27,16 @@ from safepoint.errors import (
     ConfigurationError,
     ResumeError,
     ResumeRefused,
+    ThreadHeld,
+    WaitEnded,
 )
 from safepoint.gate import MAX_APPROVERS, Gate
 from safepoint.journal import RESUMING, Actor, Outcome, What
 from safepoint.ledger import Ledger, Link
 from safepoint.names import Head, digest_of
 
-SPENT: Final = "spent/"  # no checkpoint of anybody has this label
+SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
+ORDERED: Final = "ordered/"
 
 
 class Approved(NamedTuple):
@@ -98,6 +106,130 @@ def check_clock(now: datetime, created: datetime, where: object) -> None:
         )
 
 
+def accepted(
+    gate: Gate,
+    question: Question,
+    given: Iterable[Approval],
+    put: Iterable[Approval],
+    now: datetime,
+    needed: int,
+    do: str,
+) -> tuple[Approval, ...]:
+    """Return the approvals that let a run through, one of each person, or the one denial.
+
+    A no in the place of the answers stays one: it does not expire, and comes before any yes. A yes
+    there that does not count is passed over; one that was given here is refused.
+
+    Args:
+        gate: who may answer.
+        question: what they were asked.
+        given: what they signed, as far as somebody brought it here.
+        put: what of it is in the place of the answers.
+        now: the time.
+        needed: how many people its reasons take.
+        do: what to do if there are too few.
+
+    Raises:
+        ApprovalError: one that was given does not count.
+        ApprovalNeeded: there are too few.
+        ResumeRefused: nobody may approve it.
+    """
+    found, passed = dict[str, Approval](), ""
+    for each in put:
+        if each.verdict == "denied":
+            return (each,)
+    for each in sorted(given, key=lambda each: each.verdict == "approved"):  # a no first
+        each.check_answers(question)
+        each.check_time(now, gate.policy.lifetime)
+        if each.verdict == "denied":
+            return (each,)
+        found.setdefault(each.approver, each)
+    for each in put:
+        try:
+            gate.people.open(each.text)  # its key may be revoked
+            each.check_time(now, gate.policy.lifetime)
+            found.setdefault(each.approver, each)
+        except ApprovalError as error:
+            passed = f" {error.what}"
+    lacks = gate.lacks(question, found, needed)
+    if lacks:
+        have = f" {len(found)} of them approved so far." if found else passed
+        details = "".join(f" {each}" for each in question.details)
+        raise ApprovalNeeded(
+            f"{question.thread} {question.checkpoint} needs the approval of {lacks}."
+            f"{details}{have}",
+            do,
+            question,
+        )
+    return tuple(found.values())
+
+
+def answers(gate: Gate, question: Question) -> list[Approval]:
+    """Return what people put where their answers are, none if the gate knows no such place.
+
+    Raises:
+        AnswersError: the place cannot vouch for what is there.
+    """
+    return [] if gate.answers is None else gate.answers.about(question, gate.people)
+
+
+def contradicted(gate: Gate, question: Question) -> Approval | None:
+    """Return the first no to a question in the place of the answers."""
+    return next((each for each in answers(gate, question) if each.verdict == "denied"), None)
+
+
+def note_late(ledger: Ledger, denial: Approval) -> None:
+    """Write down, once, that a no came after what it answers had been used."""
+    thread, tenant = denial.question.thread, ledger.tenant_name
+    for entry in ledger.journal.show(thread=thread, tenant=tenant) if ledger.journal else ():
+        if (entry.what, entry.outcome, entry.detail) == ("deny", "refused", said(denial)):
+            return
+    note_answers(ledger, (denial,), "refused")
+
+
+def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
+    """Refuse to go on with a thread that an operator holds.
+
+    What they ordered is copied into the thread, as a note, and written down, once. So whoever reads
+    the thread sees why it stood still.
+
+    Raises:
+        ThreadHeld: it is held.
+        AnswersError: the place of the orders cannot vouch for what is there.
+    """
+    if gate.answers is None or not gate.operators.keys:
+        return
+    tenant, operators = ledger.tenant_name, gate.operators
+    orders = gate.answers.orders(ledger.store, thread, operators, tenant=tenant)
+    holding = held(orders, operators)
+    if orders:
+        known, released = set[str](), {each.hold for each in holding}
+        for link in ledger.back(thread):
+            if link.label == ORDERED and link.kind == "note":
+                known.add(link.state["order"])
+            elif link.kind != "note":
+                break
+        stopped = {each.hold for each in orders if each.text in known}
+        for each in orders:
+            ends = each.what == "release" and each.hold in stopped - released
+            if each.text not in known and (each in holding or ends):
+                _copy(ledger, thread, each)
+    for each in holding[:1]:
+        raise ThreadHeld(
+            f"{each.by} holds {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
+            f"{f': {each.why!a}' if each.why else ''}.",
+            "No step runs. An operator ends it: answers.release(operator, store, thread, hold).",
+        )
+
+
+def _copy(ledger: Ledger, thread: str, order: Order) -> None:
+    who = Actor(order.by, f"signature of key {order.key}")
+    ledger.notes.write(order.what, "intended", thread, detail=str(order), actor=who)
+    now: Any = "now" if ledger.anchor is not None else None
+    ledger.note(thread, {"order": order.text}, label=ORDERED, anchor=now)
+    ledger.notes.write(order.what, "done", thread, detail=str(order), actor=who)
+
+
 def note_answers(ledger: Ledger, accepted: Iterable[Approval], outcome: Outcome) -> None:
     """Write down who said yes or no."""
     for each in accepted:
@@ -152,12 +284,14 @@ class Asking(NamedTuple):
         Whoever runs it again, after a crash, is given what was spent then.
 
         Args:
-            given: the text that one person signed, or a list of such texts.
+            given: the text that one person signed, or a list of such texts; or None, to look into
+                the place of the answers.
 
         Raises:
             ApprovalError: one of them does not count, or the run has gone on since.
             ApprovalNeeded: there are too few.
-            ResumeRefused: somebody said no.
+            ResumeRefused: somebody said no, or the wait has ended.
+            ThreadHeld: an operator holds the thread.
         """
         return self.approved(self.spend(given))
 
@@ -165,8 +299,15 @@ class Asking(NamedTuple):
         """Return what they approved.
 
         Raises:
-            ResumeRefused: somebody said no.
+            ResumeRefused: somebody said no, or the wait has ended.
         """
+        if not spent:
+            raise WaitEnded(
+                f"The wait for {self.question.action} at {self._where} ended at"
+                f" {self.question.until}, and nobody had approved it.",
+                "That is final for this question. Catch this error where the run goes on without"
+                " it.",
+            )
         if spent[0].verdict == "denied":
             raise ResumeRefused(
                 f"{spent[0].approver} denied it: {self.question.action} at {self._where}.",
@@ -189,16 +330,36 @@ class Asking(NamedTuple):
                 raise
 
     def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
-        if spent := self._spent(now):
-            # Whoever wrote the note may have died before the journal was told that it is used.
-            if spent[0].verdict == "approved" and noted(self.ledger, spent, "done") is None:
-                note_answers(self.ledger, spent, "done")
+        check_held(self.gate, self.ledger, self.question.thread)
+        spent = self._spent(now)
+        if spent is None:
+            # What is not in time is no answer, whatever was signed.
+            left = self.question.left(now)
+            ended = left is not None and left <= timedelta(0)
+            put = answers(self.gate, self.question)
+            enough = () if ended else self._accepted(given, put, now)
+            note_answers(self.ledger, enough, "intended")
+            if ended:
+                self._note("expire", "intended")
+            self._append(enough)
+            spent = self._spent(now) or ()  # of two who answer at once, the first one did
+            if enough and (spent != enough or enough[0].verdict == "denied"):
+                note_answers(self.ledger, enough, "done" if spent == enough else "refused")
+            if ended:
+                self._note("expire", "refused" if spent else "done")
+        if not spent or spent[0].verdict == "denied":
             return spent
-        accepted = self._accepted(given, now)
-        note_answers(self.ledger, accepted, "intended")
-        self._append(accepted)
-        spent = self._spent(now)  # of two who answer at once, the first one did
-        note_answers(self.ledger, accepted, "done" if spent == accepted else "refused")
+        denial = contradicted(self.gate, self.question)
+        if noted(self.ledger, spent, "done") is None:
+            # Nobody was given it yet: whoever wrote the note may have died before the journal was
+            # told that it is used. So a no that came since is in time.
+            if denial is not None:
+                self._append((denial,))
+                note_answers(self.ledger, (denial,), "done")
+                return (denial,)
+            note_answers(self.ledger, spent, "done")
+        elif denial is not None:
+            note_late(self.ledger, denial)
         return spent
 
     @property
@@ -210,10 +371,16 @@ class Asking(NamedTuple):
         # At once: until the anchor has seen it, it could be cut off and spent again.
         self.ledger.note(self.question.thread, self.value | texts, label=SPENT, anchor="now")
 
-    def _accepted(self, given: object, now: datetime) -> tuple[Approval, ...]:
+    def _note(self, what: What, outcome: Outcome) -> None:
+        asked = self.question
+        self.ledger.notes.write(what, outcome, asked.thread, asked.checkpoint, asked.action)
+
+    def _accepted(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
         """Return the approvals that let it through, one of each person, or the one denial."""
         texts = [given] if isinstance(given, str) else given
-        if (
+        if self.gate.answers is not None and not texts:
+            texts = []  # they are all where the answers are
+        elif (
             not isinstance(texts, list)
             or not 0 < len(texts) <= MAX_APPROVERS
             or not all(isinstance(text, str) for text in texts)
@@ -222,31 +389,24 @@ class Asking(NamedTuple):
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
             )
-        found: dict[str, Approval] = {}
-        opened = map(self.gate.people.open, dict.fromkeys(texts))
-        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # a no first
-            each.check_answers(self.question)
-            each.check_time(now, self.gate.policy.lifetime)
-            if each.verdict == "denied":
-                return (each,)
-            found.setdefault(each.approver, each)
         needed = self.gate.policy.needs(Reason.ASKED)
+        opened = [self.gate.people.open(text) for text in dict.fromkeys(texts)]
         if needed is None:
             raise ResumeRefused(
                 f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
                 "Write Policy({Reason.ASKED: 1}), or let no step ask.",
             )
-        if len(found) < needed:
-            raise ApprovalNeeded(
-                f"{self._where} needs the approval of {needed} people. {len(found)} of them"
-                " approved so far.",
-                "Show this error's question to the others, and answer with the list of all that"
-                " they signed.",
-            )
-        return tuple(found.values())
+        do = (
+            "Show this error's question to the others, and answer with the list of all that they"
+            " signed."
+        )
+        return accepted(self.gate, self.question, opened, put, now, needed, do)
 
-    def _spent(self, now: datetime) -> tuple[Approval, ...]:
-        """Return what was spent here first, of what counts; () if nothing was.
+    def _spent(self, now: datetime) -> tuple[Approval, ...] | None:
+        """Return what was spent here first, of what counts; None if nothing was.
+
+        It is () if the wait ended before. A no that followed before anybody was given the yes comes
+        before that.
 
         Raises:
             ApprovalSpent: the run went on since the question, or that is not of this thread.
@@ -264,11 +424,13 @@ class Asking(NamedTuple):
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
                     )
+                found = None
                 for note in reversed(notes):
-                    if counting := self._counting(note, now):
+                    counting = self._counting(note, now)
+                    if counting is not None and (found is None or self._is_undone(found, counting)):
                         self._anchor(note)
-                        return counting
-                return ()
+                        found = counting
+                return found
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
             elif over is None and self.is_over(link):
@@ -284,7 +446,13 @@ class Asking(NamedTuple):
         if head is None or head.sequence < note.sequence:
             self.ledger.anchor_now(self.question.thread)
 
-    def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...]:
+    def _is_undone(self, first: tuple[Approval, ...], then: tuple[Approval, ...]) -> bool:
+        """Tell whether a no follows a yes that nobody was given."""
+        yes = bool(first) and first[0].verdict == "approved"
+        no = bool(then) and then[0].verdict == "denied"
+        return yes and no and noted(self.ledger, first, "done") is None
+
+    def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...] | None:
         """Return what a note spends, if it is about this question and was enough, and in time.
 
         Whoever has the writer's key can write a note, and any time into it. So what people signed
@@ -292,16 +460,18 @@ class Asking(NamedTuple):
         """
         state, people = note.state, self.gate.people
         if type(state) is not dict or state.get("question") != self.question.text:
-            return ()
+            return None
         texts: Any = state.get("statements")
+        if texts == [] and self.question.until:
+            return ()  # whoever wrote it too early wrote a no
         with suppress(ResumeError):
             if isinstance(texts, list) and len(texts) == 1:
                 said_no = people.open(texts[0], revoked=True)
                 if said_no.verdict == "denied" and said_no.question == self.question:
                     return (said_no,)
             try:
-                return self._accepted(texts, now)
+                return self._accepted(texts, [], now)
             except ApprovalExpired:
                 at = noted(self.ledger, tuple(map(people.open, texts)), "done")
-                return self._accepted(texts, at) if at else ()
-        return ()
+                return self._accepted(texts, [], at) if at else None
+        return None

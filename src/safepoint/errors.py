@@ -35,13 +35,18 @@ CheckpointError
 │   └── MigrationFailed  the state could not be carried to this version
 ├── ResumeError
 │   ├── ResumeRefused    the gate says no, and nobody can approve it
+│   │   └── WaitEnded    nobody approved it in time
 │   ├── ApprovalNeeded   the gate wants a person's yes first
-│   └── ApprovalError
-│       ├── ApprovalMalformed
-│       ├── ApprovalUntrusted  unsigned, self-made, of an unknown or revoked key
-│       ├── ApprovalExpired    too late, or too early
-│       ├── ApprovalMismatch   genuine, but of something else
-│       └── ApprovalSpent      used before
+│   ├── ApprovalError
+│   │   ├── ApprovalMalformed
+│   │   ├── ApprovalUntrusted  unsigned, self-made, of an unknown or revoked key
+│   │   ├── ApprovalExpired    too late, or too early
+│   │   ├── ApprovalMismatch   genuine, but of something else
+│   │   └── ApprovalSpent      used before
+│   ├── ThreadHeld       an operator stopped it
+│   └── AnswersError
+│       ├── AnswersBroken      edited, moved or removed
+│       └── AnswersUnavailable
 ├── JournalError
 │   ├── JournalBroken    edited, reordered or cut
 │   └── JournalUnavailable
@@ -258,6 +263,26 @@ class ApprovalMismatch(ApprovalError):
 
 class ApprovalSpent(ApprovalError):
     """The approval was used before, or the thread moved on since it was given."""
+
+
+class WaitEnded(ResumeRefused):
+    """Nobody approved it in time. That is a no, and it is final."""
+
+
+class ThreadHeld(ResumeError):
+    """An operator holds the thread. No step ran, and none runs until the hold is released."""
+
+
+class AnswersError(ResumeError):
+    """The place of the answers cannot vouch for what people said, so nothing goes on."""
+
+
+class AnswersBroken(AnswersError):
+    """An answer or an order was edited, moved or removed."""
+
+
+class AnswersUnavailable(AnswersError):
+    """The place of the answers cannot be written or read right now."""
 
 
 class JournalError(CheckpointError):

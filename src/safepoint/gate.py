@@ -1,7 +1,7 @@
 """Gate: who may resume what, into what.
 
 A decision is a pure function of what was verified, what wants to resume it, and a policy. Nothing
-here reads, writes or asks anyone.
+here reads, writes or asks anyone: a gate knows where people put their answers, and others look.
 """
 
 from __future__ import annotations
@@ -9,13 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
-from safepoint.approval import Approvers, Reason
-from safepoint.errors import ConfigurationError, quoted
+from safepoint.approval import Approvers, Question, Reason
+from safepoint.errors import ConfigurationError, KeyRefused, ResumeRefused, quoted
+from safepoint.keys import Keyring
 from safepoint.names import Head
 from safepoint.record import Checkpoint
 from safepoint.tools import ToolSet
+
+if TYPE_CHECKING:
+    from safepoint.answers import Answers
 
 MAX_APPROVERS: Final = 16
 MAX_LIFETIME: Final = timedelta(days=90)
@@ -31,6 +36,27 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class May:
+    """Who may approve an action, up to which amount.
+
+    Attributes:
+        role: who: those to whom `Approvers` gives the role.
+        up_to: the highest amount that they may approve, or None for any.
+        people: how many of them have to.
+        amount: the argument that is the amount, an int or a Decimal of 0 or more.
+    """
+
+    role: str
+    up_to: int | Decimal | None = None
+    people: int = 1
+    amount: str = "amount"
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether the amount is within the limit."""
+        return self.up_to is None or arguments[self.amount] <= self.up_to
+
+
 class Policy:
     """How many people each reason needs. What you do not name is as strict as the default.
 
@@ -43,23 +69,39 @@ class Policy:
     #> 2 None
     ```
 
+    Who may approve what a step asks for, by role and by amount, stands in `may`. The amount is read
+    from what they sign:
+
+    ```python
+    from safepoint import Policy
+    from safepoint.gate import May
+
+    policy = Policy(
+        may={"pay": [May("clerk", up_to=1_000), May("manager", up_to=50_000, people=2)]}
+    )
+    ```
+
     Args:
         approvers: for a reason, the number of distinct people who have to approve, 0 if the resume
             goes on by itself, or None if nobody can approve it.
         lifetime: the longest that an approval may be valid, up to 90 days.
+        may: for an action, who may approve it: one of these must cover the amount, and enough
+            people of its role approve. An action that is not named here is approved by nobody. If
+            you leave all of it out, any approver may approve any action.
 
     Raises:
         ConfigurationError: a reason is unknown, a number is none, or it would open what stays
             shut: `OWNED_BY_ANOTHER` is never approved, `ASKED` always is.
     """
 
-    __slots__ = ("_needs", "lifetime")
+    __slots__ = ("_needs", "lifetime", "may")
 
     def __init__(
         self,
         approvers: Mapping[Reason, int | None] | None = None,
         *,
         lifetime: timedelta = timedelta(hours=24),
+        may: Mapping[str, Iterable[May]] | None = None,
     ) -> None:
         for reason, number in (approvers or {}).items():
             if reason not in _STRICT:
@@ -84,11 +126,28 @@ class Policy:
             )
         self._needs = {**_STRICT, **(approvers or {})}
         self.lifetime: Final = lifetime
+        self.may: Final = (
+            None if may is None else {action: tuple(given) for action, given in may.items()}
+        )
+        for given in (self.may or {}).values():
+            for each in given:
+                if each.up_to is not None and not _is_amount(each.up_to):
+                    raise ConfigurationError(
+                        f"{quoted(each.up_to)} is no amount that {each.role} may approve.",
+                        "Give an int or a Decimal of 0 or more, or None for any amount.",
+                    )
 
     def needs(self, *reasons: Reason) -> int | None:
         """Return how many people such a resume needs: 0 if none, None if nobody can approve it."""
         found = [self._needs[reason] for reason in reasons]
         return None if None in found else max((number or 0 for number in found), default=0)
+
+
+def _is_amount(value: object) -> bool:
+    """Tell whether a value can be compared with a limit: no bool, no float, not below 0, no NaN."""
+    if type(value) is int:
+        return value >= 0
+    return type(value) is Decimal and value.is_finite() and value >= 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +174,32 @@ class Gate:
     Without approvers it still decides; what needs approval then stays shut.
 
     Args:
-        policy: how many people each reason needs.
+        policy: how many people each reason needs, and who may approve what.
         approvers: who they are.
+        answers: where they put what they sign, so that nobody on the way can drop a no. A worker
+            looks there before it goes on.
+        operators: who may hold a run, and release it. Their orders are put with the answers.
 
     Raises:
-        ConfigurationError: the policy asks for more people than there are.
+        ConfigurationError: the policy asks for more people than there are, or there are operators
+            and no place for their orders.
+        KeyRefused: an operator has the key of an approver.
     """
 
-    __slots__ = ("approvers", "policy")
+    __slots__ = ("answers", "approvers", "operators", "policy")
 
-    def __init__(self, policy: Policy | None = None, approvers: Approvers | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        approvers: Approvers | None = None,
+        *,
+        answers: Answers | None = None,
+        operators: Approvers | None = None,
+    ) -> None:
         self.policy: Final = policy or Policy()
         self.approvers: Final = approvers
+        self.answers: Final = answers
+        self.operators: Final = Approvers({}) if operators is None else operators
         for reason in Reason if approvers is not None else ():
             needed, people = self.policy.needs(reason) or 0, len(approvers or ())
             if needed > people:
@@ -135,11 +208,67 @@ class Gate:
                     f" {reason}.",
                     "Want fewer in the policy, or add people to Approvers.",
                 )
+        for each in (each for given in (self.policy.may or {}).values() for each in given):
+            people = len(self.people.roles.get(each.role, ()))
+            if not 1 <= each.people <= people:
+                raise ConfigurationError(
+                    f"The number of people in the role {each.role} is {people}, and the policy"
+                    f" wants {each.people}.",
+                    'Write Approvers(..., roles={"manager": ["dana", "eli"]}), and want one person'
+                    " or more, up to those who are there.",
+                )
+        if self.operators.keys and answers is None:
+            raise ConfigurationError(
+                "The gate has operators, and no place where their orders are.",
+                "Write Gate(..., answers=Answers(storage, anchor)).",
+            )
+        for key_id in self.operators.keys.keys() & self.people.keys.keys():
+            raise KeyRefused(
+                f"Key {key_id} is an operator's and an approver's.",
+                "Give each person a key for each of their tasks.",
+            )
 
     @property
     def people(self) -> Approvers:
         """The approvers, or nobody."""
         return Approvers({}) if self.approvers is None else self.approvers
+
+    def check_apart(self, keyring: Keyring) -> None:
+        """Refuse people whose keys are also on the keyring of a ledger.
+
+        Raises:
+            KeyRefused: one is: whoever writes the store could approve what they wrote.
+        """
+        self.people.check_apart(keyring)
+        self.operators.check_apart(keyring)
+
+    def lacks(self, question: Question, names: Collection[str], needed: int) -> str:
+        """Say whose approval is still needed, or "" if these people are enough.
+
+        Args:
+            question: what they approved. The amount is read from its arguments.
+            names: who approved it.
+            needed: how many people its reasons take.
+
+        Raises:
+            ResumeRefused: nobody may approve it.
+        """
+        if self.policy.may is None or not question.action:
+            return "" if len(names) >= needed else _people(needed)
+        given, arguments = self.policy.may.get(question.action, ()), question.arguments
+        limited = [each.amount for each in given if each.up_to is not None]
+        right = all(_is_amount(arguments.get(name)) for name in limited)
+        fitting = [each for each in given if right and each.covers(arguments)]
+        if not fitting:
+            raise ResumeRefused(
+                f"Nobody may approve {question.action} with these arguments.",
+                "The policy names the amounts up to which a role may approve it. Missing, negative"
+                " or of another type than int and Decimal, an amount is refused.",
+            )
+        wanted = [(each.role, max(each.people, needed)) for each in fitting]
+        if any(len(self.people.roles[role] & set(names)) >= number for role, number in wanted):
+            return ""
+        return ", or of ".join(f"{_people(number)} in the role {role}" for role, number in wanted)
 
     def decide(
         self,
@@ -239,6 +368,10 @@ def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str,
             yield Reason.PERMISSIONS_WIDENED, name, f"The tool {name} gains {_listed(more)}."
         if less := set(old.permissions).difference(new.permissions):
             yield None, name, f"The tool {name} loses {_listed(less)}."
+
+
+def _people(number: int) -> str:
+    return "one person" if number == 1 else f"{number} people"
 
 
 def _version(text: str, otherwise: str) -> str:

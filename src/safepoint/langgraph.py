@@ -355,7 +355,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
         self.time_travel: Final = time_travel
         self.gate: Final = gate or Gate()
-        self.gate.people.check_apart(ledger.keys)
+        self.gate.check_apart(ledger.keys)
         self._reads_only = False
         self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[str, _Index] = {}

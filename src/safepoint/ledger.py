@@ -63,6 +63,7 @@ from safepoint.verify import (
     head_in,
     plain_of,
     refuse_deleted,
+    scoped,
     storage_errors,
 )
 
@@ -175,7 +176,7 @@ class Ledger:
         check_frozen(keys, anchor)
         self._whole: Final = storage, anchor
         if tenant:
-            storage, anchor = _scope(storage, tenant), anchor and _scope(anchor, tenant)
+            storage, anchor = scoped(storage, tenant), anchor and scoped(anchor, tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
         self.tenant_name: Final = tenant
@@ -887,7 +888,7 @@ class Ledger:
             )
         check_other(self.storage, target.storage)
         if up_to is not None and self.tenant_name:
-            up_to = _scope(up_to, self.tenant_name)
+            up_to = scoped(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
         tenants = self.tenants() if threads is None else []
         scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
@@ -1146,16 +1147,6 @@ class Owned:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def _scope(value: Any, tenant: str) -> Any:
-    """Return what a storage or an anchor keeps of one tenant."""
-    if not _has(value, ("tenant", "tenants")):
-        raise ConfigurationError(
-            f"{type(value).__name__} knows no tenants.",
-            "Add the methods tenant and tenants of safepoint.storage to it.",
-        )
-    return value.tenant(tenant)
 
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:

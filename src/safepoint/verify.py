@@ -766,6 +766,22 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
             )
 
 
+def scoped(value: Any, tenant: str) -> Any:
+    """Return what a storage, an anchor or a journal keeps of one tenant; all of it for "".
+
+    Raises:
+        ConfigurationError: it knows no tenants.
+    """
+    if not tenant:
+        return value
+    if not all(callable(getattr(value, method, None)) for method in ("tenant", "tenants")):
+        raise ConfigurationError(
+            f"{type(value).__name__} knows no tenants.",
+            "Add the methods tenant and tenants of safepoint.storage to it.",
+        )
+    return value.tenant(tenant)
+
+
 def _folder(value: object) -> Path | None:
     """Return the folder that a storage or an anchor of ours is in; others keep theirs to them."""
     path = getattr(value, "path", None)

@@ -13,11 +13,23 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, cast
 
-from safepoint.approval import Approval, Question, Reason, is_denial, signable
-from safepoint.asking import Approved, approved, check_clock, check_journal, note_answers, noted
+from safepoint.approval import THEN, Approval, Question, Reason, is_denial, signable
+from safepoint.asking import (
+    Approved,
+    accepted,
+    answers,
+    approved,
+    check_clock,
+    check_held,
+    check_journal,
+    contradicted,
+    note_answers,
+    note_late,
+    noted,
+)
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -30,7 +42,10 @@ from safepoint.errors import (
     Forked,
     MigrationFailed,
     NotFound,
+    NotOwner,
     ResumeRefused,
+    ThreadHeld,
+    WaitEnded,
     WorkflowError,
     WorkflowMismatch,
     quoted,
@@ -38,7 +53,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.journal import RESUMING
 from safepoint.ledger import Ledger, Link
-from safepoint.names import Head, check_name, check_sequence
+from safepoint.names import Head, check_name, check_sequence, spelled
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
@@ -71,15 +86,30 @@ class Ask:
         action: what will be done, as one word.
         arguments: with what: a few plain values. The step that acts gets them from the signed
             approval, not from here.
+        within: how long the run waits, in whole seconds, from the checkpoint on. After that no
+            approval counts any more. Without it, the run waits for as long as nobody answers.
+        tell: whom to tell when the wait ends soon: names for `Workflow.end_waits`.
+        then: what happens at the end of the wait. "deny" ends the run, as somebody's no does.
+            "continue" goes on with the next step, which finds `Call.expired`, and nothing approved.
 
     Raises:
-        WorkflowError: the action is no word, or the arguments cannot be kept exactly.
+        WorkflowError: the action is no word, or the arguments cannot be kept exactly; or the wait
+            is no time.
     """
 
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    within: timedelta | None = field(default=None, compare=False)
+    tell: tuple[str, ...] = field(default=(), compare=False)
+    then: Literal["deny", "continue"] = field(default="deny", compare=False)
 
     def __post_init__(self) -> None:
+        long = self.within is None or self.within >= timedelta(seconds=1)
+        if not long or self.then not in THEN:
+            raise WorkflowError(
+                f"A wait of {quoted(self.within)}, and then {quoted(self.then)}, is none.",
+                f"Write within=timedelta(hours=24), and then={' or '.join(map(repr, THEN))}.",
+            )
         try:
             arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
@@ -102,6 +132,7 @@ class Call:
             after a crash, in another process, after an approval, or in a next version in which it
             has the same name and still comes next. Give it to whatever acts, and let that drop what
             it has seen.
+        expired: whether the step before this one asked people, and the wait for them ended.
     """
 
     thread: str
@@ -109,6 +140,7 @@ class Call:
     sequence: int
     key: str
     _approved: Approved | None = field(default=None, repr=False)
+    expired: bool = False
 
     @property
     def was_approved(self) -> bool:
@@ -201,7 +233,7 @@ _SHAPE: Final[dict[str, Any]] = {
     "state": dict,
     "done": [str],
     "tools": list,
-    "asked": {"action": str, "arguments": dict},
+    "asked": {"action": str, "arguments": dict, "tell": [str], "then": str, "within": int},
     "resumed": {
         "app": str,
         "digest": str,
@@ -210,6 +242,7 @@ _SHAPE: Final[dict[str, Any]] = {
         "statements": [str],
     },
     "origin": int,
+    "expired": str,
 }
 
 
@@ -234,6 +267,7 @@ class Payload:
         asked: what the run waits for, or None.
         resumed: where this checkpoint came from, if it was resumed through the gate.
         origin: the checkpoint at which the last step ended, if that is an earlier one.
+        expired: what happened because nobody approved in time: "deny", "continue", or "".
     """
 
     state: dict[str, Any] = field(repr=False)
@@ -242,6 +276,12 @@ class Payload:
     asked: Ask | None = None
     resumed: Resumed | None = None
     origin: int | None = None
+    expired: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a no ended the run: somebody's, or that nobody approved in time."""
+        return self.denied is not None or self.expired == "deny"
 
     @property
     def denied(self) -> str | None:
@@ -262,7 +302,14 @@ class Payload:
         asked, resumed = self.asked, self.resumed
         packed = {
             "tools": self.tools.described,
-            "asked": asked and {"action": asked.action, "arguments": dict(asked.arguments)},
+            "asked": asked
+            and {
+                "action": asked.action,
+                "arguments": dict(asked.arguments),
+                "tell": list(asked.tell),
+                "then": asked.then,
+                "within": int(asked.within.total_seconds()) if asked.within else 0,
+            },
             "resumed": resumed
             and {
                 **resumed._asdict(),
@@ -270,6 +317,7 @@ class Payload:
                 "statements": list(resumed.statements),
             },
             "origin": self.origin,
+            "expired": self.expired,
         }
         said = {name: value for name, value in packed.items() if value}
         return {"done": list(self.done), "state": copy.deepcopy(self.state), **said}
@@ -286,7 +334,7 @@ class Payload:
         if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
             _fits(value, _SHAPE[name]) for name, value in saved.items()
         ):
-            with suppress(ConfigurationError, WorkflowError):
+            with suppress(ConfigurationError, WorkflowError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
                 asked, resumed = saved.get("asked"), saved.get("resumed")
                 if resumed:
@@ -297,14 +345,19 @@ class Payload:
                         state=saved["state"],
                         done=tuple(saved["done"]),
                         tools=tools,
-                        asked=asked and Ask(**asked),
+                        asked=asked and _unpacked(**asked),
                         resumed=resumed,
                         origin=saved.get("origin"),
+                        expired=saved.get("expired", ""),
                     )
         raise WorkflowMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
         )
+
+
+def _unpacked(within: int, tell: list[str], **asked: Any) -> Ask:
+    return Ask(**asked, tell=tuple(tell), within=timedelta(seconds=within) if within else None)
 
 
 def _head(checkpoint: Checkpoint) -> Head:
@@ -359,7 +412,7 @@ class Resumption:
         self.payload = payload = Payload.unpack(checkpoint)
         self.granted = granted = _granted(self.gate, ledger, checkpoint, payload)
         is_old = checkpoint is not latest
-        if payload.denied is not None and is_old:
+        if payload.is_over and is_old:
             raise ResumeRefused(
                 f"{self} is a denial, so nothing goes on from there.",
                 "Name a checkpoint before it.",
@@ -426,8 +479,25 @@ class Resumption:
         payload, workflow = self.payload, self.workflow
         finished = payload.done == tuple(workflow.steps) and payload.asked is None
         return self.checkpoint is self.latest and (
-            payload.denied is not None or (finished and self.checkpoint.app == workflow.app)
+            payload.is_over or (finished and self.checkpoint.app == workflow.app)
         )
+
+    @property
+    def until(self) -> datetime | None:
+        """When the wait for people ends, None if it does not. Whoever goes back is asked anew."""
+        asked = self.payload.asked if self.checkpoint is self.latest else None
+        return self.checkpoint.created + asked.within if asked and asked.within else None
+
+    def has_ended(self, now: datetime) -> bool:
+        """Whether the wait for people is over.
+
+        Raises:
+            ApprovalExpired: the clock is behind the checkpoint, so that cannot be told.
+        """
+        if self.until is None:
+            return False
+        check_clock(now, self.latest.created, self.head)
+        return now >= self.until
 
     @property
     def done(self) -> tuple[str, ...]:
@@ -558,6 +628,9 @@ class Resumption:
             arguments={} if self.asked is None else dict(self.asked.arguments),
             next=self.next,
             done=self.done,
+            until=spelled(self.until) if self.until else "",
+            tell=self.asked.tell if self.asked and self.until else (),
+            then=self.asked.then if self.asked and self.until else "deny",
         )
 
     def open_question(self) -> Question | None:
@@ -587,7 +660,7 @@ class Resumption:
             ApprovalNeeded: there are too few.
             ResumeRefused: nobody can approve it.
         """
-        question, accepted = self.open_question(), dict[str, Approval]()
+        question, opened = self.open_question(), list[Approval]()
         for text in dict.fromkeys(given):
             check_clock(now, self.latest.created, self.head)
             approval = self.gate.people.open(text)
@@ -597,24 +670,36 @@ class Resumption:
                     f"{self} needs no approval, and was given one from {approval.approver}.",
                     "Somebody may have answered another question. Resume it without.",
                 )
-            approval.check_answers(question)
-            approval.check_time(now, self.gate.policy.lifetime)
-            if approval.verdict == "denied":
-                return (approval,)
-            accepted.setdefault(approval.approver, approval)
-        needed = self.decision.approvers or 0
-        if question is None or len(accepted) >= needed:
-            return tuple(accepted.values())
-        people = "one person" if needed == 1 else f"{needed} people"
-        have = f" {len(accepted)} of them approved so far." if accepted else ""
-        raise ApprovalNeeded(
-            f"{self} needs the approval of {people}. {' '.join(self.decision.details)}{have}",
+            opened.append(approval)
+        if question is None:
+            return ()
+        do = (
             _NOBODY
             if self.gate.approvers is None
             else "Show them this error's question, and pass what they sign: resume(...,"
-            " approvals=[text]).",
-            question,
+            " approvals=[text])."
         )
+        put = answers(self.gate, question)
+        if put:
+            check_clock(now, self.latest.created, self.head)
+        return accepted(self.gate, question, opened, put, now, self.decision.approvers or 0, do)
+
+    def denial(self) -> Approval | None:
+        """Return a no to what was approved here, if it was put before anybody acted upon that.
+
+        One that came later is written down as late.
+        """
+        if not self.granted or self.checkpoint is not self.latest or self.asked is not None:
+            return None
+        found, journal = contradicted(self.gate, self.granted[0].question), self.ledger.journal
+        if found is None:
+            return None
+        tenant = self.ledger.tenant_name
+        for entry in journal.show(thread=self.thread, what="act", tenant=tenant) if journal else ():
+            if (entry.sequence, entry.digest) == (self.at.sequence, self.at.digest):
+                note_late(self.ledger, found)
+                return None
+        return found
 
     def _check_unspent(self, approval: Approval) -> None:
         """Refuse an approval that was given for an earlier end of this thread.
@@ -701,8 +786,25 @@ class Resumption:
                 f"{self.thread} {held.head} goes on too late. {' '.join(held.decision.details)}",
                 "No step ran. Resume it without approvals, and ask again.",
             )
+        if denial := held.denial():  # put between our look and the record that spends the yes
+            return held.go_on((denial,))
         run.approved = approved(held.granted) if held.granted else None
         return run
+
+    def end(self) -> None:
+        """Append that the wait has ended: one winner decides between that and an approval.
+
+        Raises:
+            Conflict: the run went on before.
+        """
+        payload, checkpoint, note = self.payload, self.checkpoint, self.ledger.notes.write
+        asked = cast("Ask", payload.asked)
+        origin, detail = payload.origin or checkpoint.sequence, f"{asked.action}: {asked.then}"
+        following = replace(payload, asked=None, resumed=None, origin=origin, expired=asked.then)
+        note("expire", "intended", self.thread, self.at, detail)
+        run = Run(self.workflow, self.ledger, self.thread, following, at=self.latest)
+        written = run.record(following, app=checkpoint.app)
+        note("expire", "done", self.thread, _head(written), detail)
 
     def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
@@ -737,6 +839,12 @@ def _granted(
     approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
     head = approvals[0].question.head if approvals else None
     first = _following(ledger, checkpoint.thread, head) if head else None
+    if first is not None and not yes and payload.resumed and payload.resumed.digest == first.digest:
+        # The no came before anybody acted upon a yes to the same question.
+        said = Payload.unpack(first.checkpoint).approved
+        spent = {gate.people.open(text, revoked=True).question for text in said}
+        if spent == {approvals[0].question}:
+            first = _following(ledger, checkpoint.thread, Head(first.sequence, first.digest))
     right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
     right |= {"tenant": checkpoint.tenant, "scope": ""}
     if yes:
@@ -784,8 +892,11 @@ def _revoked(approval: Approval) -> str:
 def _denial(gate: Gate, latest: Checkpoint) -> str:
     """Say that the end of the thread, from which somebody wants to go back, is a denial."""
     with suppress(CheckpointError):
-        if denial := Payload.unpack(latest).denied:
-            name = gate.people.open(denial, revoked=True).approver
+        ended = Payload.unpack(latest)
+        if ended.expired == "deny":
+            return f"Nobody approved it in time, at #{latest.sequence}."
+        if ended.denied:
+            name = gate.people.open(ended.denied, revoked=True).approver
             return f"{name} denied it at #{latest.sequence}."
     return ""
 
@@ -844,8 +955,13 @@ class Run:
 
     @property
     def denied(self) -> bool:
-        """Whether somebody denied what the run asked for, which ended it."""
-        return self.payload.denied is not None
+        """Whether a no ended the run: somebody's, or that nobody approved in time."""
+        return self.payload.is_over
+
+    @property
+    def expired(self) -> bool:
+        """Whether the wait for people ended, and no step ran since."""
+        return self.payload.expired != ""
 
     @property
     def question(self) -> Question | None:
@@ -863,6 +979,7 @@ class Run:
             WorkflowError: there is no step left, or the step did not return what changes.
             ApprovalNeeded: the run waits for people.
             NotOwner: another worker owns the thread by now. The step did not run.
+            ThreadHeld: an operator holds the thread. The step did not run.
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
@@ -878,9 +995,12 @@ class Run:
                 self.question,
             )
         if name is None:
-            how = "was denied" if self.denied else "has run every step"
+            how = "has run every step"
+            if self.denied:
+                how = "was not approved in time" if self.expired else "was denied"
             raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self.ledger.keep(self.thread)
+        check_held(self.workflow.gate, self.ledger, self.thread)
         acts = self.approved is not None or name in self.workflow.anchor_before
         if acts:
             self._check_still_here(name)
@@ -913,7 +1033,7 @@ class Run:
             app: what wrote it, if not this workflow.
         """
         before, self.payload = self.payload, payload
-        turns = payload.asked is not None or payload.resumed is not None
+        turns = payload.asked is not None or payload.resumed is not None or payload.expired != ""
         now = self.ledger.anchor is not None and (at_once or turns)
         try:
             self.at = self.ledger.save(
@@ -951,7 +1071,7 @@ class Run:
         if self.at is not None and self.at.tenant:  # each may have a thread of that name
             store += f"/@{self.at.tenant}"
         key = f"{store}/{self.thread}/{self.payload.origin or self.head}/{name}"
-        return Call(self.thread, name, self.head, key, self.approved)
+        return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
         """Write down that a step is about to act, unless the thread has moved on.
@@ -980,7 +1100,7 @@ class Run:
             raise ConfigurationError(
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
-        approvers.check_apart(self.ledger.keys)
+        self.workflow.gate.check_apart(self.ledger.keys)
         check_journal(self.ledger, f"The step {name} can ask people")
 
 
@@ -1143,8 +1263,10 @@ class Workflow:
 
         Raises:
             ApprovalNeeded: the gate wants people to approve it. The error has the question.
-            ResumeRefused: the gate says no.
+            ResumeRefused: the gate says no, or the approval came after the wait had ended.
             ApprovalError: an approval does not count.
+            ThreadHeld: an operator holds the thread.
+            AnswersError: the place of the answers cannot vouch for what people said.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
         return self.rehydrate(ledger, thread, sequence, approvals=approvals, now=now).finish()
@@ -1163,12 +1285,24 @@ class Workflow:
 
         It passes the same gate as `resume`, and takes and raises the same.
         """
-        notes = ledger.notes
+        notes, given, moment = ledger.notes, list(approvals), now or datetime.now(UTC)
         with notes.watching("resume", thread, quiet=RESUMING):
-            self.gate.people.check_apart(ledger.keys)
+            self.gate.check_apart(ledger.keys)
             wanted = Resumption.look(self, ledger, thread, sequence, now=now)
         with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
-            accepted = wanted.answered(approvals, now or datetime.now(UTC))
+            check_held(self.gate, ledger, thread)
+            if wanted.has_ended(moment):
+                ended = wanted.until
+                wanted.end()
+                if given:
+                    raise WaitEnded(
+                        f"{thread} waited for an approval until {ended:%Y-%m-%d %H:%M:%S} UTC.",
+                        "What people approve after that does not count. See what the run did instead.",
+                    )
+                return self.rehydrate(ledger, thread, now=now)
+            if denial := wanted.denial():
+                return wanted.go_on((denial,))
+            accepted = wanted.answered(given, moment)
             waits_here = wanted.asked is not None and wanted.checkpoint is wanted.latest
             if accepted and accepted[0].verdict == "denied" and not waits_here:
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
@@ -1207,6 +1341,7 @@ class Workflow:
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
+        When a wait ends, `Question.until` tells. Nothing is written: `end_waits` ends it.
         If there are tenants, ask for each: `waiting(ledger.tenant(name))`.
         A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
         about the first.
@@ -1217,6 +1352,35 @@ class Workflow:
                 question = found.open_question()
                 if found.asked is not None and question is not None:
                     yield question
+
+    def end_waits(
+        self,
+        ledger: Ledger,
+        *,
+        remind: Callable[[Question], object] | None = None,
+        before: timedelta = timedelta(hours=1),
+        now: datetime | None = None,
+    ) -> list[Run]:
+        """End each wait whose time is over, and return these runs; remind people of the others.
+
+        Call it from whatever runs at times: nothing here keeps a clock. A wait that another worker
+        ended or owns, or that an operator holds, is left to them.
+
+        Args:
+            ledger: where the threads are.
+            remind: what to call with each question whose wait ends soon: it tells `question.tell`.
+            before: how soon that is.
+            now: the time, if not that of the clock.
+        """
+        ended = []
+        for question in self.waiting(ledger):
+            left = question.left(now)
+            if left is not None and left <= timedelta(0):
+                with suppress(Conflict, NotOwner, ThreadHeld):
+                    ended.append(self.resume(ledger, question.thread, now=now))
+            elif left is not None and remind is not None and left <= before:
+                remind(question)
+        return ended
 
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
         """Run one step, and return what it returned."""

@@ -1,0 +1,366 @@
+"""Answers and holds: what people signed, where workers find it, so that nobody drops it unseen.
+
+Each key has chains of its own in a storage for answers alone: one for each question that its owner
+answered, and one for each thread that they held. The end of each chain is anchored, under a login
+that no worker has. A worker knows the names of the chains, so it looks at those about its question
+and at no other; and it believes that there is none, because the anchor has seen none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any, Final, Literal, NamedTuple
+
+from safepoint.anchor import Anchor
+from safepoint.approval import MAX_BYTES, Approval, Approver, Approvers, Question
+from safepoint.codec import Codec
+from safepoint.errors import (
+    AnchorUnavailable,
+    AnswersBroken,
+    AnswersError,
+    AnswersUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    InvalidId,
+    KeyRefused,
+    LimitExceeded,
+    NotFound,
+    RecordsMissing,
+    StorageError,
+    quoted,
+)
+from safepoint.keys import Key, Keyring
+from safepoint.names import Limits, check_name, is_digest
+from safepoint.record import Opened, Place, open_sealed, seal
+from safepoint.storage.base import CheckpointStorage
+from safepoint.verify import View, anchor_errors, check_apart, scoped, storage_errors
+
+NAME: Final = "answers"
+"""The store whose name each record of this place carries, and under which an anchor knows it."""
+MOST: Final = 16
+"""How often one key answers one question."""
+ORDERS: Final = 1000
+"""How many orders one key gives about one thread."""
+MAX_WHY: Final = 1000
+_LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with its quotes escaped
+_CODEC: Final = Codec(limits=_LIMITS)
+_TRIES: Final = 1000
+
+
+class Order(NamedTuple):
+    """What an operator signed: that a thread is held, or that a hold has ended.
+
+    Attributes:
+        what: "hold" or "release".
+        by: the name of the operator.
+        key: the id of their key.
+        at: when they signed it, by their clock.
+        why: what they said, or "".
+        hold: the digest of the hold that a release ends; of a hold, its own.
+        text: the sealed record.
+    """
+
+    what: Literal["hold", "release"]
+    by: str
+    key: str
+    at: datetime
+    why: str
+    hold: str
+    text: str
+
+    def __str__(self) -> str:
+        why = f": {self.why!a}" if self.why else ""
+        return f"{self.what} {self.hold[:19]} by {self.by}{why}"
+
+
+class Answers:
+    """A place for what people sign: they put it there, and workers look before they go on.
+
+    ```python
+    from safepoint import Approver, Approvers, InMemoryAnchor, InMemoryCheckpointStorage, SigningKey
+    from safepoint.answers import Answers
+    from safepoint.approval import Question
+    from safepoint.names import Head
+
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    key = SigningKey.generate("ed25519")
+    dana, people = Approver("dana", key), Approvers({"dana": key.public})
+    head, tools = Head(3, "sha256:" + "a" * 64), "sha256:" + "b" * 64
+    question = Question("invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", {})
+
+    answers.put(dana, dana.deny(question))
+    print([f"{each.approver} {each.verdict}" for each in answers.about(question, people)])
+    #> ['dana denied']
+    ```
+
+    A place that is gone, ends before what its anchor has seen, or does not verify, answers nothing
+    and raises. So whoever can write the storage can stop runs, and cannot drop a no.
+
+    Args:
+        storage: where the records are, for answers alone.
+        anchor: what sees the end of each chain. Nobody who writes the storage, or the checkpoints,
+            should be able to set it back.
+    """
+
+    def __init__(self, storage: CheckpointStorage, anchor: Anchor) -> None:
+        self.storage: Final = storage
+        self.anchor: Final = anchor
+
+    def __repr__(self) -> str:
+        return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
+
+    # --- what people do
+
+    def put(self, approver: Approver, text: str) -> None:
+        """Put a signed yes or no where workers find it. When this returns, it is durable.
+
+        Put again after a crash, the same text is kept once.
+
+        Args:
+            approver: who signed it.
+            text: what their `approve` or `deny` gave.
+
+        Raises:
+            ApprovalError: it is no answer of theirs.
+            LimitExceeded: they have answered that question too often.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        said = Approvers({approver.name: approver.key.public}).open(text)
+        question = said.question
+        self._append(
+            approver,
+            question.tenant,
+            _chain("answer", approver.key, question.text),
+            {"answer": said.text},
+            MOST,
+        )
+
+    def hold(
+        self, operator: Approver, store: str, thread: str, *, tenant: str = "", why: str = ""
+    ) -> Order:
+        """Hold a thread: no worker runs a step of it any more, until the hold is released.
+
+        Args:
+            operator: who, with a key that the gate of the workers knows as an operator's.
+            store: the name of the store that the thread is in.
+            thread: the thread.
+            tenant: whose thread it is, or "".
+            why: a reason, for people.
+
+        Raises:
+            InvalidId: a name is outside its grammar, or the reason is too long.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        if len(why) > MAX_WHY:
+            raise InvalidId(
+                f"The reason of a hold has {len(why)} characters.",
+                f"Say it in {MAX_WHY}, and put the rest where people can read it.",
+            )
+        return self._order(operator, Place(store, tenant, thread, 1), {"order": "hold", "why": why})
+
+    def release(
+        self, operator: Approver, store: str, thread: str, hold: str, *, tenant: str = ""
+    ) -> Order:
+        """End a hold. It counts for that one alone: a later hold is another.
+
+        Args:
+            operator: who, which may be another than who held it.
+            store: the name of the store.
+            thread: the thread.
+            hold: the digest of the hold, as `Order.hold` has it.
+            tenant: whose thread it is, or "".
+
+        Raises:
+            InvalidId: a name is outside its grammar, or `hold` is no digest.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        if not is_digest(hold):
+            raise InvalidId(
+                f"{quoted(hold)} is not the digest of a hold.", "Give the hold of an Order."
+            )
+        said = {"order": "release", "hold": hold}
+        return self._order(operator, Place(store, tenant, thread, 1), said)
+
+    def _order(self, operator: Approver, place: Place, said: dict[str, str]) -> Order:
+        check_name("store", place.store)
+        check_name("thread", place.thread)
+        value = {**said, "store": place.store, "tenant": place.tenant, "thread": place.thread}
+        chain = _chain("order", operator.key, f"{place.store}/{place.thread}")
+        record, opened = self._append(operator, place.tenant, chain, value, ORDERS)
+        return _ordered(operator.name, place, record.decode(), opened)
+
+    def _append(
+        self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
+    ) -> tuple[bytes, Opened]:
+        """Append to a chain of one key, unless its last record says the same, and anchor that."""
+        view, payload = self._view(person.key, tenant), _CODEC.encode(value)
+        with _told():
+            for _ in range(_TRIES):
+                end = view.tip(chain)
+                number = end.head.sequence if end else 0
+                last = view.open(chain, number) if number else None
+                if last is not None and last.payload == payload:  # put before, and cut short
+                    record, opened = view.storage.read(chain, number), last
+                elif number >= most:
+                    raise LimitExceeded(
+                        f"{person.name} has said {number} things about this, and no more are kept.",
+                        "Nothing was put. Look at what is there already.",
+                    )
+                else:
+                    record, opened = seal(
+                        payload,
+                        view.place(chain, number + 1),
+                        person.key,
+                        created=datetime.now(UTC),
+                        previous=last.digest if last else None,
+                        use="order",
+                    )
+                    try:
+                        with storage_errors("keep", chain):
+                            view.storage.append(chain, number + 1, record)
+                    except (Conflict, RecordsMissing):
+                        continue  # another process of the same person was first
+                try:
+                    with anchor_errors("be moved for", chain):
+                        self._anchor(tenant).advance(NAME, chain, opened.head)
+                except CheckpointError as error:
+                    raise AnchorUnavailable(
+                        f"It is put, and not anchored. {error.what}",
+                        "Put the same again once the anchor can be written.",
+                    ) from error
+                return record, opened
+        raise AnswersUnavailable(
+            f"Others were faster than this one {_TRIES} times in a row.", "Try again."
+        )
+
+    # --- what workers do
+
+    def about(self, question: Question, people: Approvers) -> list[Approval]:
+        """Return all that these people answered to a question, verified, as far as it is put here.
+
+        It is genuine. What a revoked key signed is there too, and whether a yes counts now, its
+        `check_time` tells.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+            LimitExceeded: somebody put more than `put` lets them.
+        """
+        found = []
+        for name, key in people.keys.values():
+            chain = _chain("answer", key, question.text)
+            for opened in self._walk(self._view(key, question.tenant), chain, MOST):
+                with _told():
+                    said = people.open(_CODEC.decode(opened.payload)["answer"], revoked=True)
+                    if said.question != question or said.approver != name:
+                        raise _misplaced(chain)
+                found.append(said)
+        return found
+
+    def orders(
+        self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
+    ) -> list[Order]:
+        """Return all that these operators ordered about a thread, verified: holds and releases.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+            LimitExceeded: somebody put more than `hold` lets them.
+        """
+        place, found = Place(store, tenant, thread, 1), []
+        for name, key in operators.keys.values():
+            chain = _chain("order", key, f"{store}/{thread}")
+            view = self._view(key, tenant)
+            for opened in self._walk(view, chain, ORDERS):
+                with _told():
+                    record = view.storage.read(chain, opened.header.sequence)
+                    # What is copied is what was verified.
+                    again = open_sealed(record, opened.header.place, view.keys, use="order")
+                    found.append(_ordered(name, place, record.decode(), again))
+        return found
+
+    def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
+        with _told():
+            if (number := view.span(chain).head) > most:
+                raise LimitExceeded(
+                    f"The answers hold {number} records of one key about one thing, over the limit"
+                    f" of {most}.",
+                    "Nothing is resumed. Find out who has that key, and revoke it.",
+                )
+            yield from view.walk(chain)
+
+    def _view(self, key: Key, tenant: str) -> View:
+        ring = Keyring(verify=key)
+        check_apart(self.storage, ring, self.anchor)
+        storage = scoped(self.storage, tenant)
+        return View(storage, NAME, ring, self._anchor(tenant), _LIMITS, "order", tenant)
+
+    def _anchor(self, tenant: str) -> Anchor:
+        anchor: Anchor = scoped(self.anchor, tenant)
+        return anchor
+
+
+def held(orders: list[Order], operators: Approvers) -> list[Order]:
+    """Return the holds that nobody has released. What a revoked key released is held."""
+    releases = {
+        each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
+    }
+    return [each for each in orders if each.what == "hold" and each.hold not in releases]
+
+
+def _chain(kind: str, key: Key, about: str) -> str:
+    """Name the chain of a key about one thing, so that whoever knows that finds it."""
+    return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
+
+
+def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
+    """Return the order that a verified record holds."""
+    said = _CODEC.decode(opened.payload)
+    what = said["order"]
+    if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
+        "hold",
+        "release",
+    ):
+        raise _misplaced(opened.header.thread)
+    at = datetime.fromisoformat(opened.header.created)
+    hold = said["hold"] if what == "release" else opened.digest
+    return Order(what, name, opened.key, at, said.get("why", ""), hold, record)
+
+
+def _misplaced(chain: str) -> AnswersBroken:
+    return AnswersBroken(
+        f"The chain {chain} of the answers holds something that is not about it.",
+        "Nothing is resumed. Whoever signed it did not put it with this release: ask them.",
+    )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what is wrong with the place of the answers in its own words."""
+    try:
+        yield
+    except (AnswersError, LimitExceeded, ConfigurationError, KeyRefused):
+        raise
+    except AnchorUnavailable as error:
+        raise AnswersUnavailable(error.what, error.do) from error
+    except (NotFound, RecordsMissing) as error:
+        raise _broken(error.what) from error
+    except StorageError as error:
+        raise AnswersUnavailable(
+            f"The answers cannot be used. {error.what}",
+            f"{error.do} Until then nothing is resumed.",
+        ) from error
+    except CheckpointError as error:
+        raise _broken(error.what) from error
+    except (KeyError, TypeError) as error:
+        raise _broken("A record holds other fields.") from error
+
+
+def _broken(what: str) -> AnswersBroken:
+    return AnswersBroken(
+        f"The answers do not verify. {what}",
+        "Nothing is resumed. Find out who can write their storage, and restore a copy that"
+        " verifies.",
+    )
