@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
@@ -21,7 +21,7 @@ from uuid import UUID, uuid4
 
 from safepoint.aio import AsyncLedger
 from safepoint.approval import Question, Reason, signable
-from safepoint.asking import Approved, Asking, check_journal
+from safepoint.asking import Approved, Asking, check_held, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     ApprovalMismatch,
@@ -35,7 +35,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
 from safepoint.migrate import Unsigned, half_moved
-from safepoint.names import Head, thread_name, thread_text
+from safepoint.names import Head, spelled, thread_name, thread_text
 from safepoint.tools import ToolSet
 
 try:
@@ -265,11 +265,15 @@ class SealedCheckpointStorage:
         ctx: WorkflowContext[Any, Any],
         action: str,
         arguments: Mapping[str, Any],
+        *,
+        within: timedelta | None = None,
+        tell: Sequence[str] = (),
     ) -> None:
         """Ask people, in an executor, as `ctx.request_info` does, with a question that they sign.
 
         The data of the request is a `Question`. Answer it with what `Approver.approve` gave, or
-        with a list of such texts, from the checkpoint that asks:
+        with a list of such texts; or with "", if the gate knows where people put their answers; in
+        each case from the checkpoint that asks:
         `Workflow.run(checkpoint_id=..., responses={request.request_id: text})`.
 
         Args:
@@ -278,12 +282,17 @@ class SealedCheckpointStorage:
             ctx: the context that the handler was given.
             action: what will be done, as one word.
             arguments: with what: a few plain values.
+            within: how long people may take, from the newest checkpoint on. After that `answered`
+                raises WaitEnded.
+            tell: whom to tell when that ends soon, for whoever reads the question.
 
         Raises:
+            ThreadHeld: an operator holds the thread.
             ConfigurationError: nobody may approve, or nothing is written down; or this is not the
                 storage, in the `scope` of the workflow, that its checkpoints are saved in.
         """
-        question = await asyncio.to_thread(self._question, executor, action, arguments)
+        asked = action, arguments, within, tell
+        question = await asyncio.to_thread(self._question, executor, *asked)
         await ctx.request_info(question, object, request_id=question.scope)
 
     async def answered(self, executor: Executor, question: Question, answer: object) -> Approved:
@@ -299,7 +308,9 @@ class SealedCheckpointStorage:
             answer: the response, as the handler was given it.
 
         Raises:
-            ResumeRefused: somebody said no. Catch it, if the workflow goes on without.
+            ResumeRefused: somebody said no, or the wait has ended. Catch it, if the workflow goes
+                on without.
+            ThreadHeld: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
             ApprovalError: the answer does not count, or the run went on since. If not, the
                 checkpoint that asks still waits for one that does.
@@ -324,7 +335,14 @@ class SealedCheckpointStorage:
             "next": executor.id,
         }
 
-    def _question(self, executor: Executor, action: str, arguments: Mapping[str, Any]) -> Question:
+    def _question(
+        self,
+        executor: Executor,
+        action: str,
+        arguments: Mapping[str, Any],
+        within: timedelta | None,
+        tell: Sequence[str],
+    ) -> Question:
         place = self._place(executor)
         if self.gate.approvers is None:
             raise ConfigurationError(
@@ -348,12 +366,21 @@ class SealedCheckpointStorage:
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
             ) from None
+        check_held(self.gate, self.ledger, place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
+        until = datetime.fromisoformat(link.header.created) + within if within else None
         # Of two runs that ask the same at once, each has a question of its own.
         scope = str(uuid4())
         self.ledger.notes.write("pause", "done", place["thread"], at, action)
         return Question(
-            **place, checkpoint=at, head=at, action=action, arguments=asked, scope=scope
+            **place,
+            checkpoint=at,
+            head=at,
+            action=action,
+            arguments=asked,
+            scope=scope,
+            until=spelled(until) if until else "",
+            tell=tuple(tell),
         )
 
     def _answered(self, executor: Executor, question: Question, answer: object) -> Approved:

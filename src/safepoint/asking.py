@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from safepoint.answers import Order, held
-from safepoint.approval import SKEW, Approval, Question, Reason
+from safepoint.approval import SKEW, Approval, Question, Reason, is_denial
 from safepoint.errors import (
     ApprovalError,
     ApprovalExpired,
@@ -354,7 +354,7 @@ class Asking(NamedTuple):
             # Nobody was given it yet: whoever wrote the note may have died before the journal was
             # told that it is used. So a no that came since is in time.
             if denial is not None:
-                self._append((denial,))
+                self._append((denial,), {"instead": True})
                 note_answers(self.ledger, (denial,), "done")
                 return (denial,)
             note_answers(self.ledger, spent, "done")
@@ -366,10 +366,12 @@ class Asking(NamedTuple):
     def _where(self) -> str:
         return f"{self.question.thread} {self.question.checkpoint}"
 
-    def _append(self, accepted: tuple[Approval, ...]) -> None:
-        texts = {"question": self.question.text, "statements": [each.text for each in accepted]}
+    def _append(self, enough: tuple[Approval, ...], more: dict[str, Any] | None = None) -> None:
+        texts = {"question": self.question.text, "statements": [each.text for each in enough]}
         # At once: until the anchor has seen it, it could be cut off and spent again.
-        self.ledger.note(self.question.thread, self.value | texts, label=SPENT, anchor="now")
+        self.ledger.note(
+            self.question.thread, self.value | texts | (more or {}), label=SPENT, anchor="now"
+        )
 
     def _note(self, what: What, outcome: Outcome) -> None:
         asked = self.question
@@ -427,9 +429,10 @@ class Asking(NamedTuple):
                 found = None
                 for note in reversed(notes):
                     counting = self._counting(note, now)
-                    if counting is not None and (found is None or self._is_undone(found, counting)):
-                        self._anchor(note)
-                        found = counting
+                    if counting is None or (found is not None and not self._undoes(note, found)):
+                        continue
+                    self._anchor(note)
+                    found = counting
                 return found
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
@@ -446,11 +449,11 @@ class Asking(NamedTuple):
         if head is None or head.sequence < note.sequence:
             self.ledger.anchor_now(self.question.thread)
 
-    def _is_undone(self, first: tuple[Approval, ...], then: tuple[Approval, ...]) -> bool:
-        """Tell whether a no follows a yes that nobody was given."""
-        yes = bool(first) and first[0].verdict == "approved"
-        no = bool(then) and then[0].verdict == "denied"
-        return yes and no and noted(self.ledger, first, "done") is None
+    def _undoes(self, note: Link, found: tuple[Approval, ...]) -> bool:
+        """Tell whether a note is the no that came before anybody was given this yes."""
+        no = note.state.get("instead") is True and is_denial(note.state["statements"][0])
+        yes = bool(found) and found[0].verdict == "approved"
+        return no and yes and noted(self.ledger, found, "done") is None
 
     def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...] | None:
         """Return what a note spends, if it is about this question and was enough, and in time.
@@ -462,7 +465,7 @@ class Asking(NamedTuple):
         if type(state) is not dict or state.get("question") != self.question.text:
             return None
         texts: Any = state.get("statements")
-        if texts == [] and self.question.until:
+        if texts == [] and self.question.until and "instead" not in state:
             return ()  # whoever wrote it too early wrote a no
         with suppress(ResumeError):
             if isinstance(texts, list) and len(texts) == 1:

@@ -34,6 +34,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 from ipaddress import (
     IPv4Address,
@@ -46,7 +47,7 @@ from ipaddress import (
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.approval import Approval, Question, Reason, signable
-from safepoint.asking import Approved, Asking, check_journal
+from safepoint.asking import Approved, Asking, check_held, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     CheckpointError,
@@ -63,7 +64,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
 from safepoint.migrate import Unsigned, half_moved
-from safepoint.names import Head, digest_of, thread_name
+from safepoint.names import Head, digest_of, spelled, thread_name
 from safepoint.record import Checkpoint as Record
 from safepoint.tools import ToolSet
 
@@ -651,7 +652,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- ask people
 
-    def ask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+    def ask(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        *,
+        within: timedelta | None = None,
+        tell: Sequence[str] = (),
+    ) -> Approved:
         """Ask people, in the node that acts, and return what they signed.
 
         The graph stops as with `interrupt`, whose value is the question, as its `text`. Resume it
@@ -666,9 +674,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
         Args:
             action: what will be done, as one word.
             arguments: with what: a few plain values.
+            within: how long people may take, from the checkpoint on that the node runs from. After
+                that whoever resumes the graph gets WaitEnded.
+            tell: whom to tell when that ends soon, for whoever reads the question.
 
         Raises:
-            ResumeRefused: somebody said no. Catch it, if the graph goes on without.
+            ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph goes on
+                without.
+            ThreadHeld: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
             ApprovalError: the answer does not count. The graph still waits for one that does.
             ConfigurationError: nobody may approve, or nothing is written down; or the graph does
@@ -681,14 +694,29 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 "In an async node write await saver.aask(...). If the node is not, invoke the graph"
                 " in a thread of its own.",
             )
-        return self._ask(_running(), action, arguments)
+        return self._ask(_running(), action, arguments, within, tell)
 
-    async def aask(self, action: str, arguments: Mapping[str, Any]) -> Approved:
+    async def aask(
+        self,
+        action: str,
+        arguments: Mapping[str, Any],
+        *,
+        within: timedelta | None = None,
+        tell: Sequence[str] = (),
+    ) -> Approved:
         """Do what `ask` does, in an async node."""
-        return await asyncio.to_thread(self._ask, _running(), action, arguments)
+        return await asyncio.to_thread(self._ask, _running(), action, arguments, within, tell)
 
-    def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
-        asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
+    def _ask(
+        self,
+        info: ExecutionInfo,
+        action: str,
+        arguments: Mapping[str, Any],
+        within: timedelta | None,
+        tell: Sequence[str],
+    ) -> Approved:
+        asking = self._asking(info, action, arguments, within, tell)
+        refused = list[CheckpointError]()
 
         def spent(given: object) -> tuple[Approval, ...]:
             try:
@@ -710,7 +738,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
             raise
         return asking.approved(said)
 
-    def _asking(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Asking:
+    def _asking(
+        self,
+        info: ExecutionInfo,
+        action: str,
+        arguments: Mapping[str, Any],
+        within: timedelta | None,
+        tell: Sequence[str],
+    ) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
         self._refuse_reader()
         if self.gate.approvers is None:
@@ -721,6 +756,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
         check_journal(self.ledger, "A node can ask people", anchor=True)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
+        check_held(self.gate, self.ledger, name)
+        until = self.ledger.load(name, at.sequence).created + within if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -734,6 +771,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             arguments=signable(action, dict(arguments)),
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
+            until=spelled(until) if until else "",
+            tell=tuple(tell),
         )
         with self._guard:  # what a node asks twice is two questions
             asked = self._asked.setdefault(id(info), (info, Counter()))[1]
