@@ -63,6 +63,7 @@ from safepoint.verify import (
     head_in,
     plain_of,
     refuse_deleted,
+    scoped,
     storage_errors,
 )
 
@@ -136,8 +137,9 @@ class Ledger:
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
-        tenant: whose threads these are. Storage and anchor are asked for that tenant's, and the
-            name is sealed into every record. `tenant` gives the same of a ledger that is open.
+        tenant: whose threads these are. Storage, anchor and journal are asked for that tenant's,
+            and the name is sealed into every record. `tenant` gives the same of a ledger that is
+            open.
         ownership: who may write a thread that nobody has called `own` for. `"unowned"`: anybody,
             until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
 
@@ -173,9 +175,10 @@ class Ledger:
             )
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
-        self._whole: Final = storage, anchor
+        self._whole: Final = storage, anchor, journal
         if tenant:
-            storage, anchor = _scope(storage, tenant), anchor and _scope(anchor, tenant)
+            storage, anchor = scoped(storage, tenant), anchor and scoped(anchor, tenant)
+            journal = journal and journal.tenant(tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
         self.tenant_name: Final = tenant
@@ -225,8 +228,8 @@ class Ledger:
 
         Raises:
             InvalidId: the name is outside the grammar.
-            ConfigurationError: the storage or the anchor has no method `tenant`, or this is the
-                ledger of a tenant already.
+            ConfigurationError: the storage, the anchor or the journal knows no tenants, or this is
+                the ledger of a tenant already.
         """
         return self._like(tenant=check_tenant(name, self.tenant_name))
 
@@ -238,7 +241,7 @@ class Ledger:
         return self._like(codec=codec)
 
     def _like(self, **changes: Any) -> Ledger:
-        storage, anchor = self._whole
+        storage, anchor, journal = self._whole
         given: dict[str, Any] = {
             "store": self.store,
             "keys": self.keys,
@@ -246,7 +249,7 @@ class Ledger:
             "cipher": self.cipher,
             "anchor": anchor,
             "anchor_every": self.anchor_every,
-            "journal": self.journal,
+            "journal": journal,
             "actor": self.notes.actor,
             "tenant": self.tenant_name,
             "ownership": self.ownership,
@@ -887,7 +890,7 @@ class Ledger:
             )
         check_other(self.storage, target.storage)
         if up_to is not None and self.tenant_name:
-            up_to = _scope(up_to, self.tenant_name)
+            up_to = scoped(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
         tenants = self.tenants() if threads is None else []
         scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
@@ -1146,16 +1149,6 @@ class Owned:
 
     def __exit__(self, *_: object) -> None:
         self.release()
-
-
-def _scope(value: Any, tenant: str) -> Any:
-    """Return what a storage or an anchor keeps of one tenant."""
-    if not _has(value, ("tenant", "tenants")):
-        raise ConfigurationError(
-            f"{type(value).__name__} knows no tenants.",
-            "Add the methods tenant and tenants of safepoint.storage to it.",
-        )
-    return value.tenant(tenant)
 
 
 def _has(value: object, methods: tuple[str, ...]) -> bool:
