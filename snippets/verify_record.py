@@ -368,14 +368,7 @@ ACTOR = {"how": "(?s:.{1,256})", "name": "(?s:.{1,256})"}
 OR_NULL = {"digest": DIGEST, "thread": NAME}
 
 
-def chain_of(tenant, thread):
-    if tenant and thread:
-        whose = f"{tenant}/{thread}".encode()
-        return hashlib.sha256(whose).hexdigest()
-    return thread or "journal"
-
-
-def is_entry(value, chain):
+def is_entry(value, tenant, chain):
     others = {"actor", "sequence"}
     if not isinstance(value, dict):
         return False
@@ -389,7 +382,8 @@ def is_entry(value, chain):
         and actor.keys() == ACTOR.keys()
         and are_texts(actor, ACTOR)
         and (sequence is None or is_sequence(sequence))
-        and chain_of(value["tenant"], value["thread"]) == chain
+        and value["tenant"] == tenant
+        and (value["thread"] or "journal") == chain
     )
 
 
@@ -403,7 +397,7 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
     found = []
     for state in states:
         entry = read_state(state, "JournalBroken")
-        check(is_entry(entry, where[2]), "JournalBroken")
+        check(is_entry(entry, *where[1:]), "JournalBroken")
         found.append(entry)
     return found
 

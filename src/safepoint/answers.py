@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from safepoint.anchor import Anchor
 from safepoint.approval import MAX_BYTES, Approval, Approver, Approvers, Question
@@ -37,7 +37,7 @@ from safepoint.keys import Key, Keyring
 from safepoint.names import Limits, check_name, is_digest
 from safepoint.record import Opened, Place, open_sealed, seal
 from safepoint.storage.base import CheckpointStorage
-from safepoint.verify import View, anchor_errors, check_apart, scoped, storage_errors
+from safepoint.verify import View, anchor_errors, check_apart, storage_errors
 
 NAME: Final = "answers"
 """The store whose name each record of this place carries, and under which an anchor knows it."""
@@ -226,7 +226,7 @@ class Answers:
                         continue  # another process of the same person was first
                 try:
                     with anchor_errors("be moved for", chain):
-                        self._anchor(tenant).advance(NAME, chain, opened.head)
+                        cast("Anchor", view.anchor).advance(NAME, chain, opened.head)
                 except CheckpointError as error:
                     raise AnchorUnavailable(
                         f"It is put, and not anchored. {error.what}",
@@ -294,12 +294,7 @@ class Answers:
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)
         check_apart(self.storage, ring, self.anchor)
-        storage = scoped(self.storage, tenant)
-        return View(storage, NAME, ring, self._anchor(tenant), _LIMITS, "order", tenant)
-
-    def _anchor(self, tenant: str) -> Anchor:
-        anchor: Anchor = scoped(self.anchor, tenant)
-        return anchor
+        return View(self.storage, NAME, ring, self.anchor, _LIMITS, "order").of(tenant)
 
 
 def held(orders: list[Order], operators: Approvers) -> list[Order]:

@@ -247,8 +247,8 @@ def said(approval: Approval) -> str:
 def noted(ledger: Ledger, granted: tuple[Approval, ...], outcome: Outcome) -> datetime | None:
     """Return when the journal was told so of the last of these answers, None if never."""
     found: dict[str, datetime] = {}
-    thread, tenant = granted[0].question.thread, ledger.tenant_name
-    for entry in ledger.journal.show(thread=thread, tenant=tenant) if ledger.journal else ():
+    thread = granted[0].question.thread
+    for entry in ledger.journal.show(thread=thread) if ledger.journal else ():
         for each in granted:
             if (entry.what, entry.outcome, entry.detail) == ("approve", outcome, said(each)):
                 found.setdefault(each.nonce, entry.at)

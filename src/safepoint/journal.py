@@ -2,7 +2,8 @@
 
 Each entry is a record in a storage of the journal's own, signed as `journal`: the key of the
 checkpoints never signs it, and no checkpoint opens as an entry. What is about one thread is one
-chain, which has the thread's name, so that nobody waits for who writes about another one.
+chain, which has the thread's name, so that nobody waits for who writes about another one. What is
+about a tenant is that tenant's, in the storage, in the anchor and in the sealed place.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ import platform
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from hashlib import sha256
 from heapq import merge
 from pathlib import Path
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Self, get_args
 
 from safepoint import _files
 from safepoint.anchor import Anchor
@@ -45,7 +46,15 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.keys import Keyring, SigningKey
-from safepoint.names import Head, Limits, check_name, check_sequence, is_digest, spelled
+from safepoint.names import (
+    Head,
+    Limits,
+    check_name,
+    check_sequence,
+    check_tenant,
+    is_digest,
+    spelled,
+)
 from safepoint.record import Opened, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import FileCheckpointStorage
@@ -196,8 +205,8 @@ class Event:
 
     @property
     def chain(self) -> str:
-        """The chain that it is in: that of its thread, or the one of the whole store."""
-        return _chain(self.tenant, self.thread)
+        """The chain that it is in: that of its thread, or the one of its tenant's whole store."""
+        return THREAD if self.thread is None else self.thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +278,18 @@ class Journal:
         self.keys: Final = keys
         self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
 
+    def tenant(self, name: str) -> Self:
+        """Return the journal of one tenant, which writes and reads what is about that one alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: the storage or the anchor knows no tenants, or this is the journal
+                of a tenant already.
+        """
+        scope = copy(self)
+        vars(scope).update(_view=self._view.of(check_tenant(name, self._view.tenant)))
+        return scope
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._view.storage!r}, name={self._view.store!r})"
 
@@ -278,49 +299,31 @@ class Journal:
         return getattr(self._view.storage, "path", None)
 
     def record(self, event: Event) -> Entry:
-        """Write an event down, durably.
+        """Write an event down, durably, in the chain of its thread and in the scope of its tenant.
 
         Raises:
+            ConfigurationError: the storage knows no tenants, or this is another tenant's journal.
             JournalBroken: the end of the journal does not verify. Nothing was written.
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        key = self._view.keys.signing
+        view = self._view.of(event.tenant)
+        key = view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
         actor = {"how": event.actor.how, "name": event.actor.name}
         payload = _write({**said, "actor": actor}).encode()
         chain = event.chain
         with _told():
-            end = self._view.remembered(chain) or self._view.tip(chain)
+            end = view.remembered(chain) or view.tip(chain)
             for _ in range(_TRIES):
                 with suppress(Conflict, RecordsMissing):
-                    done = self._append(chain, key, payload, end).header
+                    done = _append(view, chain, key, payload, end).header
                     at = datetime.fromisoformat(done.created)
                     return Entry(**said, number=done.sequence, at=at)
-                end = self._view.tip(chain)  # another writer was first, or something is wrong
+                end = view.tip(chain)  # another writer was first, or something is wrong
         raise JournalUnavailable(
             f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
         )
-
-    def _append(self, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
-        view, head = self._view, end and end.head
-        place = view.place(chain, head.sequence + 1 if head else 1)
-        record, opened = seal(
-            payload,
-            place,
-            key,
-            created=datetime.now(UTC),
-            previous=head.digest if head else None,
-            use="journal",
-        )
-        following = opened.head
-        with storage_errors("keep", str(place)):
-            view.storage.append(chain, place.sequence, record)
-        if view.anchor is not None:
-            with anchor_errors("be moved for", chain):
-                view.anchor.advance(view.store, chain, following)
-        view.remember(chain, following, following if view.anchor else None)
-        return opened
 
     def show(
         self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
@@ -332,7 +335,8 @@ class Journal:
         Args:
             thread: only those about this thread. The other chains are not looked at.
             what: only those of this kind.
-            tenant: whose thread it is. Without a thread: only those of this tenant.
+            tenant: whose thread it is. Without a thread: only those of this tenant, and of all of
+                them if you name none.
 
         Raises:
             JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -340,18 +344,17 @@ class Journal:
             JournalUnavailable: it cannot be read.
         """
         with _told():
-            chains = self._view.threads() if thread is None else [_chain(tenant, thread)]
+            scope = self._view.of(tenant) if tenant else self._view
+            chains = _chains(scope) if thread is None else [(scope, thread)]
             shown = (
                 [
                     e
-                    for e in self._walk(c)
-                    if thread in (None, e.thread)
-                    and what in (None, e.what)
-                    and tenant in ("", e.tenant)
+                    for e in map(_entry, view.walk(chain))
+                    if thread in (None, e.thread) and what in (None, e.what)
                 ]
-                for c in chains
+                for view, chain in chains
             )
-            yield from merge(*shown, key=lambda entry: (entry.at, entry.chain))
+            yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.
@@ -364,14 +367,18 @@ class Journal:
     def counts(self) -> dict[str, int]:
         """Verify every entry and every link, and return how many entries each chain has.
 
+        A chain is known by its name, `order-7`, or `@acme/order-7` if it is a tenant's.
+
         Raises:
             JournalError: as `show` does.
         """
         with _told():
-            return {chain: sum(1 for _ in self._walk(chain)) for chain in self._view.threads()}
-
-    def _walk(self, chain: str) -> Iterator[Entry]:
-        return map(_entry, self._view.walk(chain))
+            return {
+                f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
+                    1 for _ in map(_entry, view.walk(chain))
+                )
+                for view, chain in _chains(self._view)
+            }
 
 
 class InMemoryJournal(Journal):
@@ -435,11 +442,31 @@ class FileJournal(Journal):
         super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
-def _chain(tenant: str, thread: str | None) -> str:
-    """Name a chain: a tenant and a thread may be longer than one name is."""
-    if thread is None:
-        return THREAD
-    return sha256(f"{tenant}/{thread}".encode()).hexdigest() if tenant else thread
+def _append(view: View, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
+    head = end and end.head
+    place = view.place(chain, head.sequence + 1 if head else 1)
+    record, opened = seal(
+        payload,
+        place,
+        key,
+        created=datetime.now(UTC),
+        previous=head.digest if head else None,
+        use="journal",
+    )
+    following = opened.head
+    with storage_errors("keep", str(place)):
+        view.storage.append(chain, place.sequence, record)
+    if view.anchor is not None:
+        with anchor_errors("be moved for", chain):
+            view.anchor.advance(view.store, chain, following)
+    view.remember(chain, following, following if view.anchor else None)
+    return opened
+
+
+def _chains(whole: View) -> Iterator[tuple[View, str]]:
+    """Return each chain, those of the tenants too, and where it is."""
+    for view in (whole, *map(whole.of, whole.tenants())):
+        yield from ((view, chain) for chain in view.threads())
 
 
 def _entry(opened: Opened) -> Entry:
@@ -455,7 +482,8 @@ def _entry(opened: Opened) -> Entry:
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)
         whole = fields.keys() == set(_SAID) and entry.detail == fields["detail"]
-        if whole and entry.chain == header.thread:  # show(thread=…) looks there
+        here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
+        if whole and here:  # show(thread=…) looks there
             return entry
     except (*_FOREIGN, CodecError, InvalidId, ConfigurationError) as error:
         cause = error

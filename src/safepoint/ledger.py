@@ -137,8 +137,9 @@ class Ledger:
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
-        tenant: whose threads these are. Storage and anchor are asked for that tenant's, and the
-            name is sealed into every record. `tenant` gives the same of a ledger that is open.
+        tenant: whose threads these are. Storage, anchor and journal are asked for that tenant's,
+            and the name is sealed into every record. `tenant` gives the same of a ledger that is
+            open.
         ownership: who may write a thread that nobody has called `own` for. `"unowned"`: anybody,
             until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
 
@@ -174,9 +175,10 @@ class Ledger:
             )
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
-        self._whole: Final = storage, anchor
+        self._whole: Final = storage, anchor, journal
         if tenant:
             storage, anchor = scoped(storage, tenant), anchor and scoped(anchor, tenant)
+            journal = journal and journal.tenant(tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
         self.tenant_name: Final = tenant
@@ -226,8 +228,8 @@ class Ledger:
 
         Raises:
             InvalidId: the name is outside the grammar.
-            ConfigurationError: the storage or the anchor has no method `tenant`, or this is the
-                ledger of a tenant already.
+            ConfigurationError: the storage, the anchor or the journal knows no tenants, or this is
+                the ledger of a tenant already.
         """
         return self._like(tenant=check_tenant(name, self.tenant_name))
 
@@ -239,7 +241,7 @@ class Ledger:
         return self._like(codec=codec)
 
     def _like(self, **changes: Any) -> Ledger:
-        storage, anchor = self._whole
+        storage, anchor, journal = self._whole
         given: dict[str, Any] = {
             "store": self.store,
             "keys": self.keys,
@@ -247,7 +249,7 @@ class Ledger:
             "cipher": self.cipher,
             "anchor": anchor,
             "anchor_every": self.anchor_every,
-            "journal": self.journal,
+            "journal": journal,
             "actor": self.notes.actor,
             "tenant": self.tenant_name,
             "ownership": self.ownership,

@@ -126,6 +126,20 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
     return plain
 
 
+def scoped(value: Any, tenant: str) -> Any:
+    """Return what a storage or an anchor keeps of one tenant.
+
+    Raises:
+        ConfigurationError: it keeps no tenants apart.
+    """
+    if not all(callable(getattr(value, method, None)) for method in ("tenant", "tenants")):
+        raise ConfigurationError(
+            f"{type(value).__name__} knows no tenants.",
+            "Add the methods tenant and tenants of safepoint.storage to it.",
+        )
+    return value.tenant(tenant)
+
+
 class Seen(NamedTuple):
     """The end of a thread as this process last saw it.
 
@@ -209,6 +223,19 @@ class View:
         self.use = use
         self.tenant = tenant
         self._seen: dict[str, Seen] = {}
+
+    def of(self, tenant: str) -> View:
+        """Return what is seen of one tenant.
+
+        Raises:
+            ConfigurationError: the storage or the anchor knows no tenants, or this is another
+                tenant's view.
+        """
+        if tenant == self.tenant:
+            return self
+        check_tenant(tenant, self.tenant)
+        storage, anchor = scoped(self.storage, tenant), self.anchor and scoped(self.anchor, tenant)
+        return View(storage, self.store, self.keys, anchor, self.limits, self.use, tenant)
 
     def threads(self) -> list[str]:
         """Return the names that the storage has or the anchor knows: one that is gone shows."""
@@ -764,22 +791,6 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
                 "Each save would move the point, too. Give a copy that nobody writes any more:"
                 ' until=FileAnchor("anchor-before").',
             )
-
-
-def scoped(value: Any, tenant: str) -> Any:
-    """Return what a storage, an anchor or a journal keeps of one tenant; all of it for "".
-
-    Raises:
-        ConfigurationError: it knows no tenants.
-    """
-    if not tenant:
-        return value
-    if not all(callable(getattr(value, method, None)) for method in ("tenant", "tenants")):
-        raise ConfigurationError(
-            f"{type(value).__name__} knows no tenants.",
-            "Add the methods tenant and tenants of safepoint.storage to it.",
-        )
-    return value.tenant(tenant)
 
 
 def _folder(value: object) -> Path | None:

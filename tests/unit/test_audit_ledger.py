@@ -252,11 +252,11 @@ class Journal:
         self.storage: Path | None = None
         self.fill(3, self.anchor)
 
-    def fill(self, count: int, anchor: Any = None) -> None:
+    def fill(self, count: int, anchor: Any = None, **of: Any) -> None:
         journal = FileJournal(self.path, keys=self.keys, anchor=anchor, create=True)
         for number in range(count):
             who = Actor("ana", "login")
-            journal.record(Event("save", "done", who, "invoices", "order-7", number + 1))
+            journal.record(Event("save", "done", who, "invoices", "order-7", number + 1, **of))
 
     def entry(self, number: int) -> Path:
         return self.path / f"order-7/{number:010}.checkpoint"
@@ -303,6 +303,8 @@ JOURNALS: dict[str, Callable[[Journal], Any]] = {
     "a journal": lambda j: None,
     "a journal ahead by two, as of a writer that died": lambda j: j.fill(2),
     "a journal ahead by three": lambda j: j.fill(3),
+    "a tenant's journal": lambda j: j.fill(3, j.anchor, tenant="acme"),
+    "a tenant's journal ahead by three": lambda j: j.fill(3, tenant="acme"),
     "a journal that is missing": lambda j: j.path.rename(j.root / "aside"),
     "a journal that is a file": Journal.replace,
     "a journal that was edited": Journal.edit,
@@ -323,6 +325,7 @@ JOURNALS: dict[str, Callable[[Journal], Any]] = {
 FOUND = {
     "": (
         "honest; one behind; a journal; a journal ahead by two, as of a writer that died; "
+        "a tenant's journal; "
         "a journal beside the storage"
     ),
     "SP02.refused": "never sealed; sealed by a stranger; a base that is none",
@@ -354,7 +357,7 @@ FOUND = {
     "SP15.never-anchored SP15.never-anchored SP08.revoked-in-use": "a key revoked since",
     "SP08.reader-seals": "a reader that could write",
     "SP08.inside SP08.inside SP08.inside SP08.inside SP08.public-inside": "keys in the storage",
-    "SP20.behind": "a journal ahead by three",
+    "SP20.behind": "a journal ahead by three; a tenant's journal ahead by three",
     "SP20.refused": (
         "a journal that is missing; a journal that is a file; a journal that was edited; "
         "a journal that was cut; a journal that others write; a journal with a link in it; "

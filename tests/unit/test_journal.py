@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -300,16 +301,43 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> 
     assert [e.digest for e in journal.show()][-1] == kept.digest
 
 
-def test_tenants_have_chains_of_their_own() -> None:
-    journal = InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=journal)
+def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
+    journal, storage = journal_at(folder), InMemoryCheckpointStorage()
+    ledger = Ledger(storage, store="s", keys=WRITER, journal=journal)
     for tenant in ("acme", "other"):
-        ledger.tenant(tenant).save("t", {"of": tenant})
-    assert len(journal.counts()) == 2
-    assert [e.tenant for e in journal.show(thread="t", tenant="acme")] == ["acme"]
-    assert [e.tenant for e in journal.show(tenant="acme")] == ["acme"]
+        of = ledger.tenant(tenant)
+        of.save("t", {"of": tenant})
+        of.notes.write("rotate", "done")
+        assert of.journal
+        assert {e.tenant for e in of.journal.show()} == {tenant}
+    counts = {f"@{tenant}/{chain}": 1 for tenant in ("acme", "other") for chain in ("journal", "t")}
+    assert journal.counts() == counts
+    assert [e.what for e in journal.show(thread="t", tenant="acme")] == ["save"]
+    assert [e.tenant for e in journal.show(tenant="acme")] == ["acme"] * 2
     assert {e.tenant for e in journal.show()} == {"acme", "other"}
     assert list(journal.show(thread="t")) == []
+    with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
+        journal.tenant("other").record(replace(event(), tenant="acme"))
+    # With the same key, in the same place of another tenant: the seal says whose it is.
+    of_acme = folder / "journal" / "@acme" / "t"
+    shutil.copytree(of_acme, folder / "journal" / "@other" / "t", dirs_exist_ok=True)
+    assert journal_at(folder).tenant("acme").verify() == 2
+    with pytest.raises(
+        JournalBroken, match="tenant other is the one of t #1 of store journal, tenant acme"
+    ):
+        journal_at(folder).verify()
+    shutil.rmtree(folder / "journal" / "@other")
+    with pytest.raises(JournalBroken, match="the anchor has seen"):
+        journal_at(folder).verify()
+
+
+def test_a_journal_whose_storage_knows_no_tenants_is_none_for_a_tenants_ledger() -> None:
+    class Plain: ...
+
+    journal = Journal(Plain(), keys=KEYS)  # type: ignore[arg-type]
+    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=journal)
+    with pytest.raises(ConfigurationError, match="Plain knows no tenants"):
+        ledger.tenant("acme")
 
 
 def test_writers_side_by_side_make_one_chain(folder: Path) -> None:

@@ -341,9 +341,12 @@ def test_who_did_what_is_there_for_another_process_and_another_name_is_apart(
         for number in (1, 2, 3):
             journal.record(event(number))
         other.record(event(9))
+        other.tenant("acme").record(event(8, tenant="acme"))
         assert [entry.sequence for entry in auditor.show()] == [1, 2, 3]
+        assert other.counts() == {"order-7": 1, "@acme/order-7": 1}
+        assert list(journal.show(tenant="acme")) == []
         assert [entry.number for entry in list(auditor.show())[-2:]] == [2, 3]
-        assert (auditor.verify(), other.verify()) == (3, 1)
+        assert (auditor.verify(), other.verify()) == (3, 2)
         with pytest.raises(JournalUnavailable, match="permission denied"):
             auditor.record(event(4))
         assert repr(journal) == (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final
 
 from safepoint.codec import Codec
@@ -24,13 +23,13 @@ ENTRY: Final[dict[str, Any]] = {
 
 
 def written(
-    *entries: bytes, thread: str = "order-7", use: Use = "journal"
+    *entries: bytes, thread: str = "order-7", tenant: str = "", use: Use = "journal"
 ) -> tuple[dict[int, bytes], Opened]:
     """Return a chain with these entries, and its end."""
     records: dict[int, bytes] = {}
     opened: Opened | None = None
     for number, payload in enumerate(entries, 1):
-        place = JOURNAL._replace(thread=thread, sequence=number)
+        place = JOURNAL._replace(tenant=tenant, thread=thread, sequence=number)
         previous = opened.digest if opened else None
         records[number], opened = sealed(
             place, HMAC_2, payload=payload, previous=previous, app="", use=use
@@ -59,7 +58,8 @@ def _vector(name: str, about: str, records: dict[int, bytes], **more: Any) -> Ve
 
 
 def _shown(name: str, about: str, *entries: bytes, **more: Any) -> Vector:
-    records, end = written(*entries, thread=more.get("thread", "order-7"))
+    place = {name: more[name] for name in ("tenant", "thread") if name in more}
+    records, end = written(*entries, **place)
     shows = {"shows": [entry.decode() for entry in entries]}
     return _vector(name, about, records, **more, anchor=head(end)) | shows
 
@@ -71,15 +71,15 @@ def vectors() -> list[Vector]:
 
 def _accepted() -> list[Vector]:
     refused = line(what="resume", outcome="refused", sequence=None, digest=None, detail="Zo\u00eb")
-    whose = hashlib.sha256(b"acme/order-7").hexdigest()
     store = line(what="rotate", thread=None, sequence=None, digest=None)
     of_acme = line(what="rotate", tenant="acme", thread=None, sequence=None, digest=None)
     return [
         _shown("one", "A save, before it is done.", line()),
         _shown("two", "Each names the one before it.", line(), refused),
-        _shown("store", "About no thread, of no tenant and of one.", store, of_acme,
+        _shown("store", "About no thread, of no tenant.", store, thread="journal"),
+        _shown("tenant", "About a thread of a tenant.", line(tenant="acme"), tenant="acme"),
+        _shown("tenant-store", "About no thread, of a tenant.", of_acme, tenant="acme",
                thread="journal"),
-        _shown("tenant", "About a thread of a tenant.", line(tenant="acme"), thread=whose),
         _shown("long", "A detail of 1,000 characters.", line(detail="\u00eb" * 1000)),
     ]  # fmt: skip
 
@@ -103,6 +103,11 @@ def _broken() -> list[Vector]:
         ("as-model", "Signed for a model.", written(line(), use="model")[0]),
         ("other-journal", "Of the journal named journal.", shorter, {"store": "book"}),
         ("other-chain", "Of the chain order-7.", shorter, {"thread": "order-8"}),
+        ("tenant-as-none", "Of a tenant, found as one of none.",
+         written(line(tenant="acme"), tenant="acme")[0]),
+        ("none-as-tenant", "The reverse.", shorter, {"tenant": "acme"}),
+        ("other-tenant", "Of another tenant.",
+         written(line(tenant="acme"), tenant="acme")[0], {"tenant": "bolt"}),
     ]  # fmt: skip
     return [
         _vector(*row[:3], **(row[3] if len(row) > 3 else {})) | {"refused": "JournalBroken"}
@@ -134,7 +139,7 @@ def _no_entries() -> list[Vector]:
         ("names", "An actor whose name is a list.", line(actor={"how": "login", "name": ["ana"]})),
         ("how-long", "257 characters.", line(actor={"how": "x" * 257, "name": "ana"})),
         ("how", "An actor of whom nobody says how.", line(actor={"name": "ana"})),
-        ("of-a-tenant", "Of a tenant, in the chain of a thread of none.", line(tenant="acme")),
+        ("of-a-tenant", "About a tenant, sealed as of none.", line(tenant="acme")),
         ("large", "More than 32,768 bytes.", line(detail="x" * 32768)),
     ]
     of_nobody, _ = written(line(tenant="Acme", thread=None), thread="journal")

@@ -35,7 +35,7 @@ from safepoint.journal import FileJournal
 from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.verify import View
+from safepoint.verify import View, scoped
 
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
@@ -352,7 +352,8 @@ def check_journal(
 def _behind(path: str, name: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
     """Compare how far the anchor has come with what was verified before."""
     for chain, count in counts.items():
-        known = anchor.read(name, chain)
+        of, _, thread = chain.rpartition("/")
+        known = (scoped(anchor, of[1:]) if of else anchor).read(name, thread)
         seen = 0 if known is None else known.sequence
         if count - seen > _LAG:
             yield finding("SP20.behind", path, chain=chain, count=count, seen=seen)

@@ -20,6 +20,7 @@ _HEAD: Final = (
 _CHAINS: Final = (
     "select distinct chain from safepoint_journal.records where tenant = %s and journal = %s"
 )
+_TENANTS: Final = "select distinct tenant from safepoint_journal.records where journal = %s"
 _APPEND: Final = (
     b"insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
     b" values ($1, $2, $3, $4, $5)"
@@ -92,3 +93,6 @@ class _Entries(Records):
 
     def threads(self) -> list[str]:
         return [row[0] for row in self._rows(_CHAINS, self._scope)]
+
+    def tenants(self) -> list[str]:
+        return self._tenants_in(row[0] for row in self._rows(_TENANTS, self._apart))
