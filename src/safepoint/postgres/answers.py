@@ -15,9 +15,7 @@ _APPEND: Final = (
 _HEAD: Final = (
     b"select max(sequence) from safepoint_answers.records where tenant = $1 and chain = $2"
 )
-_CHAINS: Final = (
-    "select distinct chain from safepoint_answers.records where tenant = %s order by 1"
-)
+_CHAINS: Final = "select distinct chain from safepoint_answers.records where tenant = %s order by 1"
 
 
 class PostgresAnswers(Records):
