@@ -121,7 +121,8 @@ def commands(sub: Any) -> None:
     parser = sub.add_parser(
         "postgres",
         help="make the schema of a PostgreSQL storage and its roles, or print the SQL",
-        description="Make the schema of a PostgreSQL storage and its roles, or print the SQL.",
+        description="Make the schema of a PostgreSQL storage and its roles, print the SQL, or say"
+        " whose threads a login sees.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
     making = inner.add_parser("migrate", help="make the schema and the roles in a database")
@@ -129,6 +130,14 @@ def commands(sub: Any) -> None:
     making.set_defaults(run=_migrate)
     printing = inner.add_parser("sql", help="print what migrate would run")
     printing.set_defaults(run=_sql)
+    assigning = inner.add_parser("assign", help="say whose threads a login sees and writes")
+    assigning.add_argument("dsn", metavar="DSN", help="a login that may run migrate")
+    assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
+    whose = assigning.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
+    whose.add_argument("--every-tenant", action="store_true", help="those of all tenants")
+    whose.add_argument("--no-tenant", action="store_true", help="those without a tenant, again")
+    assigning.set_defaults(run=_assign)
     for each in (making, printing):
         each.add_argument(
             "--part",
@@ -136,6 +145,7 @@ def commands(sub: Any) -> None:
             choices=PARTS,
             help="only this part; give it again for another (default: all)",
         )
+    for each in (making, printing, assigning):
         each.add_argument("--prefix", default="safepoint", help="how the names of roles begin")
 
 
@@ -144,6 +154,20 @@ def _migrate(options: argparse.Namespace) -> int:
 
     made = migrate(options.dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
     print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
+    return 0
+
+
+def _assign(options: argparse.Namespace) -> int:
+    from safepoint.postgres.schema import assign
+
+    done = assign(
+        options.dsn,
+        options.login,
+        options.tenant,
+        every_tenant=options.every_tenant,
+        prefix=options.prefix,
+    )
+    print(f"Assigned in: {', '.join(done)}.")
     return 0
 
 

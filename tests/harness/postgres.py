@@ -39,6 +39,15 @@ class Database:
             self.server.login(login, *roles)
         return self.server.dsn(login, self.name)
 
+    def of_every_tenant(self, dsn: str) -> str:
+        """The same DSN, whose login serves every tenant from now on."""
+        from psycopg.conninfo import conninfo_to_dict
+
+        from safepoint.postgres import assign
+
+        assign(self.owner, str(conninfo_to_dict(dsn)["user"]), every_tenant=True)
+        return dsn
+
     @property
     def owner(self) -> str:
         """The superuser, who has run migrate."""
@@ -62,6 +71,11 @@ class Database:
     def journal(self) -> str:
         """Who appends to the journal."""
         return self.dsn("journal", "safepoint_journal")
+
+    @property
+    def approver(self) -> str:
+        """Who appends answers, and moves their heads."""
+        return self.dsn("approver", "safepoint_approver")
 
     @property
     def auditor(self) -> str:

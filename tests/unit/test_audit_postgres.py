@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import Finding, check_network, check_privileges
 from safepoint.audit.postgres import looking
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, migrate
+from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, assign, migrate
 from safepoint.testing.postgres import Server
 from tests.harness import schema
 from tests.harness.postgres import quick_server
@@ -157,7 +157,11 @@ CHANGED = {
     " (thread)": "SP13.changed",
     "create unique index once on safepoint.prunings (thread)": "SP13.not-made",
     "create policy hide on safepoint.checkpoints for select using (sequence <> 2)": "SP13.not-made",
-    "alter table safepoint.threads enable row level security": "SP13.changed",
+    "alter table safepoint.threads no force row level security": "SP13.changed",
+    "alter table safepoint_answers.records disable row level security": "SP19.changed",
+    "drop policy tenant on safepoint_journal.records": "SP20.dropped",
+    "alter policy of_workers on safepoint_anchor.heads to public": "SP15.changed",
+    "alter policy tenant on safepoint.takings with check (true)": "SP13.changed",
     "alter table safepoint.threads alter column head set default 5": "SP13.changed",
     "alter table safepoint.takings add column note text": "SP13.not-made",
     "alter table safepoint.prunings set unlogged": "SP13.changed",
@@ -357,6 +361,8 @@ def test_the_command_looks_and_verifies(
     server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], tenant: str
 ) -> None:
     key = SigningKey.from_file(tmp_path / "keys/key", create=True)
+    for login in ("worker", "heads"):
+        assign(server.dsn(database=name), login, tenant)
     store, anchor = dsn(server, name), dsn(server, name, "heads")
     with PostgresCheckpointStorage(store) as storage, PostgresAnchor(anchor) as heads:
         ring = Keyring(key)
@@ -364,6 +370,9 @@ def test_the_command_looks_and_verifies(
         for amount in range(3):
             ledger.save("order-7", {"amount": amount})
     sealed = ["--postgres", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
+    whose = "tenant 'acme'" if tenant else "no tenant"
+    missed = f"This login sees the threads of {whose} alone, and no others were looked at."
+    missed += " Give one that serves every tenant."
     unseen = "pg_hba.conf was not looked at: this login may not read it, as it should be."
 
     def run(*arguments: str) -> tuple[int, list[str]]:
@@ -375,11 +384,14 @@ def test_the_command_looks_and_verifies(
     known = f"No findings: database '{name}' (login 'worker')"
     assert run("--postgres", store) == (
         0,
-        [f"{known} (records not verified: give --key and --store)", unseen],
+        [f"{known} (records not verified: give --key and --store)", missed, unseen],
     )
     rollback = f"{known} (a rollback would not show: give --anchor)"
-    assert run(*sealed) == (0, [rollback, unseen])
-    assert run(*sealed, "--postgres-admin", dsn(server, name, "postgres")) == (0, [rollback])
+    assert run(*sealed) == (0, [rollback, missed, unseen])
+    assert run(*sealed, "--postgres-admin", dsn(server, name, "postgres")) == (
+        0,
+        [rollback, missed],
+    )
     code, found = run(*sealed, "--postgres-anchor", anchor)
     assert (code, found[0].partition(":")[0]) == (0, "SP05 note")
     # An attacker who is the owner cuts off the newest record: the anchor tells.
@@ -396,3 +408,11 @@ def test_the_command_looks_and_verifies(
         1,
         f"SP15 error: {tenant and 'Tenant acme: '}order-7 ends at #2, and the anchor has seen #3",
     )
+    # The login of another tenant sees none of it, and is not told that all is well.
+    assign(server.dsn(database=name), "heads", "globex")
+    code, found = run(*sealed, "--postgres-anchor", anchor)
+    assert code == 1
+    assert "has the threads of tenant 'globex' for this login" in " ".join(found)
+    assert ids(looked(server, name, anchor="heads")) == "one-server tenants"
+    assign(server.dsn(database=name), "worker", every_tenant=True)
+    assert ids(looked(server, name)) == "every-tenant"

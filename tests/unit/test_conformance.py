@@ -120,6 +120,7 @@ def test_a_storage_keeps_the_claim(
 ) -> None:
     if issubclass(suite, Postgres):
         database = request.getfixturevalue("database")
-        suite.dsn = database.operator if suite is Postgres else database.worker(1)
+        login = database.operator if suite is Postgres else database.worker(1)
+        suite.dsn = database.of_every_tenant(login)
     tried = suite.tried(claim)
     assert tried.outcome == ("not offered" if claim in LACKS[suite] else "passed"), tried.message

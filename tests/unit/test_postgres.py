@@ -293,7 +293,8 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
 def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
     database: Database,
 ) -> None:
-    with PostgresCheckpointStorage(database.worker(1)) as storage:
+    worker = database.of_every_tenant(database.worker(1))
+    with PostgresCheckpointStorage(worker) as storage:
         acme, other = storage.tenant("acme"), storage.tenant("other")
         for scope, count in ((storage, 1), (acme, 3)):
             for number in range(1, count + 1):
@@ -307,7 +308,8 @@ def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
         assert len(list(acme.scan("t", 3, 1))) == 3
         assert other.lease("u") is not None
         assert storage.lease("u") is None
-        with PostgresCheckpointStorage(database.operator) as operator:
+        every = database.of_every_tenant(database.operator)
+        with PostgresCheckpointStorage(every) as operator:
             assert operator.tenant("acme").prune("t", 2, b"base") == 1
             assert operator.tenant("acme").discard("t", 2) == 1
         assert (storage.base("t"), acme.base("t"), acme.head("t")) == (None, (2, b"base"), 2)
@@ -316,7 +318,7 @@ def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
 
 
 def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
-    with PostgresAnchor(database.anchor) as anchor:
+    with PostgresAnchor(database.of_every_tenant(database.anchor)) as anchor:
         acme = anchor.tenant("acme")
         seen: list[Any] = []
         for number, told in ((1, None), (1, None), (2, None), (3, -1), (4, 0)):

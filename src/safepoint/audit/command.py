@@ -26,7 +26,7 @@ from safepoint.audit.folder import (
 from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network, may_see_rules
-from safepoint.audit.postgres import check_privileges
+from safepoint.audit.postgres import check_privileges, unseen_tenants
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
@@ -157,7 +157,8 @@ class Place:
         """Whether there is a store, as far as it may be read, and no record in it."""
         if (self.disk or self.ledger) is None:
             return False
-        return not self._storage.threads() and not self._storage.tenants()
+        storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
+        return not storage.threads() and not storage.tenants()
 
     @cached_property
     def ledger(self) -> Ledger | None:
@@ -171,7 +172,7 @@ class Place:
                 from safepoint.postgres import PostgresAnchor
 
                 anchor = self._stack.enter_context(PostgresAnchor(given.postgres_anchor))
-            options = {"anchor": anchor, "anchor_every": given.anchor_every}
+            options = {"anchor": anchor, "anchor_every": given.anchor_every, "tenant": self._tenant}
             ledger = Ledger(self._storage, store=given.store, keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.name or ""))
@@ -195,6 +196,12 @@ class Place:
         from safepoint.postgres import PostgresCheckpointStorage
 
         return self._stack.enter_context(PostgresCheckpointStorage(self.given.postgres))
+
+    @cached_property
+    def _tenant(self) -> str:
+        """The tenant that the login of a database serves, if it serves one."""
+        whose = "" if self.given.postgres is None else unseen_tenants(self.given.postgres)[0]
+        return "" if whose == "*" else whose
 
 
 def _contents(place: Place) -> Iterable[Finding]:
@@ -354,10 +361,14 @@ def _nothing(place: Place) -> Iterator[str]:
 
 def _not_seen(given: argparse.Namespace) -> list[str]:
     """Say what no worker's login can look at, and nobody else was asked to."""
-    if given.postgres is None or given.postgres_admin is not None or may_see_rules(given.postgres):
+    if given.postgres is None:
         return []
-    line = "pg_hba.conf was not looked at: this login may not read it, as it should be."
-    return [f"{line} Give --postgres-admin."]
+    missed = unseen_tenants(given.postgres)[1]
+    lines = [missed] if missed else []
+    if given.postgres_admin is None and not may_see_rules(given.postgres):
+        line = "pg_hba.conf was not looked at: this login may not read it, as it should be."
+        lines.append(f"{line} Give --postgres-admin.")
+    return lines
 
 
 def _check(given: argparse.Namespace) -> None:

@@ -21,6 +21,7 @@ PARTS: Final = {
     "store": ("safepoint", "SP13", ("writer", "reader", "auditor")),
     "anchor": ("safepoint_anchor", "SP15", ("anchor",)),
     "journal": ("safepoint_journal", "SP20", ("journal",)),
+    "answers": ("safepoint_answers", "SP19", ("approver",)),
 }
 _OPTIONS: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_read_only=on"
@@ -108,11 +109,12 @@ _POWERS: Final[dict[str, tuple[Severity, str]]] = {
     "createrole": ("error", "may create roles, and change or join others"),
     "replication": ("error", "may copy the whole server, with every database in it"),
     "createdb": ("warning", "may create databases"),
-    "bypassrls": ("warning", "is not held by row-level security"),
+    "bypassrls": ("error", "is not held by row-level security: it meets every tenant's threads"),
 }
 _OPERATES: Final = {
     "operator": "prune threads, discard records and break leases",
     "anchor_operator": "set the anchor back",
+    "approver": "put answers where workers find them",
 }
 _RELATIONS: Final = {"r": "Table", "v": "View", "m": "Materialized view", "S": "Sequence"}
 _ON: Final = ("constraint", "trigger", "rule", "policy")
@@ -221,6 +223,14 @@ class Database:
                     waiting.append(each.role)
         return found
 
+    def whose(self, part: str) -> str:
+        """Return the tenant whose rows of a part the login sees; `*` is every one."""
+        schema = PARTS[part][0]
+        may = "select coalesce(has_function_privilege(to_regprocedure(%s), 'execute'), false)"
+        if self.rows(may, (f"{schema}.whose()",)) != [(True,)]:
+            return "*"  # nothing holds it: that whose is missing, or was taken, is found apart
+        return str(self.rows(f"select {schema}.whose()")[0][0])
+
     def inside(self, role: str) -> dict[str, list[Member]]:
         """Return the logins that can act as a role, each with the way; superusers are left out."""
         able = [name for name, (_, has) in self.powers.items() if "login" in has]
@@ -282,10 +292,11 @@ def check_privileges(
         privilege that `migrate` does not give and that changes what is kept, and for a session in
         which no trigger fires; a warning for one that only reads, for what every login of the
         server may do, for a password in a connection string, and for passwords kept as MD5; a note
-        of who the operators are, of what is set for the sessions of the logins, and if the anchor
-        is on the server of the store. Under SP13, SP15 and SP20, an error for each function,
-        trigger, table, column and constraint of store, anchor and journal that is not as `migrate`
-        made it.
+        of who the operators and approvers are, of a login that serves every tenant, of what is set
+        for the sessions of the logins, and if the anchor is on the server of the store. Under SP13,
+        SP15, SP20 and SP19, an error for each function, trigger, table, policy, column and
+        constraint of store, anchor, journal and answers that is not as `migrate` made it: also if
+        row-level security is off, or not forced.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -396,6 +407,33 @@ def _together(place: Deployed) -> Iterator[Finding]:
     apart = place.parts.get("anchor")
     if apart is not None and apart.server == place.parts["store"].server:
         yield finding("SP05.one-server", apart.name)
+
+
+def _tenants(place: Deployed) -> Iterator[Finding]:
+    """Find logins that nobody holds to one tenant, and those that are held to different ones."""
+    whose = {part: database.whose(part) for part, database in place.parts.items()}
+    for part, database in place.parts.items():
+        if whose[part] == "*":
+            yield finding("SP05.every-tenant", database.login, part=part)
+        elif whose[part] != whose["store"] and whose["store"] != "*":
+            values = {"part": part, "its": _tenant(whose[part]), "store": _tenant(whose["store"])}
+            yield finding("SP05.tenants", database.login, **values)
+
+
+def _tenant(name: str) -> str:
+    return f"tenant {quoted(name)}" if name else "no tenant"
+
+
+def unseen_tenants(dsn: str) -> tuple[str, str]:
+    """Return the tenant that a login of the store serves, and what to say of those that it misses.
+
+    Raises:
+        CheckpointError: as `check_privileges` does.
+    """
+    with looking(dsn) as database:
+        whose = database.whose("store")
+    line = f"This login sees the threads of {_tenant(whose)} alone, and no others were looked at."
+    return whose, "" if whose == "*" else f"{line} Give one that serves every tenant."
 
 
 def _operators(place: Deployed) -> Iterator[Finding]:
@@ -517,7 +555,9 @@ def _schemas(place: Deployed) -> Iterator[Finding]:
         schema, rule, _ = PARTS[part]
         if part not in database.parts:
             continue
-        found = _compared(digested(fingerprint(database.connection, parts=(part,))), schema)
+        prefix = database.role("owner").removesuffix("_owner")
+        there = fingerprint(database.connection, parts=(part,), prefix=prefix)
+        found = _compared(digested(there), schema)
         made = _compared(fingerprint_made(), schema)
         changed = sorted(key for key in found.keys() | made if found.get(key) != made.get(key))
         whole = {key[6:] for key in found.keys() ^ made.keys() if key.startswith("table ")}
@@ -554,4 +594,4 @@ def _named(key: str, text: str) -> tuple[str | None, str]:
     return None, f"{'Function' if kind == 'body' else kind.capitalize()} {shown(name)}"
 
 
-_CHECKS: Final = (_logins, _together, _operators, _grants, _sessions, _schemas)
+_CHECKS: Final = (_logins, _together, _tenants, _operators, _grants, _sessions, _schemas)

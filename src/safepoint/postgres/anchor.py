@@ -64,7 +64,7 @@ class PostgresAnchor(Server):
             AnchorUnavailable: the server refuses, or is away.
         """
         place = self._place(store, thread)
-        return self._run(lambda connection: _head(connection, place))
+        return self._run(lambda connection: self._head(connection, place))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`. One that is older than what is known, or the same, is ignored.
@@ -79,7 +79,7 @@ class PostgresAnchor(Server):
         def move(connection: Connection) -> None:
             since = None if head.seen is None else head.seen.isoformat()
             if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
-                is_further(thread, _head(connection, place), head)
+                is_further(thread, self._head(connection, place), head)
 
         self._run(move)
 
@@ -118,13 +118,13 @@ class PostgresAnchor(Server):
     def _place(self, store: str, thread: str) -> tuple[str, str, str]:
         return self._tenant, check_name("store", store), check_name("thread", thread)
 
+    def _head(self, connection: Connection, place: tuple[str, str, str]) -> Head | None:
+        for row in connection.ask(_READ, place):
+            sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
+            return Head(int(sequence), digest, datetime.fromisoformat(seen))
+        self._check_tenant(connection)
+        return None
+
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         with told_as(AnchorUnavailable):
             return super()._run(act)
-
-
-def _head(connection: Connection, place: tuple[str, str, str]) -> Head | None:
-    for row in connection.ask(_READ, place):
-        sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
-        return Head(int(sequence), digest, datetime.fromisoformat(seen))
-    return None

@@ -1,7 +1,8 @@
 -- The anchor: how far each thread had come, under a credential that no writer of the store has. Who
 -- sets it back is not who discards records: no single login takes back both.
 
-grant usage on schema safepoint_anchor to {anchor}, {anchor_operator}, {operator}, {auditor};
+grant usage on schema safepoint_anchor
+  to {anchor}, {approver}, {anchor_operator}, {operator}, {auditor};
 
 create domain safepoint_anchor.sequence as bigint check (value between 1 and 9999999999);
 create domain safepoint_anchor.digest as text collate "C" check (
@@ -31,6 +32,19 @@ create table safepoint_anchor.rewinds (
   login    name not null,
   rewound  timestamptz not null
 );
+
+-- A login meets the rows of its own tenant alone, and so do the functions that it calls.
+alter table safepoint_anchor.heads enable row level security, force row level security;
+create policy tenant on safepoint_anchor.heads
+  using ((select safepoint_anchor.whose()) in (tenant, '*'));
+alter table safepoint_anchor.rewinds enable row level security, force row level security;
+create policy tenant on safepoint_anchor.rewinds
+  using ((select safepoint_anchor.whose()) in (tenant, '*'));
+-- The heads of the answers are moved by those who answer, and by no worker.
+create policy of_workers on safepoint_anchor.heads as restrictive to {anchor}
+  using (true) with check (store <> 'answers');
+create policy of_approvers on safepoint_anchor.heads as restrictive to {approver}
+  using (true) with check (store = 'answers');
 
 -- A head moves up. Only `rewind`, which runs as the owner of the table, sets one back.
 create function safepoint_anchor.advance() returns trigger
@@ -85,10 +99,12 @@ begin
   end if;
 end $$;
 
+grant execute on function safepoint_anchor.whose()
+  to {anchor}, {approver}, {anchor_operator}, {operator}, {auditor};
 grant select on safepoint_anchor.version, safepoint_anchor.heads
-  to {anchor}, {anchor_operator}, {operator}, {auditor};
+  to {anchor}, {approver}, {anchor_operator}, {operator}, {auditor};
 grant select on safepoint_anchor.rewinds to {anchor_operator}, {auditor};
 grant insert (tenant, store, thread, sequence, digest), update (sequence, digest, seen)
-  on safepoint_anchor.heads to {anchor};
+  on safepoint_anchor.heads to {anchor}, {approver};
 grant execute on function safepoint_anchor.rewind(text, text, text, bigint, text)
   to {anchor_operator};

@@ -60,7 +60,7 @@ _LIMITS: Final = {
 _VERSION_OF: Final = (
     "select max(number), set_config('synchronous_commit',"
     " case current_setting('synchronous_commit') when 'off' then 'on'"
-    " else current_setting('synchronous_commit') end, false) from {}.version"
+    " else current_setting('synchronous_commit') end, false), {0}.whose() from {0}.version"
 )
 _PAUSE: Final = 0.05
 """For how many seconds what was cut off may go on in the server before it is asked again."""
@@ -147,6 +147,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
 
     seconds: float | None = None
+    whose = ""
+    """The tenant that its login serves, as it was last seen; `*` is every one."""
 
     def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
         """Return what a statement finds, as text; prepared if it comes often.
@@ -276,6 +278,8 @@ class Server(Tenants):
             try:
                 # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
                 connection = pool.getconn(min(left, _TURN))
+                if connection.whose not in (self._tenant, "*"):
+                    self._check_tenant(connection)
                 return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
@@ -302,9 +306,14 @@ class Server(Tenants):
     ) -> list[tuple[Any, ...]]:
         """Return what a query finds."""
         query = statement.encode()
-        return self._run(
-            lambda connection: connection.execute(query, values, binary=binary).fetchall()
-        )
+
+        def found(connection: Connection) -> list[tuple[Any, ...]]:
+            rows = connection.execute(query, values, binary=binary).fetchall()
+            if not rows:
+                self._check_tenant(connection)
+            return rows
+
+        return self._run(found)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -345,13 +354,36 @@ class Server(Tenants):
 
     def _check(self, connection: Connection) -> None:
         connection.seconds = self._seconds
-        [(found, _)] = connection.execute(_VERSION_OF.format(self._schema).encode()).fetchall()
+        query = _VERSION_OF.format(self._schema).encode()
+        [(found, _, connection.whose)] = connection.execute(query).fetchall()
         if found != VERSION:
             raise StorageUnavailable(
                 f"The schema in {self._where} has version {quoted(found)}, and this safepoint works"
                 f" with version {VERSION}.",
                 "Use the safepoint that made it. If that is this one, somebody changed it: restore"
                 " the database from a backup.",
+            )
+
+    def _check_tenant(self, connection: Connection) -> None:
+        """Ask the server whose threads the login sees now, before an absence is believed.
+
+        To another login a thread that is there looks like one that never was.
+
+        Raises:
+            StorageRefused: not those that it is asked for.
+        """
+        [(whose,)] = connection.execute(f"select {self._schema}.whose()".encode()).fetchall()
+        connection.whose = whose
+        if whose not in (self._tenant, "*"):
+            its, asked = (
+                f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
+            )
+            where = self._where
+            raise StorageRefused(
+                f"{where[:1].upper()}{where[1:]} has the threads of {its} for this login, and not"
+                f" those of {asked}.",
+                "Nothing was done. Use a login of that tenant, or let an administrator assign this"
+                " one: safepoint postgres assign --help",
             )
 
 

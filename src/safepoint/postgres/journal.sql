@@ -17,6 +17,11 @@ create table safepoint_journal.records (
   primary key (tenant, journal, chain, sequence)
 );
 
+-- A login meets the rows of its own tenant alone, and so do the functions that it calls.
+alter table safepoint_journal.records enable row level security, force row level security;
+create policy tenant on safepoint_journal.records
+  using ((select safepoint_journal.whose()) in (tenant, '*'));
+
 create function safepoint_journal.keep() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
@@ -40,5 +45,6 @@ create trigger keep before insert or update or delete on safepoint_journal.recor
 create trigger keep_all before truncate on safepoint_journal.records
   for each statement execute function safepoint_journal.keep();
 
+grant execute on function safepoint_journal.whose() to {journal}, {auditor};
 grant select on safepoint_journal.version, safepoint_journal.records to {journal}, {auditor};
 grant insert (tenant, journal, chain, sequence, record) on safepoint_journal.records to {journal};

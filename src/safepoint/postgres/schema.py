@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ import psycopg
 from psycopg import sql
 
 from safepoint.errors import ConfigurationError, StorageUnavailable, quoted
+from safepoint.names import check_tenant
 from safepoint.postgres.connection import parsed, place, refusal
 
 ROLES: Final = (
@@ -20,12 +23,14 @@ ROLES: Final = (
     "anchor",
     "anchor_operator",
     "journal",
+    "approver",
     "auditor",
 )
 SCHEMAS: Final = {
     "store": "safepoint",
     "anchor": "safepoint_anchor",
     "journal": "safepoint_journal",
+    "answers": "safepoint_answers",
 }
 PARTS: Final = tuple(SCHEMAS)
 _OLDEST: Final = 140000
@@ -78,7 +83,8 @@ _FINGERPRINT: Final = """
              collate "C", privilege_type)
         from acl, aclexplode(acl) where grantee <> owner group by 1
     union all select 'table ' || name, concat_ws(' ', relkind, relpersistence, reloptions::text,
-             case when relrowsecurity then 'row security' end) from relation
+             case when relrowsecurity then 'row security' end,
+             case when relforcerowsecurity then 'forced' end) from relation
     union all select 'column ' || name || '.' || attname, concat_ws(' ',
              format_type(atttypid, atttypmod), case when attnotnull then 'not null' end,
              'default ' || pg_get_expr(adbin, adrelid), attstorage,
@@ -96,7 +102,12 @@ _FINGERPRINT: Final = """
         from pg_trigger t join relation r on r.oid = tgrelid where not tgisinternal
     union all select 'rule ' || r.name || ' ' || rulename, pg_get_ruledef(w.oid)
         from pg_rewrite w join relation r on r.oid = ev_class
-    union all select 'policy ' || r.name || ' ' || polname, pg_get_expr(polqual, polrelid)
+    union all select 'policy ' || r.name || ' ' || polname, concat_ws(' ', polcmd,
+             case when not polpermissive then 'restrictive' end, 'to', (select string_agg(
+               case each when 0 then 'public' else pg_get_userbyid(each) end, ', '
+               order by pg_get_userbyid(each) collate "C") from unnest(polroles) each),
+             'using ' || pg_get_expr(polqual, polrelid),
+             'check ' || pg_get_expr(polwithcheck, polrelid))
         from pg_policy join relation r on r.oid = polrelid
     union all select 'body ' || p.oid::regprocedure::text, concat_ws(' ',
              pg_get_function_result(p.oid), lanname, case when prosecdef then 'definer' end,
@@ -133,7 +144,89 @@ def migrate(
         StorageUnavailable: there is no server, the schema there is of other roles, somebody can
             act as its owner, or somebody holds what it has to change for more than 10 seconds.
     """
-    given, chosen, roles = parsed(dsn), _checked(parts), _roles(prefix)
+    chosen, roles = _checked(parts), _roles(prefix)
+    with _changing(dsn) as connection:
+        before, after = _frame(roles)
+        for text in before[:-1]:
+            connection.execute(text)
+        _check_roles(connection, prefix)
+        connection.execute(before[-1])
+        made = tuple(part for part in chosen if not _is_there(connection, part, prefix))
+        for text in (*(_text(part, roles) for part in made), after):
+            connection.execute(text)
+        return made
+
+
+def assign(
+    dsn: str,
+    login: str,
+    tenant: str = "",
+    *,
+    every_tenant: bool = False,
+    prefix: str = "safepoint",
+) -> tuple[str, ...]:
+    """Say whose threads a login sees and writes: those of one tenant, or of every one.
+
+    A login that was never assigned meets the threads without a tenant, and no others. Assign
+    each login of a tenant's worker, anchor, journal and approvers, in each database that has
+    such a part, and run this as one who may run `migrate`. It counts from the next statement on.
+    Take the assignment away before you drop a login: it goes by the name.
+
+    Args:
+        dsn: a connection string as libpq takes it.
+        login: the login, as the server knows it.
+        tenant: the one tenant that it serves; "" for the threads without a tenant, which takes
+            away what was assigned before.
+        every_tenant: it serves all tenants, and the threads without one: for an operator, an
+            auditor, or a worker that is trusted to keep tenants apart by itself.
+        prefix: as for `migrate`.
+
+    Returns:
+        The parts in which it was assigned: all that are in this database.
+
+    Raises:
+        InvalidId: no tenant can have that name.
+        ConfigurationError: it is both for a tenant and for every one, or there is no such login.
+        StorageRefused: this login may not act as the owner of the schema. Nothing was changed.
+        StorageUnavailable: there is no server, or no schema with roles of that prefix.
+    """
+    if tenant and every_tenant:
+        raise ConfigurationError(
+            f"A login serves one tenant or every one, and this is for {quoted(tenant)} and all.",
+            "Give the tenant's name or every_tenant=True.",
+        )
+    whose = "*" if every_tenant else tenant and check_tenant(tenant)
+    roles = _roles(prefix)
+    with _changing(dsn) as connection:
+        there = tuple(part for part in PARTS if _is_there(connection, part, prefix))
+        if not there:
+            raise psycopg.errors.InvalidSchemaName  # told in our words
+        known = "select from pg_roles where rolname = %s and rolcanlogin"
+        if "\0" in login or not connection.execute(known, (login,)).fetchall():
+            raise ConfigurationError(
+                f"There is no login {quoted(login)} on that server.",
+                "Create it first, in the role of its job: create role … login in role"
+                f" {prefix}_writer",
+            )
+        before, after = _frame(roles)
+        _check_roles(connection, prefix)
+        connection.execute(before[-1])
+        connection.execute(sql.SQL("set local role {}").format(roles["owner"]))
+        for part in there:
+            table = sql.Identifier(SCHEMAS[part], "logins")
+            connection.execute(sql.SQL("delete from {} where login = %s").format(table), (login,))
+            if whose:
+                line = sql.SQL("insert into {} values (%s, %s)").format(table)
+                connection.execute(line, (login, whose))
+        connection.execute("reset role")
+        connection.execute(after)
+        return there
+
+
+@contextmanager
+def _changing(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """Connect for one transaction, while nobody else changes a schema of ours."""
+    given = parsed(dsn)
     try:
         with psycopg.connect(
             dsn,
@@ -148,15 +241,7 @@ def migrate(
                     "Upgrade the server. Nothing was made.",
                 )
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
-            before, after = _frame(roles)
-            for text in before[:-1]:
-                connection.execute(text)
-            _check_roles(connection, prefix)
-            connection.execute(before[-1])
-            made = tuple(part for part in chosen if not _is_there(connection, part, prefix))
-            for text in (*(_text(part, roles) for part in made), after):
-                connection.execute(text)
-            return made
+            yield connection
     except psycopg.Error as error:
         raise refusal(error, place(given)) from error
 

