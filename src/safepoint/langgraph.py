@@ -32,6 +32,7 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -65,6 +66,7 @@ from safepoint.ledger import Ledger, Link
 from safepoint.migrate import Unsigned, half_moved
 from safepoint.names import Head, digest_of, thread_name
 from safepoint.record import Checkpoint as Record
+from safepoint.tenancy import Tenanted, for_one
 from safepoint.tools import ToolSet
 
 try:
@@ -210,6 +212,11 @@ class _At(NamedTuple):
     digest: str
 
 
+class _Whose(NamedTuple):
+    tenant: str
+    thread: str
+
+
 @dataclass
 class _Index:
     """What is known of a thread. All of it hangs by links on a head that was verified.
@@ -290,7 +297,7 @@ class _Place(NamedTuple):
         return {"configurable": named}
 
 
-class SealedSaver(BaseCheckpointSaver[int]):
+class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     """A checkpointer whose every record is sealed, chained and, with an anchor, pinned elsewhere.
 
     ```python
@@ -330,8 +337,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
             goes on from; "" for those without.
         time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
         gate: who may answer what a node asks with `ask`.
+        tenant: returns whose request is being served, such as `get` of a ContextVar that you set
+            where you authenticate it. It is asked at each operation, which then sees the threads of
+            that tenant alone. Nothing in a config, which a client may fill, chooses a tenant.
 
     Raises:
+        ConfigurationError: there is a `tenant`, and the ledger is of one already.
         KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
@@ -346,10 +357,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         resumes: Collection[str] = (),
         time_travel: bool = False,
         gate: Gate | None = None,
+        tenant: Callable[[], str] | None = None,
     ) -> None:
-        super().__init__()
+        BaseCheckpointSaver.__init__(self)
         codec = graph_codec(types, converters, limits=ledger.codec.limits)
-        self.ledger: Final = ledger.with_codec(codec)
+        Tenanted.__init__(self, ledger.with_codec(codec), tenant)
         self.app: Final = app
         self.tools: Final = None if tools is None else tools.digest
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
@@ -357,9 +369,10 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self.gate: Final = gate or Gate()
         self.gate.people.check_apart(ledger.keys)
         self._reads_only = False
-        self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
-        self._indexes: dict[str, _Index] = {}
-        self._refused: Final[dict[str, Exception]] = {}
+        # By tenant, too: several may have a thread of one id.
+        self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
+        self._indexes: dict[_Whose, _Index] = {}
+        self._refused: Final[dict[_Whose, Exception]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
         self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
@@ -398,7 +411,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             thread: the `thread_id`.
             wanted: the walk ends where this is true. None goes to the beginning.
         """
-        index = self._indexes.get(thread) or _Index(self._name(thread, 0))
+        whose = self._whose(thread)
+        index = self._indexes.get(whose) or _Index(self._name(thread, 0))
         while True:
             try:
                 links = self._walk(index, thread, wanted)
@@ -412,11 +426,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 index.complete, links = True, {}
                 break
         with self._guard:
-            self._indexes.pop(thread, None)
-            self._indexes[thread] = index
+            self._indexes.pop(whose, None)
+            self._indexes[whose] = index
             if len(self._indexes) > _REMEMBERED:
                 del self._indexes[next(iter(self._indexes))]
         return index, links
+
+    def _whose(self, thread: str) -> _Whose:
+        return _Whose(self.ledger.tenant_name, thread)
 
     def _lock(self, thread: str) -> threading.RLock:
         """Return the lock of a thread: LangGraph puts from several threads of its own."""
@@ -493,14 +510,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
         LangGraph drops what a subgraph's save raised if that subgraph asks a person: the graph
         would go on without it. The next write is one of the graph around it, which is told.
         """
+        whose = self._whose(thread)
         with self._lock(thread):
-            if refused := self._refused.get(thread):
+            if refused := self._refused.get(whose):
                 raise refused
             try:
                 yield
             except Exception as error:
                 with self._guard:
-                    self._refused[thread] = error
+                    self._refused[whose] = error
                     if len(self._refused) > _REMEMBERED:
                         del self._refused[next(iter(self._refused))]
                 raise
@@ -531,6 +549,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         else:
             self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
 
+    @for_one
     def put(
         self,
         config: RunnableConfig,
@@ -567,7 +586,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         branches = metadata.get("source") in ("fork", "update")
         with self._writing(place.thread):
             index = self._known(place.thread, key)
-            early = self._early.pop((place.thread, key), [])
+            early = self._early.pop((self._whose(place.thread), key), [])
             if again := self._found(index, {}, key, place.thread):  # its writes count on
                 own, notes = again
                 wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
@@ -596,7 +615,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
-        index = self._indexes.get(thread)
+        index = self._indexes.get(self._whose(thread))
         if index and (index.complete or index.tops.get(key.space)):
             return index
         return self._index(thread, lambda known: known.tops.get(key.space))[0]
@@ -611,6 +630,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
         return self._index(thread, lambda known: grown or key in known.checkpoints)[0]
 
+    @for_one
     def put_writes(
         self,
         config: RunnableConfig,
@@ -639,14 +659,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._writing(place.thread):
             index = self._sought(place.thread, key, ident)
             if key not in index.checkpoints:
-                self._early[place.thread, key].append(made)
+                self._early[self._whose(place.thread), key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
             self._append(place.thread, index, value, key, kind="note", now=urgent)
 
+    @for_one
     def release(self, thread_id: str) -> None:
         """Let another worker have a thread that this one claimed, as `Ledger.release` does."""
-        index = self._indexes.get(str(thread_id))
+        index = self._indexes.get(self._whose(str(thread_id)))
         self.ledger.release(index.name if index else self._name(str(thread_id), 0))
 
     # --- ask people
@@ -687,6 +708,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """Do what `ask` does, in an async node."""
         return await asyncio.to_thread(self._ask, _running(), action, arguments)
 
+    @for_one
     def _ask(self, info: ExecutionInfo, action: str, arguments: Mapping[str, Any]) -> Approved:
         asking, refused = self._asking(info, action, arguments), list[CheckpointError]()
 
@@ -765,7 +787,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     index = self._sought(thread, key, info.checkpoint_id)
                     if at := index.checkpoints.get(key):
                         return index.name, Head(*at)
-                if refused := self._refused.get(thread):
+                if refused := self._refused.get(self._whose(thread)):
                     raise refused
             time.sleep(0.005)
         raise ConfigurationError(
@@ -776,6 +798,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- read
 
+    @for_one
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the newest, or that of an id.
 
@@ -796,7 +819,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(place.thread):
             if not place.space and not self._reads_only:
                 with self._guard:
-                    self._refused.pop(place.thread, None)
+                    self._refused.pop(self._whose(place.thread), None)
             index, links = self._index(place.thread, wanted)
             if self.ledger.ownership != "unowned" and not self._reads_only:
                 self.ledger.keep(index.name)  # before a task runs, and not after it
@@ -867,6 +890,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             [(task, channel, value) for _, task, _, channel, value in ordered],
         )
 
+    @for_one
     def list(
         self,
         config: RunnableConfig | None,
@@ -920,6 +944,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 found.add(value["thread"])
         return sorted(found)
 
+    @for_one
     def unsigned(
         self,
         config: RunnableConfig,
@@ -945,6 +970,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- forget
 
+    @for_one
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
 
@@ -958,13 +984,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
         thread = str(thread_id)
         with self._lock(thread):
             index, _ = self._index(thread, lambda _: True)
-            self._indexes.pop(thread, None)
+            self._indexes.pop(self._whose(thread), None)
             if index.high:
                 self.ledger.delete(index.name)
             last = index.generation + bool(index.high)
             for number in range(max(last - 2, 0), last):  # the one before may be unfinished
                 self.ledger.erase(self._name(thread, number))
 
+    @for_one
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
 
@@ -985,6 +1012,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 hidden = {"hidden": [key.label("c") for key in keys]}
                 self._append(thread, self._index(thread)[0], hidden, None, kind="note", now=True)
 
+    @for_one
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Seal all checkpoints and writes of a thread anew, as another one.
 
@@ -997,7 +1025,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(first), self._lock(second):
             index, _ = self._index(source)
             copied, _ = self._index(target)
-            self._indexes.pop(target, None)
+            self._indexes.pop(self._whose(target), None)
             if copied.high and index.high:
                 raise Conflict(
                     f"There is a thread {quoted(target)} already.",
@@ -1012,6 +1040,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     app, tools = record.header.app, record.header.tools
                     self.ledger.save(copied.name, value, label=record.label, app=app, tools=tools)
 
+    @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with `"delete"` none.
 
@@ -1040,13 +1069,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 ]
                 self._hide(thread, hidden)
                 self.ledger.prune(index.name, keep=1, since=oldest)
-                self._indexes.pop(thread, None)
+                self._indexes.pop(self._whose(thread), None)
 
     # --- from an event loop
 
     async def _aside(self, call: Callable[..., _T], *given: Any, **options: Any) -> _T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(call, *given, **options))
+        asked = partial(copy_context().run, call, *given, **options)  # whose request it is
+        return await loop.run_in_executor(self._pool, asked)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do what `get_tuple` does, in a thread."""
