@@ -188,6 +188,13 @@ class SealedCheckpointStorage(Tenanted):
     def _save(self, checkpoint: WorkflowCheckpoint) -> str:
         before = checkpoint.previous_checkpoint_id or ""
         whose = self.ledger.tenant_name, before
+        thread = self._thread(checkpoint.workflow_name)
+        if whose[0] and before and not self._has(thread, thread_name(before)):
+            raise WrongPlace(
+                f"The tenant {whose[0]} has no checkpoint that this one follows.",
+                "Build a workflow for each request: Agent Framework keeps what one run of it did"
+                " for the next.",
+            )
         answered = {
             str(event.request_id): event
             for message in chain.from_iterable(checkpoint.messages.values())
@@ -199,7 +206,6 @@ class SealedCheckpointStorage(Tenanted):
             self._given[whose] = answered
             return before
         checkpoint = self._reopened(checkpoint, whose)
-        thread = self._thread(checkpoint.workflow_name)
         self._check_whole(thread)
         label = thread_name(checkpoint.checkpoint_id)
         self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
@@ -410,6 +416,12 @@ class SealedCheckpointStorage(Tenanted):
             with suppress(NotFound):
                 _refuse_half(next(self.ledger.back(thread)))
             self._whole.add(whose)
+
+    def _has(self, thread: str, label: str) -> bool:
+        """Tell whether a checkpoint was saved here, also if it was deleted. It is mostly the last."""
+        with suppress(NotFound):
+            return any(link.label == label for link in self.ledger.back(thread))
+        return False
 
     def _links(self, thread: str) -> Iterator[Link]:
         """Yield what is not deleted, newest first, each named by the one after it."""

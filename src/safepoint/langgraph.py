@@ -18,6 +18,7 @@ import asyncio
 import builtins
 import hashlib
 import re
+import secrets
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -94,6 +95,7 @@ _T = TypeVar("_T")
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
+_RUN: Final = "__pregel_runtime"  # in the config of a run, and not in that of a look
 _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
@@ -369,6 +371,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self.gate: Final = gate or Gate()
         self.gate.people.check_apart(ledger.keys)
         self._reads_only = False
+        self._began: Final = f"__safepoint_{secrets.token_hex(8)}"
         # By tenant, too: several may have a thread of one id.
         self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._indexes: dict[_Whose, _Index] = {}
@@ -434,6 +437,26 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     def _whose(self, thread: str) -> _Whose:
         return _Whose(self.ledger.tenant_name, thread)
+
+    def _begin(self, run: dict[str, Any]) -> None:
+        """Let a run be the tenant's for whom it asks for its checkpoint here, as `_of_run` does."""
+        if self.ledger.tenant_name and _RUN in run:  # LangGraph's dict, and of this run alone
+            if self._of_run(run).ledger.tenant_name != self.ledger.tenant_name:
+                raise WrongPlace(
+                    "The graph around this one began for another tenant.",
+                    "Read a stream to its end in the request that began it, and let no node call a"
+                    " graph for another tenant.",
+                )
+            run[self._began] = self
+
+    def _of_run(self, run: dict[str, Any]) -> SealedSaver:
+        """Return this saver for the tenant that a run began for, without asking again.
+
+        LangGraph writes from callbacks that have no context, and when a stream is closed, which may
+        be while another's request is served. No client knows the name, or can send a saver.
+        """
+        began = run.get(self._began)
+        return began if isinstance(began, SealedSaver) else self._scoped()
 
     def _lock(self, thread: str) -> threading.RLock:
         """Return the lock of a thread: LangGraph puts from several threads of its own."""
@@ -549,7 +572,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         else:
             self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
 
-    @for_one
     def put(
         self,
         config: RunnableConfig,
@@ -566,6 +588,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             CheckpointError: what `Ledger.save` refuses.
         """
         del new_versions  # each record holds all channels
+        own = self._of_run(config["configurable"])
+        return own._put(config, checkpoint, metadata)  # noqa: SLF001 - the same class
+
+    def _put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> RunnableConfig:
         self._refuse_reader()
         place = _Place.of(config)
         if metadata.get("counters_since_delta_snapshot"):
@@ -630,7 +658,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
         return self._index(thread, lambda known: grown or key in known.checkpoints)[0]
 
-    @for_one
     def put_writes(
         self,
         config: RunnableConfig,
@@ -646,6 +673,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         Raises:
             EncodeError: as `put`.
         """
+        own = self._of_run(config["configurable"])
+        own._put_writes(config, writes, task_id, task_path)  # noqa: SLF001 - the same class
+
+    def _put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
+    ) -> None:
         self._refuse_reader()
         place = _Place.of(config)
         ident = place.ident or ""
@@ -654,7 +687,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
             for number, (channel, value) in enumerate(writes)
         ]
-        made = {"task": task_id, "path": task_path, "writes": rows}
+        made = {"task": task_id, "path": path, "writes": rows}
         urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
             index = self._sought(place.thread, key, ident)
@@ -810,6 +843,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             CheckpointError: the thread does not verify.
         """
         place = _Place.of(config)
+        self._begin(config["configurable"])
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from functools import lru_cache, wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from safepoint.errors import ConfigurationError
 from safepoint.ledger import Ledger
@@ -58,6 +58,14 @@ class Tenanted:
             ) from cause
         return self._of(name)
 
+    def _scoped(self) -> Self:
+        """Return the same for one tenant, whose request is served now, and for no other."""
+        if self._named is None:
+            return self
+        scope = copy(self)
+        vars(scope).update(_named=None, _base=self.ledger)
+        return scope
+
 
 def for_one(
     method: Callable[Concatenate[_S, _P], _T],
@@ -66,10 +74,6 @@ def for_one(
 
     @wraps(method)
     def call(self: _S, /, *given: _P.args, **options: _P.kwargs) -> _T:
-        if self._named is None:
-            return method(self, *given, **options)
-        scoped: Any = copy(self)
-        vars(scoped).update(_named=None, _base=self.ledger)
-        return method(scoped, *given, **options)
+        return method(self._scoped(), *given, **options)
 
     return call
