@@ -418,7 +418,7 @@ class SealedCheckpointStorage(Tenanted):
             self._whole.add(whose)
 
     def _has(self, thread: str, label: str) -> bool:
-        """Tell whether a checkpoint was saved here, also if it was deleted. It is mostly the last."""
+        """Tell whether a checkpoint was saved here, also if it was deleted since."""
         with suppress(NotFound):
             return any(link.label == label for link in self.ledger.back(thread))
         return False

@@ -86,8 +86,11 @@ def served(tenant: str, call: Callable[[], T]) -> T:
     return copy_context().run(handled)
 
 
-def awaited(tenant: str, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return served(tenant, lambda: asyncio.run(call()))
+def awaited(tenant: str, call: Callable[[], Any]) -> Any:
+    async def handled() -> Any:
+        return await call()
+
+    return served(tenant, lambda: asyncio.run(handled()))
 
 
 # --- LangGraph
@@ -105,7 +108,7 @@ def approve(order: Order) -> Order:
 
 
 def payments(saver: Any) -> Any:
-    builder = StateGraph(Order)
+    builder: Any = StateGraph(Order)
     builder.add_node("approve", approve)
     builder.add_edge(START, "approve")
     return builder.compile(saver)
@@ -160,7 +163,7 @@ def test_a_guessed_thread_id_finds_nothing_of_another_tenant() -> None:
     graph, ident = begun(saver)
     before = served("acme", lambda: [*saver.list(None)])
     for each in (saver, saver.reading()):
-        assert not any(served("globex", lambda each=each: looks(payments(each), each, ident)))
+        assert not any(served("globex", partial(looks, payments(each), each, ident)))
     assert served("globex", lambda: acts(graph, saver, ident)) == [None, None]
     assert served("acme", lambda: [*saver.list(None)]) == before
     assert served("acme", lambda: graph.invoke(Command(resume=42), RUN))["paid"] == "42 to alice"
@@ -244,7 +247,7 @@ async def drained(found: Any) -> list[Any]:
 def saver_calls(saver: SealedSaver) -> dict[str, Callable[[], Any]]:
     """Return a call of each operation of a saver."""
     config: Any = {"configurable": {"thread_id": "order-7", "checkpoint_ns": ""} | FORGED}
-    put = config, empty_checkpoint(), {"source": "input", "step": -1}, {}
+    put: Any = config, empty_checkpoint(), {"source": "input", "step": -1}, {}
     wrote = {"configurable": config["configurable"] | {"checkpoint_id": "1"}}, [("a", 1)], "task"
     asked = {"configurable": {"thread_id": "order-8"}}
 
@@ -321,17 +324,17 @@ def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: st
     """With durability="exit" LangGraph saves when its generator is closed, wherever that is."""
     ledger = opened()
     graph: Any = payments(SealedSaver(ledger, tenant=TENANT.get))
-    given = partial(dict, stream_mode="tasks", durability="exit")
+    how: Any = {"stream_mode": "tasks", "durability": "exit"}
     streams: list[Any] = []
 
     def begin() -> None:
-        streams.append(graph.stream({"payee": "alice"}, RUN, **given()))
+        streams.append(graph.stream({"payee": "alice"}, RUN, **how))
         next(streams[0])
 
     async def both() -> None:
         async def abegin() -> None:
             TENANT.set("acme")
-            streams.append(graph.astream({"payee": "alice"}, RUN, **given()))
+            streams.append(graph.astream({"payee": "alice"}, RUN, **how))
             await anext(streams[0])
 
         async def close() -> None:
@@ -492,7 +495,8 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
 ) -> None:
     ledger = opened()
     storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=tenant).scope("orders")
-    one, ctx, pay = WorkflowCheckpoint("orders", "graph"), Any, Pay(storage)
+    one, pay = WorkflowCheckpoint("orders", "graph"), Pay(storage)
+    ctx: Any = None
     question: Any = None
     calls: dict[str, Callable[[], Any]] = {
         "load": lambda: asyncio.run(storage.load("1")),
@@ -524,16 +528,16 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
     naive, ours = af.InMemoryCheckpointStorage(), SealedCheckpointStorage(ledger, tenant=TENANT.get)
     for storage in (naive, ours):
         shared = workflow(storage)
-        awaited("acme", lambda shared=shared: shared.run("alice"))
+        awaited("acme", partial(shared.run, "alice"))
         if storage is naive:
-            awaited("globex", lambda shared=shared: shared.run("mally"))
+            awaited("globex", partial(shared.run, "mally"))
             last = asyncio.run(naive.get_latest(workflow_name="orders"))
             assert last is not None
             asked = last.pending_request_info_events.values()
             assert {event.data for event in asked} == {"alice", "mally"}  # in one checkpoint
         else:
             with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
-                awaited("globex", lambda shared=shared: shared.run("mally"))
+                awaited("globex", partial(shared.run, "mally"))
     assert ledger.tenants() == ["acme"]
 
 
