@@ -561,8 +561,8 @@ def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
     assert (acme[1].tenant, globex[1].tenant) == ("acme", "globex")
     signed = Approver("dana", DANA).approve(acme[1])
     with pytest.raises(ApprovalMismatch):
-        awaited("globex", lambda: answers(*globex, signed))
-    assert awaited("acme", lambda: answers(*acme, signed)) == ["alice, for acme"]
+        awaited("globex", lambda: answers(globex[0], globex[1], signed))
+    assert awaited("acme", lambda: answers(acme[0], acme[1], signed)) == ["alice, for acme"]
 
 
 @pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])
