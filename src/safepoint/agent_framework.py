@@ -19,7 +19,6 @@ from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
-from safepoint.aio import AsyncLedger
 from safepoint.approval import Question, Reason, signable
 from safepoint.asking import Approved, Asking, check_held, check_journal
 from safepoint.codec import Codec, Converter
@@ -36,6 +35,7 @@ from safepoint.gate import Gate
 from safepoint.ledger import Ledger, Link
 from safepoint.migrate import Unsigned, half_moved
 from safepoint.names import Head, spelled, thread_name, thread_text
+from safepoint.tenancy import Tenanted, for_one
 from safepoint.tools import ToolSet
 
 try:
@@ -80,7 +80,7 @@ class NotCheckpointed(BaseException):
     """
 
 
-class SealedCheckpointStorage:
+class SealedCheckpointStorage(Tenanted):
     """Keeps the checkpoints of Agent Framework in a ledger, as its `CheckpointStorage`.
 
     ```python
@@ -117,9 +117,13 @@ class SealedCheckpointStorage:
         continue_unsaved: raise an ordinary exception where a save is refused. Then the framework
             logs a warning, and the run goes on without a checkpoint.
         gate: who may answer what an executor asks with `ask`.
+        tenant: returns whose request is being served, such as `get` of a ContextVar that you set
+            where you authenticate it. It is asked at each operation, which then sees the workflows
+            of that tenant alone.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
+        ConfigurationError: there is a `tenant`, and the ledger is of one already.
         KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
@@ -130,20 +134,21 @@ class SealedCheckpointStorage:
         types: Iterable[type] | Mapping[str, type] = (),
         continue_unsaved: bool = False,
         gate: Gate | None = None,
+        tenant: Callable[[], str] | None = None,
     ) -> None:
         own = types if isinstance(types, Mapping) else list(types)
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
         self.types: Final = list(own.values() if isinstance(own, Mapping) else own)
-        self.ledger: Final = ledger.with_codec(codec)
+        super().__init__(ledger.with_codec(codec), tenant)
         self.continue_unsaved: Final = continue_unsaved
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
-        self._ledger: Final = AsyncLedger(self.ledger)
         self._workflow: str | None = None
-        self._whole: Final = set[str]()
+        # By tenant, and by thread or checkpoint: several may have one of the same name.
+        self._whole: Final = set[tuple[str, str]]()
         # Questions by the checkpoint that asks: answered there, or known to wait on.
-        self._given: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = {}
-        self._open: Final[dict[str, dict[str, WorkflowEvent[Any]]]] = {}
+        self._given: Final[dict[tuple[str, str], dict[str, WorkflowEvent[Any]]]] = {}
+        self._open: Final[dict[tuple[str, str], dict[str, WorkflowEvent[Any]]]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds a checkpoint of another one.
@@ -167,37 +172,48 @@ class SealedCheckpointStorage:
             NotCheckpointed: it was refused, unless this storage was told to continue unsaved.
             CheckpointError: the same, if it was told so.
         """
+        problem: Exception
+        try:
+            return await asyncio.to_thread(self._save, checkpoint)
+        except EncodeError as error:
+            listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
+            problem = EncodeError(error.what, listed)
+        except Exception as error:  # noqa: BLE001 - the framework would go on, whatever it is
+            problem = error
+        if self.continue_unsaved:
+            raise problem
+        raise NotCheckpointed(f"The run stops here. {problem}") from problem
+
+    @for_one
+    def _save(self, checkpoint: WorkflowCheckpoint) -> str:
         before = checkpoint.previous_checkpoint_id or ""
+        whose = self.ledger.tenant_name, before
+        thread = self._thread(checkpoint.workflow_name)
+        if whose[0] and before and not self._has(thread, thread_name(before)):
+            raise WrongPlace(
+                f"The tenant {whose[0]} has no checkpoint that this one follows.",
+                "Build a workflow for each request: Agent Framework keeps what one run of it did"
+                " for the next.",
+            )
         answered = {
             str(event.request_id): event
             for message in chain.from_iterable(checkpoint.messages.values())
             if (event := message.original_request_info_event) and isinstance(event.data, Question)
         }
         if before and answered:
-            if earlier := self._given.get(before):  # which was refused, if there is another
-                self._open[before] = self._open.get(before, {}) | earlier
-            self._given[before] = answered
+            if earlier := self._given.get(whose):  # which was refused, if there is another
+                self._open[whose] = self._open.get(whose, {}) | earlier
+            self._given[whose] = answered
             return before
-        checkpoint = self._reopened(checkpoint, before)
-        problem: Exception
-        try:
-            thread = self._thread(checkpoint.workflow_name)
-            label, state = thread_name(checkpoint.checkpoint_id), _flat(checkpoint)
-            if thread not in self._whole:
-                await asyncio.to_thread(self._check_whole, thread)
-            await self._ledger.save(thread, state, app=_APP, label=label)
-        except EncodeError as error:
-            listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
-            problem = EncodeError(error.what, listed)
-        except Exception as error:  # noqa: BLE001 - the framework would go on, whatever it is
-            problem = error
-        else:
-            return checkpoint.checkpoint_id
-        if self.continue_unsaved:
-            raise problem
-        raise NotCheckpointed(f"The run stops here. {problem}") from problem
+        checkpoint = self._reopened(checkpoint, whose)
+        self._check_whole(thread)
+        label = thread_name(checkpoint.checkpoint_id)
+        self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
+        return checkpoint.checkpoint_id
 
-    def _reopened(self, checkpoint: WorkflowCheckpoint, before: str) -> WorkflowCheckpoint:
+    def _reopened(
+        self, checkpoint: WorkflowCheckpoint, before: tuple[str, str]
+    ) -> WorkflowCheckpoint:
         """Return a checkpoint with the questions that the framework has forgotten.
 
         It forgets a request once it is answered, also if the answer is refused then. What begins
@@ -210,7 +226,7 @@ class SealedCheckpointStorage:
             waiting = {name: event for name, event in waiting.items() if name not in given}
         if not waiting:
             return checkpoint
-        self._open[checkpoint.checkpoint_id] = waiting
+        self._open[before[0], checkpoint.checkpoint_id] = waiting
         events = checkpoint.pending_request_info_events | waiting
         return replace(checkpoint, pending_request_info_events=events)
 
@@ -247,15 +263,7 @@ class SealedCheckpointStorage:
         From then on it is not found. Nothing is erased: whoever reads the store can read it. To
         erase old ones use `Ledger.prune`; all of a workflow, `Ledger.delete` and `Ledger.erase`.
         """
-        try:
-            link = await asyncio.to_thread(self._find, checkpoint_id)
-        except NotFound:
-            return False
-        thread, said = link.header.place.thread, {"deleted": link.sequence}
-        # At once, or the note could be cut off unnoticed.
-        anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
-        await self._ledger.note(thread, said, label=link.label, anchor=anchor)
-        return True
+        return await asyncio.to_thread(self._delete, checkpoint_id)
 
     # --- ask people
 
@@ -335,6 +343,7 @@ class SealedCheckpointStorage:
             "next": executor.id,
         }
 
+    @for_one
     def _question(
         self,
         executor: Executor,
@@ -383,6 +392,7 @@ class SealedCheckpointStorage:
             tell=tuple(tell),
         )
 
+    @for_one
     def _answered(self, executor: Executor, question: Question, answer: object) -> Approved:
         place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
         since = takewhile(lambda link: link.sequence > asked.sequence, self._links(place["thread"]))
@@ -408,6 +418,7 @@ class SealedCheckpointStorage:
         value = {"workflow": self._workflow}
         return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
 
+    @for_one
     def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
         """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
         thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
@@ -427,9 +438,17 @@ class SealedCheckpointStorage:
 
     def _check_whole(self, thread: str) -> None:
         """Refuse to save behind a migration that was interrupted: it could not finish any more."""
+        whose = self.ledger.tenant_name, thread
+        if whose not in self._whole:
+            with suppress(NotFound):
+                _refuse_half(next(self.ledger.back(thread)))
+            self._whole.add(whose)
+
+    def _has(self, thread: str, label: str) -> bool:
+        """Tell whether a checkpoint was saved here, also if it was deleted since."""
         with suppress(NotFound):
-            _refuse_half(next(self.ledger.back(thread)))
-        self._whole.add(thread)
+            return any(link.label == label for link in self.ledger.back(thread))
+        return False
 
     def _links(self, thread: str) -> Iterator[Link]:
         """Yield what is not deleted, newest first, each named by the one after it."""
@@ -466,15 +485,30 @@ class SealedCheckpointStorage:
             "Check the id. It may have been deleted, or be another workflow's.",
         )
 
+    @for_one
     def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         try:
             return _built(self._find(checkpoint_id))
         except NotFound as error:
             raise WorkflowCheckpointException(str(error)) from error
 
+    @for_one
+    def _delete(self, checkpoint_id: str) -> bool:
+        try:
+            link = self._find(checkpoint_id)
+        except NotFound:
+            return False
+        thread, said = link.header.place.thread, {"deleted": link.sequence}
+        # At once, or the note could be cut off unnoticed.
+        anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
+        self.ledger.note(thread, said, label=link.label, anchor=anchor)
+        return True
+
+    @for_one
     def _list(self, workflow_name: str, what: Callable[[Link], _T]) -> list[_T]:
         return [what(link) for link in self._links(self._thread(workflow_name))][::-1]
 
+    @for_one
     def _latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
         for link in self._links(self._thread(workflow_name)):
             return _built(link)

@@ -18,6 +18,7 @@ import asyncio
 import builtins
 import hashlib
 import re
+import secrets
 import threading
 import time
 from collections import Counter, defaultdict, deque
@@ -32,6 +33,7 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -66,6 +68,7 @@ from safepoint.ledger import Ledger, Link
 from safepoint.migrate import Unsigned, half_moved
 from safepoint.names import Head, digest_of, spelled, thread_name
 from safepoint.record import Checkpoint as Record
+from safepoint.tenancy import Tenanted, for_one
 from safepoint.tools import ToolSet
 
 try:
@@ -93,6 +96,7 @@ _T = TypeVar("_T")
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _DROP: Final = "d"
+_RUN: Final = "__pregel_runtime"  # in the config of a run, and not in that of a look
 _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
@@ -211,6 +215,11 @@ class _At(NamedTuple):
     digest: str
 
 
+class _Whose(NamedTuple):
+    tenant: str
+    thread: str
+
+
 @dataclass
 class _Index:
     """What is known of a thread. All of it hangs by links on a head that was verified.
@@ -291,7 +300,7 @@ class _Place(NamedTuple):
         return {"configurable": named}
 
 
-class SealedSaver(BaseCheckpointSaver[int]):
+class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     """A checkpointer whose every record is sealed, chained and, with an anchor, pinned elsewhere.
 
     ```python
@@ -331,8 +340,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
             goes on from; "" for those without.
         time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
         gate: who may answer what a node asks with `ask`.
+        tenant: returns whose request is being served, such as `get` of a ContextVar that you set
+            where you authenticate it. It is asked at each operation, which then sees the threads of
+            that tenant alone. Nothing in a config, which a client may fill, chooses a tenant.
 
     Raises:
+        ConfigurationError: there is a `tenant`, and the ledger is of one already.
         KeyRefused: an approver's key is on the keyring of the ledger.
     """
 
@@ -347,10 +360,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         resumes: Collection[str] = (),
         time_travel: bool = False,
         gate: Gate | None = None,
+        tenant: Callable[[], str] | None = None,
     ) -> None:
-        super().__init__()
+        BaseCheckpointSaver.__init__(self)
         codec = graph_codec(types, converters, limits=ledger.codec.limits)
-        self.ledger: Final = ledger.with_codec(codec)
+        Tenanted.__init__(self, ledger.with_codec(codec), tenant)
         self.app: Final = app
         self.tools: Final = None if tools is None else tools.digest
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
@@ -358,9 +372,11 @@ class SealedSaver(BaseCheckpointSaver[int]):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._reads_only = False
-        self._early: dict[tuple[str, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
-        self._indexes: dict[str, _Index] = {}
-        self._refused: Final[dict[str, Exception]] = {}
+        self._began: Final = f"__safepoint_{secrets.token_hex(8)}"
+        # By tenant, too: several may have a thread of one id.
+        self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
+        self._indexes: dict[_Whose, _Index] = {}
+        self._refused: Final[dict[_Whose, Exception]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
         self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
@@ -399,7 +415,8 @@ class SealedSaver(BaseCheckpointSaver[int]):
             thread: the `thread_id`.
             wanted: the walk ends where this is true. None goes to the beginning.
         """
-        index = self._indexes.get(thread) or _Index(self._name(thread, 0))
+        whose = self._whose(thread)
+        index = self._indexes.get(whose) or _Index(self._name(thread, 0))
         while True:
             try:
                 links = self._walk(index, thread, wanted)
@@ -413,11 +430,34 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 index.complete, links = True, {}
                 break
         with self._guard:
-            self._indexes.pop(thread, None)
-            self._indexes[thread] = index
+            self._indexes.pop(whose, None)
+            self._indexes[whose] = index
             if len(self._indexes) > _REMEMBERED:
                 del self._indexes[next(iter(self._indexes))]
         return index, links
+
+    def _whose(self, thread: str) -> _Whose:
+        return _Whose(self.ledger.tenant_name, thread)
+
+    def _begin(self, run: dict[str, Any]) -> None:
+        """Let a run be the tenant's for whom it asks for its checkpoint here, as `_of_run` does."""
+        if self.ledger.tenant_name and _RUN in run:  # LangGraph's dict, and of this run alone
+            if self._of_run(run).ledger.tenant_name != self.ledger.tenant_name:
+                raise WrongPlace(
+                    "The graph around this one began for another tenant.",
+                    "Read a stream to its end in the request that began it, and let no node call a"
+                    " graph for another tenant.",
+                )
+            run[self._began] = self
+
+    def _of_run(self, run: dict[str, Any]) -> SealedSaver:
+        """Return this saver for the tenant that a run began for, without asking again.
+
+        LangGraph writes from callbacks that have no context, and when a stream is closed, which may
+        be while another's request is served. No client knows the name, or can send a saver.
+        """
+        began = run.get(self._began)
+        return began if isinstance(began, SealedSaver) else self._scoped()
 
     def _lock(self, thread: str) -> threading.RLock:
         """Return the lock of a thread: LangGraph puts from several threads of its own."""
@@ -494,14 +534,15 @@ class SealedSaver(BaseCheckpointSaver[int]):
         LangGraph drops what a subgraph's save raised if that subgraph asks a person: the graph
         would go on without it. The next write is one of the graph around it, which is told.
         """
+        whose = self._whose(thread)
         with self._lock(thread):
-            if refused := self._refused.get(thread):
+            if refused := self._refused.get(whose):
                 raise refused
             try:
                 yield
             except Exception as error:
                 with self._guard:
-                    self._refused[thread] = error
+                    self._refused[whose] = error
                     if len(self._refused) > _REMEMBERED:
                         del self._refused[next(iter(self._refused))]
                 raise
@@ -548,6 +589,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
             CheckpointError: what `Ledger.save` refuses.
         """
         del new_versions  # each record holds all channels
+        own = self._of_run(config["configurable"])
+        return own._put(config, checkpoint, metadata)  # noqa: SLF001 - the same class
+
+    def _put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> RunnableConfig:
         self._refuse_reader()
         place = _Place.of(config)
         if metadata.get("counters_since_delta_snapshot"):
@@ -568,7 +615,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         branches = metadata.get("source") in ("fork", "update")
         with self._writing(place.thread):
             index = self._known(place.thread, key)
-            early = self._early.pop((place.thread, key), [])
+            early = self._early.pop((self._whose(place.thread), key), [])
             if again := self._found(index, {}, key, place.thread):  # its writes count on
                 own, notes = again
                 wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
@@ -597,7 +644,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
-        index = self._indexes.get(thread)
+        index = self._indexes.get(self._whose(thread))
         if index and (index.complete or index.tops.get(key.space)):
             return index
         return self._index(thread, lambda known: known.tops.get(key.space))[0]
@@ -627,6 +674,12 @@ class SealedSaver(BaseCheckpointSaver[int]):
         Raises:
             EncodeError: as `put`.
         """
+        own = self._of_run(config["configurable"])
+        own._put_writes(config, writes, task_id, task_path)  # noqa: SLF001 - the same class
+
+    def _put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
+    ) -> None:
         self._refuse_reader()
         place = _Place.of(config)
         ident = place.ident or ""
@@ -635,19 +688,20 @@ class SealedSaver(BaseCheckpointSaver[int]):
             [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
             for number, (channel, value) in enumerate(writes)
         ]
-        made = {"task": task_id, "path": task_path, "writes": rows}
+        made = {"task": task_id, "path": path, "writes": rows}
         urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
             index = self._sought(place.thread, key, ident)
             if key not in index.checkpoints:
-                self._early[place.thread, key].append(made)
+                self._early[self._whose(place.thread), key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
             self._append(place.thread, index, value, key, kind="note", now=urgent)
 
+    @for_one
     def release(self, thread_id: str) -> None:
         """Let another worker have a thread that this one claimed, as `Ledger.release` does."""
-        index = self._indexes.get(str(thread_id))
+        index = self._indexes.get(self._whose(str(thread_id)))
         self.ledger.release(index.name if index else self._name(str(thread_id), 0))
 
     # --- ask people
@@ -707,6 +761,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         """Do what `ask` does, in an async node."""
         return await asyncio.to_thread(self._ask, _running(), action, arguments, within, tell)
 
+    @for_one
     def _ask(
         self,
         info: ExecutionInfo,
@@ -804,7 +859,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     index = self._sought(thread, key, info.checkpoint_id)
                     if at := index.checkpoints.get(key):
                         return index.name, Head(*at)
-                if refused := self._refused.get(thread):
+                if refused := self._refused.get(self._whose(thread)):
                     raise refused
             time.sleep(0.005)
         raise ConfigurationError(
@@ -815,6 +870,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- read
 
+    @for_one
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the newest, or that of an id.
 
@@ -826,6 +882,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             CheckpointError: the thread does not verify.
         """
         place = _Place.of(config)
+        self._begin(config["configurable"])
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
 
@@ -835,7 +892,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(place.thread):
             if not place.space and not self._reads_only:
                 with self._guard:
-                    self._refused.pop(place.thread, None)
+                    self._refused.pop(self._whose(place.thread), None)
             index, links = self._index(place.thread, wanted)
             if self.ledger.ownership != "unowned" and not self._reads_only:
                 self.ledger.keep(index.name)  # before a task runs, and not after it
@@ -906,6 +963,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
             [(task, channel, value) for _, task, _, channel, value in ordered],
         )
 
+    @for_one
     def list(
         self,
         config: RunnableConfig | None,
@@ -959,6 +1017,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 found.add(value["thread"])
         return sorted(found)
 
+    @for_one
     def unsigned(
         self,
         config: RunnableConfig,
@@ -984,6 +1043,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
 
     # --- forget
 
+    @for_one
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
 
@@ -997,13 +1057,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
         thread = str(thread_id)
         with self._lock(thread):
             index, _ = self._index(thread, lambda _: True)
-            self._indexes.pop(thread, None)
+            self._indexes.pop(self._whose(thread), None)
             if index.high:
                 self.ledger.delete(index.name)
             last = index.generation + bool(index.high)
             for number in range(max(last - 2, 0), last):  # the one before may be unfinished
                 self.ledger.erase(self._name(thread, number))
 
+    @for_one
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
 
@@ -1024,6 +1085,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 hidden = {"hidden": [key.label("c") for key in keys]}
                 self._append(thread, self._index(thread)[0], hidden, None, kind="note", now=True)
 
+    @for_one
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Seal all checkpoints and writes of a thread anew, as another one.
 
@@ -1036,7 +1098,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
         with self._lock(first), self._lock(second):
             index, _ = self._index(source)
             copied, _ = self._index(target)
-            self._indexes.pop(target, None)
+            self._indexes.pop(self._whose(target), None)
             if copied.high and index.high:
                 raise Conflict(
                     f"There is a thread {quoted(target)} already.",
@@ -1051,6 +1113,7 @@ class SealedSaver(BaseCheckpointSaver[int]):
                     app, tools = record.header.app, record.header.tools
                     self.ledger.save(copied.name, value, label=record.label, app=app, tools=tools)
 
+    @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Keep the newest checkpoint of each namespace, or with `"delete"` none.
 
@@ -1079,13 +1142,14 @@ class SealedSaver(BaseCheckpointSaver[int]):
                 ]
                 self._hide(thread, hidden)
                 self.ledger.prune(index.name, keep=1, since=oldest)
-                self._indexes.pop(thread, None)
+                self._indexes.pop(self._whose(thread), None)
 
     # --- from an event loop
 
     async def _aside(self, call: Callable[..., _T], *given: Any, **options: Any) -> _T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, partial(call, *given, **options))
+        asked = partial(copy_context().run, call, *given, **options)  # whose request it is
+        return await loop.run_in_executor(self._pool, asked)
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Do what `get_tuple` does, in a thread."""

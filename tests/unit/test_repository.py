@@ -30,8 +30,8 @@ TOP_LEVEL = {
 # own `__init__`, which offers the names that applications use.
 KERNEL = [
     *("errors", "rules", "names", "files", "sqlite", "codec", "keys", "record", "storage"),
-    *("anchor", "verify", "journal", "ledger", "aio", "postgres", "tools", "approval"),
-    *("gate", "asking", "workflow", "places", "migrate", "safepoint"),
+    *("anchor", "verify", "journal", "ledger", "aio", "tenancy", "postgres", "tools"),
+    *("approval", "gate", "asking", "workflow", "places", "migrate", "safepoint"),
 ]
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [

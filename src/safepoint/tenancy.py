@@ -1,0 +1,79 @@
+"""Whose operation it is: an adapter asks the application, never what a client sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import lru_cache, wraps
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
+
+from safepoint.errors import ConfigurationError
+from safepoint.ledger import Ledger
+from safepoint.names import check_tenant
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_S = TypeVar("_S", bound="Tenanted")
+_REMEMBERED: Final = 1000  # ledgers of tenants, each of which is made anew in no time
+
+
+class Tenanted:
+    """What an adapter is that has one ledger, or one for each tenant.
+
+    Args:
+        ledger: of the whole store.
+        tenant: returns the name of the tenant whose request is being served. None if there are no
+            tenants.
+
+    Raises:
+        ConfigurationError: there is a callable, and the ledger is a tenant's already.
+    """
+
+    def __init__(self, ledger: Ledger, tenant: Callable[[], str] | None) -> None:
+        self._named: Final = tenant
+        self._base: Final = ledger
+        if tenant is not None:
+            check_tenant("any", ledger.tenant_name)
+        self._of: Final = lru_cache(_REMEMBERED)(ledger.tenant)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the records are: with a `tenant`, those of the one whose request is served.
+
+        Raises:
+            ConfigurationError: the application does not say whose request it is.
+            InvalidId: the name is outside the grammar.
+        """
+        if self._named is None:
+            return self._base
+        try:
+            name, cause = self._named(), None
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody is named
+            name, cause = "", error
+        if not name:
+            raise ConfigurationError(
+                "The application did not say which tenant this is for.",
+                "Nothing was read or written. Set what tenant= returns where you authenticate a"
+                " request, before you call the graph or the workflow.",
+            ) from cause
+        return self._of(name)
+
+    def _scoped(self) -> Self:
+        """Return the same for one tenant, whose request is served now, and for no other."""
+        if self._named is None:
+            return self
+        scope = copy(self)
+        vars(scope).update(_named=None, _base=self.ledger)
+        return scope
+
+
+def for_one(
+    method: Callable[Concatenate[_S, _P], _T],
+) -> Callable[Concatenate[_S, _P], _T]:
+    """Let an operation ask once, as it begins, whose it is; and do all of it there."""
+
+    @wraps(method)
+    def call(self: _S, /, *given: _P.args, **options: _P.kwargs) -> _T:
+        return method(self._scoped(), *given, **options)
+
+    return call

@@ -1,0 +1,571 @@
+"""SP30 in the adapters: the application says whose request it is, and not what a client sends."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import Annotated, Any, TypedDict, TypeVar
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    SigningKey,
+)
+from safepoint.approval import Question
+from safepoint.errors import (
+    ApprovalMismatch,
+    CheckpointError,
+    ConfigurationError,
+    InvalidId,
+    WrongPlace,
+)
+from tests.harness.optional import need
+
+need("langgraph", "needs langgraph")
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework as af
+from agent_framework import (
+    WorkflowBuilder,
+    WorkflowCheckpoint,
+    WorkflowCheckpointException,
+    WorkflowContext,
+)
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, Send, interrupt
+
+from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
+from safepoint.langgraph import SealedSaver
+
+T = TypeVar("T")
+TENANT: ContextVar[str] = ContextVar("tenant")
+DANA = SigningKey.generate("ed25519")
+GATE = Gate(approvers=Approvers({"dana": DANA.public}))
+RUN: Any = {"configurable": {"thread_id": "order-7"}}
+FORGED = {
+    **dict.fromkeys(["tenant", "tenant_id", "tenant_name", "user_id", "owner"], "acme"),
+    "langgraph_auth_user": {"identity": "acme"},
+}
+
+
+def opened() -> Ledger:
+    return Ledger(
+        InMemoryCheckpointStorage(),
+        store="orders",
+        keys=Keyring(SigningKey.generate()),
+        anchor=InMemoryAnchor(),
+        journal=InMemoryJournal(),
+    )
+
+
+def served(tenant: str, call: Callable[[], T]) -> T:
+    """Serve a request, as an application does that authenticated it."""
+
+    def handled() -> T:
+        TENANT.set(tenant)
+        return call()
+
+    return copy_context().run(handled)
+
+
+def awaited(tenant: str, call: Callable[[], Any]) -> Any:
+    async def handled() -> Any:
+        return await call()
+
+    return served(tenant, lambda: asyncio.run(handled()))
+
+
+# --- LangGraph
+
+
+class Order(TypedDict, total=False):
+    payee: str
+    notes: str
+    paid: str
+
+
+def approve(order: Order) -> Order:
+    payee = order.get("payee", "nobody")
+    return {"paid": f"{interrupt(payee)} to {payee}"}
+
+
+def payments(saver: Any) -> Any:
+    builder: Any = StateGraph(Order)
+    builder.add_node("approve", approve)
+    builder.add_edge(START, "approve")
+    return builder.compile(saver)
+
+
+def looks(graph: Any, saver: Any, ident: str) -> list[object]:
+    """Return what somebody sees who guessed a thread id, and says anything else that they like."""
+    run: Any = {"configurable": {"thread_id": "order-7", "checkpoint_ns": ""} | FORGED}
+    old: Any = {"configurable": run["configurable"] | {"checkpoint_id": ident}}
+    return [
+        *(graph.get_state(each).values for each in (run, old)),
+        *(saver.get_tuple(each) for each in (run, old)),
+        [*graph.get_state_history(run)],
+        *([*saver.list(each)] for each in (run, old, None)),
+    ]
+
+
+def acts(graph: Any, saver: Any, ident: str) -> list[object]:
+    """Return what the same one gets who resumes, forks, and deletes."""
+    run: Any = {"configurable": {"thread_id": "order-7", "checkpoint_ns": ""} | FORGED}
+    got = [graph.invoke(Command(resume=5_000_000), run).get("paid")]
+    old: Any = {"configurable": run["configurable"] | {"checkpoint_id": ident}}
+    forked = graph.update_state(old, {"notes": "forked"}, as_node="__start__")
+    got.append(graph.get_state(forked).values.get("payee"))
+    saver.delete_thread("order-7")
+    return got
+
+
+def begun(saver: Any) -> tuple[Any, str]:
+    """Return a graph in which a payment of acme waits, and the id of its checkpoint."""
+    graph = payments(saver)
+    served("acme", lambda: graph.invoke({"payee": "alice"}, RUN))
+    at = served("acme", lambda: graph.get_state(RUN).config["configurable"])
+    return graph, at["checkpoint_id"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_guessed_thread_id_is_all_that_langgraphs_own_savers_ask_for(kind: str) -> None:
+    """By design: they keep what a graph gives them, and the application knows whose that is."""
+    rows = sqlite3.connect(":memory:", check_same_thread=False)
+    saver = InMemorySaver() if kind == "memory" else SqliteSaver(rows)
+    graph, ident = begun(saver)
+    assert all(served("globex", lambda: looks(graph, saver, ident)))
+    assert served("globex", lambda: acts(graph, saver, ident)) == ["5000000 to alice", "alice"]
+    assert served("acme", lambda: graph.get_state(RUN).values) == {}  # deleted
+    rows.close()
+
+
+def test_a_guessed_thread_id_finds_nothing_of_another_tenant() -> None:
+    ledger = opened()
+    saver = SealedSaver(ledger, time_travel=True, tenant=TENANT.get)
+    graph, ident = begun(saver)
+    before = served("acme", lambda: [*saver.list(None)])
+    for each in (saver, saver.reading()):
+        assert not any(served("globex", partial(looks, payments(each), each, ident)))
+    assert served("globex", lambda: acts(graph, saver, ident)) == [None, None]
+    assert served("acme", lambda: [*saver.list(None)]) == before
+    assert served("acme", lambda: graph.invoke(Command(resume=42), RUN))["paid"] == "42 to alice"
+    assert (ledger.threads(), ledger.tenants()) == ([], ["acme", "globex"])
+
+
+class Paid(TypedDict, total=False):
+    paid: str
+
+
+class Step(Paid, total=False):
+    whose: str
+    parts: Annotated[list[str], add]
+
+
+def shop(saver: SealedSaver) -> Any:
+    """Return a graph with a subgraph, tasks side by side, and sync and async nodes, that waits."""
+
+    def part(step: Step) -> Step:
+        return {"parts": [f"{step['whose']} {TENANT.get()}"]}
+
+    async def later(step: Step) -> Step:
+        await asyncio.sleep(0)
+        return part(step)
+
+    inner = StateGraph(Step, output_schema=Paid)
+    inner.add_node("ask", lambda step: {"paid": f"{interrupt(step['whose'])} {TENANT.get()}"})
+    inner.add_edge(START, "ask")
+    builder = StateGraph(Step)
+    builder.add_node("part", RunnableLambda(part, afunc=later))
+    builder.add_node("inner", inner.compile())
+    builder.add_conditional_edges(START, lambda step: [Send("part", step)] * 3)
+    builder.add_edge("part", "inner")
+    return builder.compile(saver)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+@pytest.mark.parametrize("way", ["threads", "tasks"])
+def test_requests_of_two_tenants_at_once_stay_apart(durability: Any, way: str) -> None:
+    """Each hop carries the context: LangGraph's executors and tasks, and the saver's threads."""
+    ledger = opened()
+    saver = SealedSaver(ledger, tenant=TENANT.get)
+    graph, jobs = shop(saver), [(tenant, n) for n in range(4) for tenant in ("acme", "globex")]
+
+    def run(tenant: str, number: int) -> Any:
+        config: Any = {"configurable": {"thread_id": f"order-{number}"}}
+        graph.invoke({"whose": tenant}, config, durability=durability)
+        return graph.invoke(Command(resume=tenant), config, durability=durability)
+
+    async def arun(tenant: str, number: int) -> Any:
+        TENANT.set(tenant)
+        config: Any = {"configurable": {"thread_id": f"order-{number}"}}
+        await graph.ainvoke({"whose": tenant}, config, durability=durability)
+        ended = await graph.ainvoke(Command(resume=tenant), config, durability=durability)
+        shown = [each async for each in saver.alist(None)]
+        assert {each.checkpoint["channel_values"].get("whose", tenant) for each in shown} == {
+            tenant
+        }
+        return ended
+
+    async def all_at_once() -> list[Any]:
+        return await asyncio.gather(*(arun(*job) for job in jobs))
+
+    if way == "threads":
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            ended = [*pool.map(lambda job: served(job[0], lambda: run(*job)), jobs)]
+    else:
+        ended = asyncio.run(all_at_once())
+    for (tenant, _), end in zip(jobs, ended, strict=True):
+        said = f"{tenant} {tenant}"
+        assert (end["whose"], end["parts"], end["paid"]) == (tenant, [said] * 3, said)
+    assert (ledger.threads(), ledger.tenants()) == ([], ["acme", "globex"])
+    names = {f"order-{number}" for number in range(4)}
+    assert all({*ledger.tenant(each).threads()} == names for each in ledger.tenants())
+
+
+async def drained(found: Any) -> list[Any]:
+    return [each async for each in found]
+
+
+def saver_calls(saver: SealedSaver) -> dict[str, Callable[[], Any]]:
+    """Return a call of each operation of a saver."""
+    config: Any = {"configurable": {"thread_id": "order-7", "checkpoint_ns": ""} | FORGED}
+    put: Any = config, empty_checkpoint(), {"source": "input", "step": -1}, {}
+    wrote = {"configurable": config["configurable"] | {"checkpoint_id": "1"}}, [("a", 1)], "task"
+    asked = {"configurable": {"thread_id": "order-8"}}
+
+    def asks(way: str) -> Any:
+        graph = StateGraph(Order)
+        if way == "ask":
+            graph.add_node("pay", lambda _: saver.ask("pay", {}))
+        else:
+            graph.add_node("pay", RunnableLambda(print, afunc=lambda _: saver.aask("pay", {})))
+        graph.add_edge(START, "pay")
+        compiled: Any = graph.compile(InMemorySaver())
+        called = compiled.invoke if way == "ask" else compiled.ainvoke
+        return called({"payee": "alice"}, asked)
+
+    given: dict[str, tuple[Any, ...]] = {
+        "get_tuple": (config,),
+        "list": (None,),
+        "put": put,
+        "put_writes": wrote,
+        "delete_thread": ("order-7",),
+        "delete_for_runs": (["1"],),
+        "prune": (["order-7"],),
+        "copy_thread": ("order-7", "order-8"),
+        "release": ("order-7",),
+        "unsigned": (config, put[1], {}, None, []),
+    }
+    calls: dict[str, Callable[[], Any]] = {
+        "ask": lambda: asks("ask"),
+        "aask": lambda: asyncio.run(asks("aask")),
+        "ledger": lambda: saver.ledger,
+        "alist": lambda: asyncio.run(drained(saver.alist(None))),
+    }
+    for name, values in given.items():
+        calls[name] = partial(getattr(saver, name), *values)
+        if hasattr(saver, f"a{name}") and name != "list":
+            calls[f"a{name}"] = partial(
+                lambda name, values: asyncio.run(getattr(saver, name)(*values)), f"a{name}", values
+            )
+    return calls
+
+
+def nobody() -> str:
+    raise KeyError("session")
+
+
+UNNAMED: list[tuple[Callable[[], str], type[CheckpointError]]] = [
+    (TENANT.get, ConfigurationError),
+    (lambda: "", ConfigurationError),
+    (nobody, ConfigurationError),
+    (lambda: "../acme", InvalidId),
+    (lambda: "@acme", InvalidId),
+]
+
+
+@pytest.mark.parametrize(("tenant", "refusal"), UNNAMED)
+def test_without_a_name_every_operation_of_the_saver_is_refused(
+    tenant: Callable[[], str], refusal: type[CheckpointError]
+) -> None:
+    ledger = opened()
+    saver = SealedSaver(ledger, gate=GATE, tenant=tenant)
+    calls = saver_calls(saver)
+    public = {name for name in vars(SealedSaver) if name[0] != "_"} | {"ledger"}
+    assert {*calls} == public - {"reading", "with_allowlist"}
+    for call in calls.values():
+        with pytest.raises(refusal):
+            call()
+    with pytest.raises(refusal):
+        payments(saver).invoke({"payee": "alice"}, RUN)
+    assert (ledger.threads(), ledger.tenants()) == ([], [])
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: str) -> None:
+    """With durability="exit" LangGraph saves when its generator is closed, wherever that is."""
+    ledger = opened()
+    graph: Any = payments(SealedSaver(ledger, tenant=TENANT.get))
+    how: Any = {"stream_mode": "tasks", "durability": "exit"}
+    streams: list[Any] = []
+
+    def begin() -> None:
+        streams.append(graph.stream({"payee": "alice"}, RUN, **how))
+        next(streams[0])
+
+    async def both() -> None:
+        async def abegin() -> None:
+            TENANT.set("acme")
+            streams.append(graph.astream({"payee": "alice"}, RUN, **how))
+            await anext(streams[0])
+
+        async def close() -> None:
+            TENANT.set("globex")
+            await streams.pop().aclose()
+
+        await asyncio.create_task(abegin())
+        await asyncio.create_task(close())
+
+    if way == "sync":
+        served("acme", begin)
+        served("globex", streams.clear)
+    else:
+        asyncio.run(both())
+    assert ledger.tenants() == ["acme"]
+
+
+def test_a_stream_that_is_read_on_in_another_request_begins_no_subgraph_there() -> None:
+    ledger = opened()
+    graph = shop(SealedSaver(ledger, tenant=TENANT.get))
+    stream = served("acme", lambda: graph.stream({"whose": "acme"}, RUN, stream_mode="tasks"))
+    served("acme", lambda: next(stream))
+    with pytest.raises(WrongPlace, match="began for another tenant"):
+        served("globex", lambda: [*stream])
+    assert ledger.tenants() == ["acme"]
+
+
+def test_a_yes_to_one_tenant_is_none_to_another() -> None:
+    saver = SealedSaver(opened(), gate=GATE, tenant=TENANT.get)
+    builder = StateGraph(Order)
+    builder.add_node("pay", lambda _: {"paid": str(saver.ask("pay", {"amount": 42}).arguments)})
+    builder.add_edge(START, "pay")
+    graph: Any = builder.compile(saver)
+    asked = {
+        tenant: served(tenant, lambda: graph.invoke({}, RUN))["__interrupt__"][0].value
+        for tenant in ("acme", "globex")
+    }
+    signed = Approver("dana", DANA).approve(Question.from_text(asked["acme"]))
+    assert Question.from_text(asked["acme"]).tenant == "acme"
+    with pytest.raises(ApprovalMismatch):
+        served("globex", lambda: graph.invoke(Command(resume=signed), RUN))
+    assert served("acme", lambda: graph.invoke(Command(resume=signed), RUN))["paid"]
+
+
+# --- Agent Framework
+
+
+class Pay(af.Executor):
+    """Waits for a person, and pays."""
+
+    def __init__(self, storage: Any = None) -> None:
+        super().__init__("pay")
+        self.storage = storage
+
+    @af.handler
+    async def draft(self, payee: str, ctx: WorkflowContext) -> None:
+        ctx.set_state("payee", payee)
+        if self.storage is None:
+            await ctx.request_info(payee, int)
+        else:
+            await self.storage.ask(self, ctx, "pay", {"payee": payee})
+
+    @af.response_handler
+    async def pay(self, payee: str, amount: int, ctx: WorkflowContext[str, str]) -> None:
+        await ctx.yield_output(f"{amount} to {payee}, for {TENANT.get()}")
+
+    @af.response_handler
+    async def signed(self, asked: Question, said: object, ctx: WorkflowContext[str, str]) -> None:
+        yes = await self.storage.answered(self, asked, said)
+        await ctx.yield_output(f"{yes.arguments['payee']}, for {TENANT.get()}")
+
+
+def workflow(storage: Any, executor: Pay | None = None) -> af.Workflow:
+    pay = executor or Pay()
+    return WorkflowBuilder(name="orders", start_executor=pay, checkpoint_storage=storage).build()
+
+
+async def begins(storage: Any, payee: str = "alice") -> str:
+    """Return the id of a checkpoint that waits."""
+    run = workflow(storage)
+    await run.run(payee)
+    return str(run.get_last_checkpoint_id())
+
+
+async def resumes(storage: Any, ident: str, amount: int) -> list[str]:
+    (asked,) = (await storage.load(ident)).pending_request_info_events
+    run = await workflow(storage).run(checkpoint_id=ident, responses={asked: amount})
+    return [*run.get_outputs()]
+
+
+async def tries(storage: Any, ident: str) -> list[object]:
+    """Return what somebody gets who guessed the id of a checkpoint, or of a workflow."""
+    calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
+        lambda: storage.load(ident),
+        lambda: storage.get_latest(workflow_name="orders"),
+        lambda: storage.list_checkpoints(workflow_name="orders"),
+        lambda: storage.list_checkpoint_ids(workflow_name="orders"),
+        lambda: resumes(storage, ident, 5_000_000),
+        lambda: storage.delete(ident),
+    ]
+    got: list[object] = []
+    for call in calls:
+        try:
+            got.append(await call())
+        except WorkflowCheckpointException:
+            got.append(None)
+    return got
+
+
+def test_a_guessed_id_is_all_that_agent_frameworks_own_storage_asks_for(tmp_path: Path) -> None:
+    """By design: it keeps what a workflow gives it, and the application knows whose that is."""
+    storage = af.FileCheckpointStorage(tmp_path)
+    ident = awaited("acme", lambda: begins(storage))
+    got = awaited("globex", lambda: tries(storage, ident))
+    assert all(got)
+    assert got[4] == ["5000000 to alice, for globex"]
+
+
+@pytest.mark.parametrize("scope", [None, "orders"])
+def test_a_guessed_id_finds_no_checkpoint_of_another_tenant(scope: str | None) -> None:
+    ledger = opened()
+    storage = SealedCheckpointStorage(ledger, tenant=TENANT.get)
+    storage = storage.scope(scope) if scope else storage
+    ident = awaited("acme", lambda: begins(storage))
+    assert not any(awaited("globex", lambda: tries(storage, ident)))
+    own = awaited("globex", lambda: begins(storage, "mally"))
+    shown = awaited("globex", lambda: storage.list_checkpoint_ids(workflow_name="orders"))
+    assert (own in shown, ident in shown) == (True, False)
+    paid = awaited("acme", lambda: resumes(storage, ident, 42))
+    assert paid == ["42 to alice, for acme"]
+    assert (ledger.threads(), ledger.tenants()) == ([], ["acme", "globex"])
+
+
+def test_workflows_of_two_tenants_at_once_stay_apart() -> None:
+    ledger = opened()
+    storage = SealedCheckpointStorage(ledger, tenant=TENANT.get)
+
+    async def request(tenant: str, number: int) -> list[str]:
+        TENANT.set(tenant)
+        return await resumes(storage, await begins(storage, tenant), number)
+
+    async def all_at_once() -> list[list[str]]:
+        jobs = (request(tenant, n) for n in range(4) for tenant in ("acme", "globex"))
+        return await asyncio.gather(*jobs)
+
+    paid = [line for lines in asyncio.run(all_at_once()) for line in lines]
+    each = (f"{n} to {tenant}, for {tenant}" for n in range(4) for tenant in ("acme", "globex"))
+    assert paid == [*each]
+    assert ledger.threads() == []
+    for tenant in ("acme", "globex"):
+        found = awaited(tenant, lambda: storage.list_checkpoints(workflow_name="orders"))
+        assert {checkpoint.state.get("payee", tenant) for checkpoint in found} == {tenant}
+
+
+@pytest.mark.parametrize(("tenant", "refusal"), UNNAMED)
+def test_without_a_name_every_operation_of_the_storage_is_refused(
+    tenant: Callable[[], str], refusal: type[CheckpointError]
+) -> None:
+    ledger = opened()
+    storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=tenant).scope("orders")
+    one, pay = WorkflowCheckpoint("orders", "graph"), Pay(storage)
+    ctx: Any = None
+    question: Any = None
+    calls: dict[str, Callable[[], Any]] = {
+        "load": lambda: asyncio.run(storage.load("1")),
+        "list_checkpoints": lambda: asyncio.run(storage.list_checkpoints(workflow_name="orders")),
+        "list_checkpoint_ids": lambda: asyncio.run(
+            storage.list_checkpoint_ids(workflow_name="orders")
+        ),
+        "get_latest": lambda: asyncio.run(storage.get_latest(workflow_name="orders")),
+        "delete": lambda: asyncio.run(storage.delete("1")),
+        "ask": lambda: asyncio.run(storage.ask(pay, ctx, "pay", {})),
+        "answered": lambda: asyncio.run(storage.answered(pay, question, "yes")),
+        "unsigned": lambda: storage.unsigned(one, "old", "sha256:"),
+        "ledger": lambda: storage.ledger,
+    }
+    public = {name for name in vars(SealedCheckpointStorage) if name[0] != "_"} | {"ledger"}
+    assert {*calls} == public - {"save", "scope"}
+    for call in calls.values():
+        with pytest.raises(refusal):
+            call()
+    with pytest.raises(NotCheckpointed) as stopped:  # which the framework does not swallow
+        asyncio.run(begins(storage))
+    assert isinstance(stopped.value.__cause__, refusal)
+    assert (ledger.threads(), ledger.tenants()) == ([], [])
+
+
+def test_one_workflow_that_serves_two_tenants_stops() -> None:
+    """Agent Framework keeps the state of a run for the next one of the same workflow."""
+    ledger = opened()
+    naive, ours = af.InMemoryCheckpointStorage(), SealedCheckpointStorage(ledger, tenant=TENANT.get)
+    for storage in (naive, ours):
+        shared = workflow(storage)
+        awaited("acme", partial(shared.run, "alice"))
+        if storage is naive:
+            awaited("globex", partial(shared.run, "mally"))
+            last = asyncio.run(naive.get_latest(workflow_name="orders"))
+            assert last is not None
+            asked = last.pending_request_info_events.values()
+            assert {event.data for event in asked} == {"alice", "mally"}  # in one checkpoint
+        else:
+            with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
+                awaited("globex", partial(shared.run, "mally"))
+    assert ledger.tenants() == ["acme"]
+
+
+def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
+    ledger = opened()
+    storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=TENANT.get).scope("orders")
+
+    async def asks() -> tuple[str, Question]:
+        run = workflow(storage, Pay(storage))
+        await run.run("alice")
+        at = str(run.get_last_checkpoint_id())
+        (event,) = (await storage.load(at)).pending_request_info_events.values()
+        return at, event.data
+
+    async def answers(at: str, asked: Question, text: str) -> list[str]:
+        made = workflow(storage, Pay(storage))
+        run = await made.run(checkpoint_id=at, responses={asked.scope: text})
+        return [*run.get_outputs()]
+
+    acme, globex = (awaited(tenant, asks) for tenant in ("acme", "globex"))
+    assert (acme[1].tenant, globex[1].tenant) == ("acme", "globex")
+    signed = Approver("dana", DANA).approve(acme[1])
+    with pytest.raises(ApprovalMismatch):
+        awaited("globex", lambda: answers(globex[0], globex[1], signed))
+    assert awaited("acme", lambda: answers(acme[0], acme[1], signed)) == ["alice, for acme"]
+
+
+@pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])
+def test_the_ledger_of_a_tenant_has_no_tenants(adapter: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
+        adapter(opened().tenant("acme"), tenant=TENANT.get)
