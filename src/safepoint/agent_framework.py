@@ -27,6 +27,7 @@ from safepoint.errors import (
     ConfigurationError,
     EncodeError,
     NotFound,
+    ThreadHeld,
     WrongPlace,
     missing,
     quoted,
@@ -169,7 +170,8 @@ class SealedCheckpointStorage(Tenanted):
         which still asks. A forged answer would else be all that the run can go on with.
 
         Raises:
-            NotCheckpointed: it was refused, unless this storage was told to continue unsaved.
+            NotCheckpointed: it was refused, unless this storage was told to continue unsaved; or it
+                is saved, and an operator holds the thread.
             CheckpointError: the same, if it was told so.
         """
         problem: Exception
@@ -180,7 +182,7 @@ class SealedCheckpointStorage(Tenanted):
             problem = EncodeError(error.what, listed)
         except Exception as error:  # noqa: BLE001 - the framework would go on, whatever it is
             problem = error
-        if self.continue_unsaved:
+        if self.continue_unsaved and not isinstance(problem, ThreadHeld):
             raise problem
         raise NotCheckpointed(f"The run stops here. {problem}") from problem
 
@@ -209,6 +211,7 @@ class SealedCheckpointStorage(Tenanted):
         self._check_whole(thread)
         label = thread_name(checkpoint.checkpoint_id)
         self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
+        self._check_held(thread)  # it is saved, and no other step begins
         return checkpoint.checkpoint_id
 
     def _reopened(
@@ -234,7 +237,8 @@ class SealedCheckpointStorage(Tenanted):
         """Return the checkpoint of an id, verified, with each link from the newest one to it.
 
         Raises:
-            WorkflowCheckpointException: there is none.
+            WorkflowCheckpointException: there is none, or an operator holds the workflow. Its lists
+                and `get_latest` show it all the same.
             CheckpointError: what was found, or something on the way to it, does not verify.
         """
         return await asyncio.to_thread(self._load, checkpoint_id)
@@ -375,7 +379,7 @@ class SealedCheckpointStorage(Tenanted):
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
             ) from None
-        check_held(self.gate, self.ledger, place["thread"])
+        self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = datetime.fromisoformat(link.header.created) + within if within else None
         # Of two runs that ask the same at once, each has a question of its own.
@@ -444,6 +448,9 @@ class SealedCheckpointStorage(Tenanted):
                 _refuse_half(next(self.ledger.back(thread)))
             self._whole.add(whose)
 
+    def _check_held(self, thread: str) -> None:
+        check_held(self.gate, self.ledger, thread, {"workflow": self._workflow})
+
     def _has(self, thread: str, label: str) -> bool:
         """Tell whether a checkpoint was saved here, also if it was deleted since."""
         with suppress(NotFound):
@@ -488,9 +495,11 @@ class SealedCheckpointStorage(Tenanted):
     @for_one
     def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         try:
-            return _built(self._find(checkpoint_id))
-        except NotFound as error:
+            link = self._find(checkpoint_id)
+            self._check_held(link.header.thread)
+        except (NotFound, ThreadHeld) as error:
             raise WorkflowCheckpointException(str(error)) from error
+        return _built(link)
 
     @for_one
     def _delete(self, checkpoint_id: str) -> bool:

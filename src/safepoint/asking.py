@@ -11,7 +11,7 @@ to the record that the question names, and by nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -25,6 +25,7 @@ from safepoint.errors import (
     ApprovalNeeded,
     ApprovalSpent,
     ConfigurationError,
+    NotFound,
     ResumeError,
     ResumeRefused,
     ThreadHeld,
@@ -187,11 +188,19 @@ def note_late(ledger: Ledger, denial: Approval) -> None:
     note_answers(ledger, (denial,), "refused")
 
 
-def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
+def check_held(
+    gate: Gate, ledger: Ledger, thread: str, value: Mapping[str, Any] | None = None
+) -> None:
     """Refuse to go on with a thread that an operator holds.
 
     What they ordered is copied into the thread, as a note, and written down, once. So whoever reads
     the thread sees why it stood still.
+
+    Args:
+        gate: who may hold it, and where their orders are.
+        ledger: where the thread is.
+        thread: the thread.
+        value: what else the note says, so that an adapter knows it for its own.
 
     Raises:
         ThreadHeld: it is held.
@@ -202,18 +211,8 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
     tenant, operators = ledger.tenant_name, gate.operators
     orders = gate.answers.orders(ledger.store, thread, operators, tenant=tenant)
     holding = held(orders, operators)
-    if orders:
-        known, released = set[str](), {each.hold for each in holding}
-        for link in ledger.back(thread):
-            if link.label == ORDERED and link.kind == "note":
-                known.add(link.state["order"])
-            elif link.kind != "note":
-                break
-        stopped = {each.hold for each in orders if each.text in known}
-        for each in orders:
-            ends = each.what == "release" and each.hold in stopped - released
-            if each.text not in known and (each in holding or ends):
-                _copy(ledger, thread, each)
+    with suppress(NotFound):  # what was never begun is held all the same
+        _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
         raise ThreadHeld(
             f"{each.by} holds {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
@@ -222,11 +221,35 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
         )
 
 
-def _copy(ledger: Ledger, thread: str, order: Order) -> None:
+def _copy_new(
+    ledger: Ledger,
+    thread: str,
+    orders: list[Order],
+    holding: list[Order],
+    value: Mapping[str, Any],
+) -> None:
+    """Copy each hold that stops the thread, and each release of one that did."""
+    if not orders:
+        return
+    known = set[str]()
+    for link in ledger.back(thread):
+        if link.kind != "note":
+            break
+        if link.label == ORDERED:
+            known.add(link.state.get("order"))
+    stopped = {each.hold for each in orders if each.text in known}
+    ended = stopped - {each.hold for each in holding}
+    for each in orders:
+        ends = each.what == "release" and each.hold in ended
+        if each.text not in known and (ends or each in holding):
+            _copy(ledger, thread, each, value)
+
+
+def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
     who = Actor(order.by, f"signature of key {order.key}")
     ledger.notes.write(order.what, "intended", thread, detail=str(order), actor=who)
     now: Any = "now" if ledger.anchor is not None else None
-    ledger.note(thread, {"order": order.text}, label=ORDERED, anchor=now)
+    ledger.note(thread, {**value, "order": order.text}, label=ORDERED, anchor=now)
     ledger.notes.write(order.what, "done", thread, detail=str(order), actor=who)
 
 
@@ -330,7 +353,7 @@ class Asking(NamedTuple):
                 raise
 
     def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
-        check_held(self.gate, self.ledger, self.question.thread)
+        check_held(self.gate, self.ledger, self.question.thread, self.value)
         spent = self._spent(now)
         if spent is None:
             # What is not in time is no answer, whatever was signed.
@@ -379,7 +402,7 @@ class Asking(NamedTuple):
 
     def _accepted(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
         """Return the approvals that let it through, one of each person, or the one denial."""
-        texts = [given] if isinstance(given, str) else given
+        texts = [given] if given and isinstance(given, str) else given
         if self.gate.answers is not None and not texts:
             texts = []  # they are all where the answers are
         elif (

@@ -59,6 +59,7 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
     ThreadDeleted,
+    ThreadHeld,
     WrongPlace,
     missing,
     quoted,
@@ -587,6 +588,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 there; and it is no fork and no update.
             EncodeError: it holds a type that is in none of the lists. The message says where.
             CheckpointError: what `Ledger.save` refuses.
+
+        If an operator holds the thread, it is saved, and LangGraph drains the run.
         """
         del new_versions  # each record holds all channels
         own = self._of_run(config["configurable"])
@@ -640,6 +643,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                         raise
                     self._index(place.thread, lambda known: known.tops.get(key.space))
             mine.add(key)
+        try:
+            check_held(self.gate, self.ledger, index.name, {"thread": place.thread})
+        except ThreadHeld as error:
+            # It is saved. LangGraph saves while it runs the next step, so it is told to end before
+            # another one, and to save what this one does; what a save raises would lose that.
+            control = getattr(config["configurable"].get(_RUN), "control", None)
+            if control is None:
+                raise
+            control.request_drain(str(error))
         return place.config(checkpoint["id"])
 
     def _known(self, thread: str, key: _Key) -> _Index:
@@ -811,7 +823,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         check_journal(self.ledger, "A node can ask people", anchor=True)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
-        check_held(self.gate, self.ledger, name)
+        check_held(self.gate, self.ledger, name, {"thread": thread})
         until = self.ledger.load(name, at.sequence).created + within if within else None
         question = Question(
             store=self.ledger.store,
@@ -878,6 +890,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         Raises:
             ResumeRefused: it is of another app, of other tools, or not the newest.
+            ThreadHeld: an operator holds the thread, and a graph is to go on with it.
             NotOwner: another worker holds the thread.
             CheckpointError: the thread does not verify.
         """
@@ -896,6 +909,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             index, links = self._index(place.thread, wanted)
             if self.ledger.ownership != "unowned" and not self._reads_only:
                 self.ledger.keep(index.name)  # before a task runs, and not after it
+                index, links = self._index(place.thread, wanted)
+            if self.gate.operators.keys and _RUN in config["configurable"]:
+                check_held(self.gate, self.ledger, index.name, {"thread": place.thread})
                 index, links = self._index(place.thread, wanted)
             newest = index.tops.get(space)
             found = self._found(index, links, key or newest, place.thread)
