@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 import pytest
@@ -83,15 +84,15 @@ CALLS: Final[dict[str, dict[str, str]]] = {
     },
     "anchor": {
         "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
-        f" values ('{{t}}', 's', '{{n}}', 1, '{DIGEST}')": "42501",
+        " values ('{t}', 's', '{n}', 1, '{digest}')": "42501",
         "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
-        f" values ('{{t}}', 's', 'order-7', 9, '{DIGEST}') on conflict (tenant, store, thread)"
+        " values ('{t}', 's', 'order-7', 9, '{digest}') on conflict (tenant, store, thread)"
         " do update set sequence = excluded.sequence": "42501",
         "update safepoint_anchor.heads set sequence = 9 where tenant = '{t}' and store = 's'": "0",
     },
     "anchor_operator": {
         "select safepoint_anchor.rewind('{t}', 's', 'order-7', null, null)": "42501",
-        f"select safepoint_anchor.rewind('{{t}}', 'answers', '{CHAIN}', 1, '{DIGEST}')": "42501",
+        "select safepoint_anchor.rewind('{t}', 'answers', '{chain}', 1, '{digest}')": "42501",
     },
     "journal": {
         "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
@@ -103,7 +104,7 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "insert into safepoint_answers.records (tenant, chain, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
         "insert into safepoint_answers.records (tenant, chain, sequence, record)"
-        f" values ('{{t}}', '{CHAIN}', 2, 'x')": "SP004",
+        " values ('{t}', '{chain}', 2, 'x')": "SP004",
         "update safepoint_anchor.heads set sequence = 9"
         " where tenant = '{t}' and store = 'answers'": "0",
     },
@@ -117,13 +118,19 @@ TRICKS: Final = (
     "set role {role}",
     "set role writer_globex",
     "set session authorization writer_globex",
-    "create temp table logins (login name, tenant text); insert into logins values"
-    " (session_user, '*'); set search_path = pg_temp, safepoint, safepoint_anchor",
-    "create function pg_temp.whose() returns text language sql as $$select '*'$$;"
-    " set search_path = pg_temp, safepoint",
-    "create function pg_temp.coalesce(text, text) returns text language sql as $$select '*'$$;"
-    " create function pg_temp.texteq(text, text) returns boolean language sql as $$select true$$;"
-    " set search_path = pg_temp, pg_catalog",
+    (
+        "create temp table logins (login name, tenant text); insert into logins values"
+        " (session_user, '*'); set search_path = pg_temp, safepoint, safepoint_anchor"
+    ),
+    (
+        "create function pg_temp.whose() returns text language sql as $$select '*'$$;"
+        " set search_path = pg_temp, safepoint"
+    ),
+    (
+        "create function pg_temp.coalesce(text, text) returns text language sql as $$select '*'$$;"
+        " create function pg_temp.texteq(text, text) returns bool language sql as $$select true$$;"
+        " set search_path = pg_temp, pg_catalog"
+    ),
     "set session_replication_role = replica",
     "insert into safepoint.logins values (session_user, '*')",
     "alter table {table} disable row level security",
@@ -140,9 +147,12 @@ LOOKS: Final = (
     "select count(*) from {table} where tenant <> '{mine}' and 1 / (length(tenant) - {size}) = 0",
     "with x as materialized (table {table}) select count(*) from x where tenant <> '{mine}'",
     "select count(*) from (select * from {table} offset 0) x where tenant <> '{mine}'",
-    "select count(*) from pg_stats where (schemaname || '.' || tablename) = '{table}'"
-    " and most_common_vals::text like '%{other}%'",
+    (
+        "select count(*) from pg_stats where (schemaname || '.' || tablename) = '{table}'"
+        " and most_common_vals::text like '%{other}%'"
+    ),
 )
+COPY: Final = "copy (select tenant from {table}) to stdout"
 TOLD: Final = (
     "create function pg_temp.told(name text) returns boolean language plpgsql cost 0.0000001 as"
     " $$begin raise notice 'told %', name; return name <> '{mine}'; end$$;"
@@ -231,7 +241,8 @@ def test_a_login_changes_its_own_tenants_rows_and_no_others(
         with psycopg.connect(login(place, job, mine)) as connection:
             for number, (statement, refused) in enumerate(statements.items()):
                 for tenant, wanted in ((own, ""), (other, refused)):
-                    found = asked(connection, statement.format(t=tenant, n=f"new-{number}"))
+                    names = {"t": tenant, "n": f"new-{number}", "chain": CHAIN, "digest": DIGEST}
+                    found = asked(connection, statement.format(**names))
                     is_right = found == wanted if wanted else found.isdigit() and found != "0"
                     if not is_right:
                         wrong.append((job, statement, tenant, wanted, found))
@@ -242,18 +253,16 @@ def test_a_login_changes_its_own_tenants_rows_and_no_others(
 def test_nothing_that_a_login_can_say_shows_it_a_row_of_another_tenant(
     place: Database, job: str
 ) -> None:
-    seen = []
+    seen: list[object] = []
+    told: list[str] = []
     for table in JOBS[job]:
         names = {"table": table, "mine": "acme", "other": "globex", "size": 6}
         with psycopg.connect(login(place, job, "acme"), autocommit=True) as connection:
-            told: list[str] = []
             connection.add_notice_handler(lambda note: told.append(note.message_primary or ""))
             connection.execute(TOLD.format(**names).encode())
             for trick in ("select 1", *TRICKS):
-                try:
+                with suppress(psycopg.errors.InsufficientPrivilege):
                     connection.execute(trick.format(role=f"safepoint_{job}", **names).encode())
-                except psycopg.Error as error:
-                    assert error.sqlstate in ("42501", "42846", "42883", "42P01")
                 for look in LOOKS:
                     try:
                         found = connection.execute(look.format(**names).encode()).fetchone()
@@ -263,12 +272,9 @@ def test_nothing_that_a_login_can_say_shows_it_a_row_of_another_tenant(
                         seen.append((table, trick, look, found))
                 connection.execute("discard temp; reset role; reset all")
                 connection.execute(TOLD.format(**names).encode())
-            copied = f"copy (select tenant from {table}) to stdout"
-            with connection.cursor().copy(copied.encode()) as rows:
+            with connection.cursor().copy(COPY.format(**names).encode()) as rows:
                 assert {row for (row,) in rows.rows()} == {"acme"}
-            assert {*told} <= {"told acme"}
-            assert told
-    assert seen == []
+    assert (seen, {*told}) == ([], {"told acme"})
 
 
 def test_each_table_with_a_tenant_is_held_and_whoever_is_assigned_to_all_sees_all(
@@ -286,8 +292,8 @@ def test_each_table_with_a_tenant_is_held_and_whoever_is_assigned_to_all_sees_al
     for job, tables in JOBS.items():
         with psycopg.connect(login(place, job, "every")) as connection:
             for table in tables:
-                rows = connection.execute(f"select distinct tenant from {table}".encode())
-                assert sorted(rows.fetchall()) == [("",), ("acme",), ("globex",)]
+                with connection.cursor().copy(COPY.format(table=table).encode()) as rows:
+                    assert {row for (row,) in rows.rows()} == {"", *TENANTS}
     for statement in ("table safepoint.logins", "copy safepoint_anchor.logins to stdout"):
         with psycopg.connect(login(place, "operator", "every")) as connection:
             assert asked(connection, statement) == "42501"

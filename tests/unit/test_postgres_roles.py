@@ -13,7 +13,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+from safepoint.postgres import PostgresAnchor, PostgresAnswers, PostgresCheckpointStorage
 from safepoint.postgres.journal import _Entries
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import head
@@ -27,11 +27,14 @@ LOGINS: Final = (
     "anchor",
     "anchor_operator",
     "journal",
+    "approver",
     "auditor",
 )
-STORE, HEADS = "worker other reader operator auditor", "operator anchor anchor_operator auditor"
+STORE: Final = "worker other reader operator approver auditor"
+HEADS: Final = "operator anchor anchor_operator approver auditor"
 HEAD: Final = "insert into safepoint_anchor.heads (store, thread, sequence, digest) values "
 PUT: Final = "insert into safepoint_journal.records (journal, chain, sequence, record) values "
+ANSWER: Final = "insert into safepoint_answers.records (chain, sequence, record) values "
 TRACES: Final = "operator auditor"
 # What each statement takes: the logins that may, and the SQLSTATE for those who may not, which is
 # 42501 (no such right) unless it is said. Nobody has any right that is not here.
@@ -45,6 +48,12 @@ TABLE: Final = {
     "select * from safepoint_anchor.heads": HEADS,
     "select * from safepoint_anchor.rewinds": "anchor_operator auditor",
     "select record from safepoint_journal.records": "journal auditor",
+    "select record from safepoint_answers.records": STORE,
+    # Whose threads a login sees: it may ask, and change nothing of it.
+    "select safepoint.whose()": STORE,
+    "select safepoint_anchor.whose()": HEADS,
+    "select * from safepoint.logins": "",
+    "insert into safepoint_anchor.logins values (session_user, '*')": "",
     # Records: the next one, of the login that owns the thread.
     "insert into safepoint.checkpoints (thread, sequence, record) values ('new', 1, 'x')": (
         "worker other operator"
@@ -118,13 +127,17 @@ TABLE: Final = {
     "select safepoint.prune('', 'free', 2, null)": ("", {"operator": "22004"}),
     "select safepoint.purge('', 'free')": "operator",
     # The anchor: forward for its login, back for its operators.
-    HEAD + f"('s', 'new', 1, {DIGEST})": "anchor",
+    HEAD + f"('s', 'new', 1, {DIGEST})": ("anchor", {"approver": "42501"}),
+    HEAD + f"('answers', 'new', 1, {DIGEST})": "approver",
     f"insert into safepoint_anchor.heads values ('', 's', 'new', 1, {DIGEST}, now())": "",  # noqa: S608
-    "update safepoint_anchor.heads set seen = now()": ("", {"anchor": "SP007"}),
+    "update safepoint_anchor.heads set seen = now()": (
+        "",
+        {"anchor": "SP007", "approver": "SP007"},
+    ),
     "update safepoint_anchor.heads set sequence = 9 where thread = 't'": "anchor",
     "update safepoint_anchor.heads set sequence = 1 where thread = 't'": (
         "",
-        {"anchor": "SP007"},
+        {"anchor": "SP007", "approver": "SP007"},
     ),
     "update safepoint_anchor.heads set thread = 'other'": "",
     "delete from safepoint_anchor.heads": "",
@@ -144,6 +157,13 @@ TABLE: Final = {
     "update safepoint_journal.records set record = 'x'": "",
     "delete from safepoint_journal.records": "",
     "truncate safepoint_journal.records": "",
+    # The answers: the next one, of an approver.
+    ANSWER + "('c', 2, 'x')": "approver",
+    ANSWER + "('c', 1, 'x')": ("", {"approver": "23505"}),
+    ANSWER + "('c', 3, 'x')": ("", {"approver": "SP004"}),
+    "update safepoint_answers.records set record = 'x'": "",
+    "delete from safepoint_answers.records": "",
+    "truncate safepoint_answers.records": "",
 }
 # What not even the administrator does by accident: the triggers say no to the owner, too.
 BY_ACCIDENT: Final = {
@@ -164,6 +184,10 @@ BY_ACCIDENT: Final = {
     "update safepoint_journal.records set record = 'x'": "SP006",
     "delete from safepoint_journal.records": "SP006",
     "truncate safepoint_journal.records": "SP006",
+    "update safepoint_answers.records set record = 'x'": "SP006",
+    "delete from safepoint_answers.records": "SP006",
+    "truncate safepoint_answers.records": "SP006",
+    ANSWER + "('c', 2, convert_to(repeat('x', 131073), 'UTF8'))": "23514",
     "insert into safepoint.threads (thread, login) values ('../x', 'y')": "23514",
     "insert into safepoint.threads (thread, login) values ('con', 'y')": "23514",
     "insert into safepoint.threads (tenant, thread, login) values ('../x', 'x', 'y')": "23514",
@@ -197,6 +221,8 @@ def filled(database: Database) -> Database:
         anchor.advance("s", "t", head(5))
     with _Entries(database.journal, "j", connections=1, wait_seconds=5) as entries:
         entries.append("c", 1, b"x")
+    with PostgresAnswers(database.approver) as answers:
+        answers.append("c", 1, b"x")
     return database
 
 

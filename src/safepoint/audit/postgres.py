@@ -7,7 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from importlib.resources import files
 from itertools import combinations, product
@@ -223,13 +223,16 @@ class Database:
                     waiting.append(each.role)
         return found
 
-    def whose(self, part: str) -> str:
-        """Return the tenant whose rows of a part the login sees; `*` is every one."""
-        schema = PARTS[part][0]
-        may = "select coalesce(has_function_privilege(to_regprocedure(%s), 'execute'), false)"
-        if self.rows(may, (f"{schema}.whose()",)) != [(True,)]:
-            return "*"  # nothing holds it: that whose is missing, or was taken, is found apart
-        return str(self.rows(f"select {schema}.whose()")[0][0])
+    def whose(self, part: str) -> str | None:
+        """Return the tenant whose rows of a part the login sees; `*` is every one.
+
+        None if the server does not say: then another check finds what is wrong with the function.
+        """
+        import psycopg
+
+        with suppress(psycopg.Error):
+            return str(self.rows(f"select {PARTS[part][0]}.whose()")[0][0])
+        return None
 
     def inside(self, role: str) -> dict[str, list[Member]]:
         """Return the logins that can act as a role, each with the way; superusers are left out."""
@@ -415,12 +418,12 @@ def _tenants(place: Deployed) -> Iterator[Finding]:
     for part, database in place.parts.items():
         if whose[part] == "*":
             yield finding("SP05.every-tenant", database.login, part=part)
-        elif whose[part] != whose["store"] and whose["store"] != "*":
+        elif None not in whose.values() and whose["store"] not in ("*", whose[part]):
             values = {"part": part, "its": _tenant(whose[part]), "store": _tenant(whose["store"])}
             yield finding("SP05.tenants", database.login, **values)
 
 
-def _tenant(name: str) -> str:
+def _tenant(name: str | None) -> str:
     return f"tenant {quoted(name)}" if name else "no tenant"
 
 
@@ -431,7 +434,7 @@ def unseen_tenants(dsn: str) -> tuple[str, str]:
         CheckpointError: as `check_privileges` does.
     """
     with looking(dsn) as database:
-        whose = database.whose("store")
+        whose = database.whose("store") or ""
     line = f"This login sees the threads of {_tenant(whose)} alone, and no others were looked at."
     return whose, "" if whose == "*" else f"{line} Give one that serves every tenant."
 
