@@ -19,7 +19,7 @@ ledger = Ledger(
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/writer.key", create=True)),
 )
-sessions = {}
+sessions: dict[str, str] = {}
 
 
 def log_in(customer):
