@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import hashlib
 import hmac
 import json
@@ -10,7 +11,7 @@ import secrets
 from abc import abstractmethod
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Self
 
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -37,6 +38,7 @@ class Numbered(Target):
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
         self.keys = [secrets.token_bytes(32)]  # for the rungs that have a use for one
+        self.column = ""
 
     @abstractmethod
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
@@ -69,6 +71,12 @@ class Numbered(Target):
         """Open the record with that number."""
         return self.unpack(thread, sequence, self.medium.read(self.place(thread, sequence)))
 
+    def tenant(self, name: str) -> Self:
+        """Keep the tenant as a column does: beside each record, and in none."""
+        other = copy.copy(self)
+        other.column = f"@{name}."
+        return other
+
     def numbers(self, thread: str) -> list[int]:
         """Return the numbers of the thread's records, in order."""
         return self._found(thread)
@@ -79,11 +87,12 @@ class Numbered(Target):
 
     def _found(self, thread: str) -> list[int]:
         parts = [name.rsplit(".", 2) for name in self.medium.names()]
-        return sorted(int(part[1]) for part in parts if part[::2] == [thread, self.ending])
+        ends = [f"{self.column}{thread}", self.ending]
+        return sorted(int(part[1]) for part in parts if part[::2] == ends)
 
     def place(self, thread: str, sequence: int) -> str:
         """Return the name of a record."""
-        return f"{thread}.{sequence}.{self.ending}"
+        return f"{self.column}{thread}.{sequence}.{self.ending}"
 
     def ahead(self, thread: str) -> list[str]:
         """Return the next temporary name, and the name after it."""

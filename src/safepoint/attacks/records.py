@@ -35,6 +35,10 @@ past = attacks("Attacks on what came before: the newest record stays as it is.")
 live = attacks(
     "Attacks while the store is in use: on what it keeps at hand, and between two of its reads."
 )
+asked = attacks(
+    "Attacks by a client, who writes nothing: the application is asked for what is not theirs.",
+    attacker="resumes",
+)
 rollback = attacks(
     "Attacks that show the victim an earlier or another truth. Each record in it is genuine."
 )
@@ -144,6 +148,16 @@ def swap_stores(target: Target) -> Iterator[Look]:
     other.save("victim", WANTED)
     overwrite(target, name, other.medium.read(other.records("victim")[-1]))
     yield loads(target, WANTED)
+
+
+@moved("swap-tenants", "SP30")
+def swap_tenants(target: Target) -> Iterator[Look]:
+    """A record of one tenant, sealed by the same key, is copied into the row of another."""
+    victim, other = target.tenant("acme"), target.tenant("globex")
+    name = saved(victim)
+    other.save("victim", WANTED)
+    overwrite(victim, name, target.medium.read(other.records("victim")[-1]))
+    yield loads(victim, WANTED)
 
 
 @moved("replay-old-on-top", "SP12")
@@ -386,6 +400,13 @@ def freeze(target: Target) -> Iterator[Look]:
     replica = target.medium.copy()
     target.save("victim", step(2))
     yield lambda: bool(target.on(replica).latest("victim") == step(1))
+
+
+@asked("guess-thread", "SP30")
+def guess_thread(target: Target) -> Iterator[Look]:
+    """A client names the thread of another customer, and the application resumes it."""
+    target.client("alice").save("victim", HONEST)
+    yield loads(target.client("mally"), HONEST)
 
 
 @rollback("fork", "SP15", attacker="key")

@@ -61,7 +61,10 @@ class Kept(InMemoryCheckpointStorage):
         super().__init__()
         for name, content in medium.everything().items():  # of a thread, the records come first
             thread, _, rest = name.partition("/")
-            if rest.endswith(_RECORD):
+            if thread.startswith("@"):
+                scope, (thread, _, rest) = self.tenant(thread[1:]), rest.partition("/")
+                scope.append(thread, int(rest.removesuffix(_RECORD)), content)
+            elif rest.endswith(_RECORD):
                 self.append(thread, int(rest.removesuffix(_RECORD)), content)
             elif rest == BASE:
                 first, _, base = content.partition(b"\n")
@@ -71,6 +74,10 @@ class Kept(InMemoryCheckpointStorage):
 
     def store(self, medium: Medium) -> None:
         """Write back what one use can change: records, a lease, a base with nothing below."""
+        for tenant, scope in self._tenants.items():
+            for thread, records in scope._records.items():  # noqa: SLF001  of the same class
+                for sequence, record in records.items():
+                    medium.write(f"@{tenant}/{_name(thread, sequence)}", record)
         for thread, ownership in self._owners.items():
             medium.write(f"{thread}/{LEASE}", write_lease(ownership))
         for thread in self.threads():
@@ -108,6 +115,7 @@ class SignedChainTarget(Target):
         super().__init__(folder, medium)
         self.keys = Keyring(SigningKey.generate())
         self.anchor: Anchor | None = None
+        self.whose = ""
         self._kept = Kept()
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
@@ -146,18 +154,32 @@ class SignedChainTarget(Target):
         """Leave a tombstone, and nothing before it."""
         self.use(lambda ledger: (ledger.delete(thread), ledger.erase(thread)))
 
+    def client(self, name: str) -> Self:
+        """Open the tenant of whoever is logged in, whatever they name."""
+        return self.tenant(name)
+
+    def tenant(self, name: str) -> Self:
+        """Seal the tenant with each record."""
+        other = self.on(self.medium)
+        other.whose = name
+        return other
+
     def rotate(self) -> None:
         """Seal with a new key. The old one still verifies: nobody can say since when it is lost."""
         self.keys = self.keys.rotated(SigningKey.generate())
 
     def records(self, thread: str) -> list[str]:
         """Return the names of the files, which sort in their order."""
-        found = self.medium.names()
-        return [n for n in found if n.startswith(f"{thread}/") and n.endswith(_RECORD)]
+        found, folder = self.medium.names(), f"{self._folder}{thread}/"
+        return [n for n in found if n.startswith(folder) and n.endswith(_RECORD)]
+
+    @property
+    def _folder(self) -> str:
+        return self.whose and f"@{self.whose}/"
 
     def place(self, thread: str, sequence: int) -> str:
         """Return the name of a record's file."""
-        return _name(thread, sequence)
+        return self._folder + _name(thread, sequence)
 
     def ahead(self, thread: str) -> list[str]:
         """Return the name of what is on its way in, and the next file."""
@@ -241,6 +263,7 @@ class SignedChainTarget(Target):
             anchor=self.anchor,
             anchor_every=self.anchor_every,
             journal=journal,
+            tenant=self.whose,
         )
 
 

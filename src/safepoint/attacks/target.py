@@ -195,6 +195,21 @@ class Target(Victim):
         """
         raise Miss
 
+    def client(self, name: str) -> Self:
+        """Return what somebody gets at who is logged in by that name, and names a thread.
+
+        By default that is any thread: the application takes the id from the request.
+        """
+        return self
+
+    def tenant(self, name: str) -> Self:
+        """Return the store as it keeps the threads of one tenant apart from the others.
+
+        Raises:
+            Miss: it does not.
+        """
+        raise Miss
+
     # What a workflow does on this store when it is interrupted, asks people, and goes on. Override
     # these if your application has something better than a field of its state. Where one refuses,
     # let it raise one of the `refusals`.

@@ -9,7 +9,7 @@ from safepoint.audit.ledger import check_anchor, check_journal, check_keys
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network
 from safepoint.audit.postgres import check_privileges
-from safepoint.audit.reading import check_records
+from safepoint.audit.reading import check_records, check_tenants
 from safepoint.audit.runs import check_approvals, check_resumptions, check_tools, check_versions
 from safepoint.audit.sqlite import check_database
 
@@ -34,6 +34,7 @@ __all__ = [
     "check_records",
     "check_resumptions",
     "check_safety_test",
+    "check_tenants",
     "check_tools",
     "check_torch",
     "check_versions",

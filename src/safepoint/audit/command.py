@@ -27,7 +27,7 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, unseen_tenants
-from safepoint.audit.reading import read
+from safepoint.audit.reading import mixed, read
 from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
 from safepoint.errors import (
@@ -282,6 +282,7 @@ CHECKS: Final[dict[str, Look]] = {
     "network": _network,
     "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
     "records": _records,
+    "tenants": _on("ledger", mixed),
     "anchor": _on("ledger", _anchored),
     "owners": _on("disk", _owners),
     "journal": _journal,

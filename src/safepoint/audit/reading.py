@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
+from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
@@ -29,7 +29,7 @@ from safepoint.errors import (
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.names import Head, Limits
-from safepoint.record import Checkpoint, Cipher
+from safepoint.record import Checkpoint, Cipher, Header
 from safepoint.verify import View, plain_of
 from safepoint.workflow import Payload
 
@@ -125,7 +125,8 @@ def check_records(ledger: Ledger) -> list[Finding]:
         SP02 if nobody you trust sealed the record, SP08 if a key did that is revoked, SP11 if it
         is over a limit, SP12 if the seal is broken or of another place, SP13 if records are
         missing or cannot be read, SP14 if a genuine record does not follow the one before it, SP15
-        if the anchor knows better or cannot be asked, and SP04 if others could change the file. A
+        if the anchor knows better or cannot be asked, SP30 if it is a record of another tenant, and
+        SP04 if others could change the file. A
         warning under SP10 for a thread with states that the ledger has no cipher or key for, and an
         error for one with plain states where the ledger has a cipher: seals and links are verified
         all the same, and its runs cannot be looked at from there on.
@@ -134,6 +135,49 @@ def check_records(ledger: Ledger) -> list[Finding]:
         StorageError: the storage cannot be listed.
     """
     return read(ledger, lambda thread: thread.findings("SP10"))
+
+
+def check_tenants(ledger: Ledger) -> list[Finding]:
+    """Find records that lie with another tenant than they were sealed for, and threads of nobody.
+
+    Nothing is changed. Whether an application takes the tenant from a request, no store can tell.
+
+    ```python
+    from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.audit import check_tenants
+
+    storage, keys = InMemoryCheckpointStorage(), Keyring(SigningKey.generate())
+    ledger = Ledger(storage, store="invoices", keys=keys)
+    ledger.tenant("acme").save("order-7", {"amount": 42})
+    print(check_tenants(ledger))
+    #> []
+    ledger.save("order-8", {"amount": 43})
+    print(check_tenants(ledger)[0].what)
+    #> invoices has tenants (acme), and threads that are no tenant's: order-8.
+    ```
+
+    Args:
+        ledger: the store as a whole, with its keys and its anchor.
+
+    Returns:
+        Under SP30, an error for each thread with a record of another tenant, or of none where
+        there should be one, and a warning if some threads have a tenant and others do not.
+
+    Raises:
+        StorageError: the storage cannot be listed.
+    """
+    moved = (each for each in check_records(ledger) if each.rule == "SP30")
+    return worst_first([*moved, *mixed(ledger)])
+
+
+def mixed(ledger: Ledger) -> list[Finding]:
+    """Find threads that belong to no tenant, beside those of tenants."""
+    with suppress(AnchorError):  # which check_records reports
+        threads, tenants = ledger.threads(), ledger.tenants()
+        if threads and tenants:
+            shown = {"tenants": listed(tenants), "threads": listed(threads)}
+            return [finding("SP30.mixed", ledger.store, **shown)]
+    return []
 
 
 def read(ledger: Ledger, look: Callable[[Thread], Iterable[Finding]]) -> list[Finding]:
@@ -237,6 +281,10 @@ def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
     named = _SEQUENCE.search(refusal.what)
     if rule == "SP12" and named is not None:
         with suppress(CheckpointError):
+            if isinstance(refusal, WrongPlace):
+                found = Header.parse(view.storage.read(thread, int(named[1])).split(b"\n")[1])
+                if found is not None and found.tenant != view.tenant:
+                    return "SP30"
             view.open(thread, int(named[1]))
             return "SP14"  # the record stands by itself, so it is its link that is broken
     return rule

@@ -1,0 +1,134 @@
+"""Whose thread: what a client may name, and what a record of another tenant is worth."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    FileCheckpointStorage,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    NotFound,
+    SigningKey,
+    SQLiteCheckpointStorage,
+    Workflow,
+)
+from safepoint.attacks import ATTACKS, Outcome, Target
+from safepoint.attacks.rungs import GatedTarget
+from safepoint.audit import check_tenants
+from safepoint.errors import CheckpointError, WrongPlace
+
+KEYS = Keyring(SigningKey(bytes(range(32))))
+STORAGES: dict[str, Callable[[Path], Any]] = {
+    "memory": lambda _: InMemoryCheckpointStorage(),
+    "file": lambda folder: FileCheckpointStorage(folder / "store"),
+    "sqlite": lambda folder: SQLiteCheckpointStorage(folder / "store.db"),
+}
+
+
+class WithoutTenants(GatedTarget):
+    """All that this package has, in an application that takes the thread id from its client."""
+
+    client = Target.client
+
+
+def test_a_sealed_ledger_without_tenants_resumes_a_guessed_thread(tmp_path: Path) -> None:
+    """Each record is genuine, and where it belongs: a seal does not say who may ask for it."""
+    assert ATTACKS["guess-thread"].run(WithoutTenants(tmp_path)) is Outcome.ACCEPTED
+
+
+def pay(state: dict[str, Any]) -> None:
+    """Go on, if there is anything to go on from."""
+
+
+@pytest.mark.parametrize("kind", STORAGES)
+def test_a_client_cannot_tell_whether_a_thread_of_others_exists(kind: str, tmp_path: Path) -> None:
+    """Whatever is asked of the ledger of a tenant is answered as if there were no other."""
+    journal, anchor, flow = InMemoryJournal(), InMemoryAnchor(), Workflow("w", [pay])
+    options: Any = {"store": "invoices", "keys": KEYS, "anchor": anchor, "journal": journal}
+    ledger = Ledger(STORAGES[kind](tmp_path), **options)
+    acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
+    acme.save("order-7", {"amount": 42}, label="final")
+    before = journal.counts()
+    asks: list[Callable[[str], Any]] = [
+        globex.latest,
+        lambda thread: globex.load(thread, 1),
+        lambda thread: list(globex.history(thread)),
+        lambda thread: list(globex.back(thread)),
+        lambda thread: globex.find(thread, "final"),
+        lambda thread: globex.note(thread, 1),
+        globex.delete,
+        lambda thread: globex.prune(thread, keep=1),
+        globex.anchored,
+        globex.owner,
+        lambda thread: flow.resume(globex, thread),
+    ]
+    for ask in asks:
+        assert _answer(ask, "order-7") == _answer(ask, "order-8")
+    assert (globex.threads(), globex.tenants()) == ([], [])
+    assert {chain: n for chain, n in journal.counts().items() if "@globex/" not in chain} == before
+    globex.save("order-7", {"amount": 1})
+    assert acme.latest("order-7").state == {"amount": 42}
+    assert acme.verify("order-7") == 1
+
+
+def _answer(ask: Callable[[str], Any], thread: str) -> str:
+    try:
+        return str(ask(thread))
+    except CheckpointError as refusal:
+        return f"{type(refusal).__name__}: {refusal}".replace(thread, "…")
+
+
+def _move_file(folder: Path) -> None:
+    name = "order-7/0000000001.checkpoint"
+    shutil.copy(folder / "store/@globex" / name, folder / "store/@acme" / name)
+
+
+def _move_row(folder: Path) -> None:
+    """As whoever owns the file: the triggers are gone for a moment."""
+    with sqlite3.connect(folder / "store.db") as database:
+        found = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        triggers = dict(found.fetchall())
+        for name in triggers:
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute("DELETE FROM checkpoints WHERE tenant = 'acme'")
+        database.execute("UPDATE checkpoints SET tenant = 'acme'")
+        for sql in triggers.values():
+            database.execute(sql)
+    database.close()
+
+
+@pytest.mark.parametrize(("kind", "move"), [("file", _move_file), ("sqlite", _move_row)])
+def test_a_record_in_the_row_of_another_tenant_is_refused_and_found(
+    kind: str, move: Callable[[Path], None], tmp_path: Path
+) -> None:
+    ledger = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
+    for tenant in ("acme", "globex"):
+        ledger.tenant(tenant).save("order-7", {"of": tenant})
+    assert check_tenants(ledger) == []
+    move(tmp_path)
+    again = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
+    with pytest.raises(WrongPlace, match="tenant acme is the one of"):
+        again.tenant("acme").latest("order-7")
+    [found] = check_tenants(again)
+    assert (found.id, found.where) == ("SP30.refused", "@acme/order-7")
+
+
+def test_threads_of_nobody_beside_those_of_tenants_are_found() -> None:
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=KEYS)
+    ledger.save("order-7", 1)
+    assert check_tenants(ledger) == []
+    ledger.tenant("acme").save("order-7", 1)
+    [found] = check_tenants(ledger)
+    assert (found.id, found.severity) == ("SP30.mixed", "warning")
+    with pytest.raises(NotFound):
+        ledger.tenant("globex").latest("order-7")
