@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None, *, root: Path = ROOT) -> int:
     options = parser.parse_args(arguments)
     words = {
         **vars(options),
-        "id": f"SP{len(RULES) + 1:02d}",
+        "id": f"SP{int(max(RULES)[2:]) + 1:02d}",
         "module": options.page.replace("-", "_"),
     }
     made: list[Path] = []

@@ -13,7 +13,7 @@ from publish.new_rule import ENTRIES, main
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT, scan_page
 
-NEW = f"SP{len(RULES) + 1:02d}"
+NEW = f"SP{int(max(RULES)[2:]) + 1:02d}"
 MADE = [
     "docs/security/lost-update.md",
     "snippets/lost_update.py",
