@@ -241,8 +241,10 @@ QUESTION = {
     "scope": TEXT,
     "store": NO_DEVICE,
     "tenant": f"(?:{NO_DEVICE})?",
+    "then": "deny|continue",
     "thread": NO_DEVICE,
     "tools": DIGEST,
+    "until": f"(?:{MOMENT})?",
 }
 ANSWER = {
     "approver": NO_DEVICE,
@@ -255,6 +257,7 @@ LISTS = {
     "details": "(?!.*  )[ -~]*",
     "done": TEXT,
     "reasons": "[a-z][a-z-]{0,63}",
+    "tell": TEXT,
 }
 
 
@@ -310,6 +313,7 @@ def is_statement(value, texts):
         and are_named(value["arguments"])
         and is_head(value["checkpoint"])
         and is_head(value["head"])
+        and (value["until"] == "" or exists(value["until"]))
     )
 
 
@@ -361,8 +365,8 @@ ENTRY = {
     "outcome": "intended|done|refused",
     "store": NAME,
     "tenant": f"(?:{NAME})?",
-    "what": "save|verify|resume|pause|approve|deny|act|rotate|prune"
-    "|delete|erase|migrate|copy|accept-loss|own",
+    "what": "save|verify|resume|pause|approve|deny|expire|hold"
+    "|release|act|rotate|prune|delete|erase|migrate|copy|accept-loss|own",
 }
 ACTOR = {"how": "(?s:.{1,256})", "name": "(?s:.{1,256})"}
 OR_NULL = {"digest": DIGEST, "thread": NAME}

@@ -18,7 +18,7 @@ class Rule:
     """One piece of guidance, and the four legs that it stands on.
 
     Attributes:
-        id: `SP01`, `SP02` …; it never changes its meaning.
+        id: `SP01`, for example; it never changes its meaning.
         theme: the group in which the rules page lists it.
         title: the rule as one line.
         severity: how much ignoring it costs.

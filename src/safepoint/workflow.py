@@ -550,6 +550,7 @@ class Resumption:
                 for lapsed in lapses
             ]
             shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
+            wait = None if back or before.asked is None else before.asked.within
             # If yet another version is to run it, people are asked anew.
             is_this, state = app == self.workflow.app, before.state
             if is_this:
@@ -558,6 +559,7 @@ class Resumption:
                 (_head(source), _head(end)) == (asked.checkpoint, asked.head)
                 and "note" not in (source.kind, end.kind)
                 and (before.asked or _ask(opened)) == _ask(self.granted)
+                and asked.until == (spelled(source.created + wait) if wait else "")
                 and (not is_this or done == self.payload.done)
                 and (not is_this or (asked.reasons, asked.details) in shown)
                 and self.payload.origin == (None if back else before.origin or source.sequence)
@@ -590,7 +592,12 @@ class Resumption:
             return _revoked(revoked[0])
         asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
         needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
-        if needed is None or len({each.approver for each in granted}) < needed:
+        names = {each.approver for each in granted}
+        try:
+            few = needed is None or gate.lacks(asked, names, needed) != ""
+        except ResumeRefused:
+            few = True  # nobody may approve it by now
+        if few:
             return _FEWER
         if asked.next != self.next:
             return _OTHER_STEP

@@ -75,6 +75,9 @@ def told(question: Question) -> dict[str, Any]:
         "next": question.next,
         "done": list(question.done),
         "scope": question.scope,
+        "until": question.until,
+        "tell": list(question.tell),
+        "then": question.then,
         "arguments": Codec().encode(question.arguments).decode(),
     }
 
@@ -211,6 +214,8 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         "next: 'pay'",
         "done: 'fetch', 'ask'",
         "scope: (none)",
+        "until: (none)",
+        "tell: (none)",
         "thread: order-7",
         "tenant: (none)",
         "store: invoices",
@@ -224,7 +229,7 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     assert all(line.isascii() and line.isprintable() for line in lines)
     none = ask(action="", arguments={}, app="", next="", done=()).described
     empty = [line.partition(":")[0] for line in none if line.endswith(": (none)")]
-    assert empty == ["action", "arguments", "next", "done", "scope", "tenant", "app"]
+    assert empty == ["action", "arguments", "next", "done", "scope", "until", "tell", "tenant", "app"]
     assert "ACME" not in repr(QUESTION)
 
 

@@ -118,13 +118,13 @@ class Desk:
             return {"amount": Decimal("42.00")}
 
         def ask(state: State) -> Ask:
-            return Ask("pay", {"amount": state["amount"]})
+            return Ask("pay", {"amount": state["amount"]}, within=DAY)
 
         def pay(state: State, call: Call) -> State:
             return {"paid": 1}
 
         def ask_more(state: State) -> Ask:
-            return Ask("pay", {"amount": 5_000_000})
+            return Ask("pay", {"amount": 5_000_000}, within=DAY)
 
         def pay_more(state: State, call: Call) -> State:
             return {"paid": 2}
@@ -363,6 +363,8 @@ def narrowed_and_back(desk: Desk) -> None:
     desk.prune(2)
 
 
+DAY = timedelta(days=1)
+ASKED = {"action": "pay", "arguments": {}, "tell": [], "then": "deny", "within": 0}
 FORGED: dict[str, Callable[[Desk], Any]] = {
     # A pause without an answer, or with one that is none.
     "a pause left out": after(Desk.paused, lambda d, _: d.write()),
@@ -397,7 +399,7 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "pruned, with an origin to come": resumed(prune=1, origin=3),
     "with other steps": resumed(done=["fetch", "ask"], origin=2),
     "with fewer steps": resumed(done=[], origin=2),
-    "with a pause": resumed(asked={"action": "pay", "arguments": {}}, origin=2),
+    "with a pause": resumed(asked=ASKED, origin=2),
     "of another workflow": resumed(app="refund@1", origin=2),
     "another version": resumed(("version-changed",), app="invoice@2", origin=2),
     "another version, more steps": resumed(

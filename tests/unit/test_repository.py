@@ -31,7 +31,7 @@ TOP_LEVEL = {
 KERNEL = [
     *("errors", "rules", "names", "files", "sqlite", "codec", "keys", "record", "storage"),
     *("anchor", "verify", "journal", "ledger", "aio", "tenancy", "postgres", "tools"),
-    *("approval", "gate", "asking", "workflow", "places", "migrate", "safepoint"),
+    *("approval", "answers", "gate", "asking", "workflow", "places", "migrate", "safepoint"),
 ]
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [

@@ -404,7 +404,8 @@ class Resuming(RuleBasedStateMachine):
         if forges in ("state", "note"):
             payload["state"] = {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
-            payload["asked"] = {"action": "pay", "arguments": {"amount": 5_000_000}}
+            asked = {"action": "pay", "arguments": {"amount": 5_000_000}}
+            payload["asked"] = {**asked, "tell": [], "then": "deny", "within": 0}
         elif taken:
             origin = last.payload.get("origin", state.head.sequence)
             payload["origin"] = 1 if forges == "origin" else origin

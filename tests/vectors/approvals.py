@@ -27,9 +27,12 @@ FIELDS: Final[dict[str, Any]] = {
     "reasons": ["asked"],
     "scope": "",
     "store": "invoices",
+    "tell": [],
     "tenant": "",
+    "then": "deny",
     "thread": "order-7",
     "tools": ELSEWHERE,
+    "until": "",
     "verdict": "approved",
 }
 OPENS: Final = (
@@ -43,6 +46,9 @@ OPENS: Final = (
     "next",
     "done",
     "scope",
+    "until",
+    "tell",
+    "then",
     "arguments",
 )
 
@@ -67,7 +73,7 @@ def questions() -> list[Vector]:
     """Return what an approver is sent, before anybody has signed it."""
     asked = dict.fromkeys(("approver", "expires", "issued", "nonce", "verdict"), ...)
     question = line(**asked).decode()
-    fields = {name: FIELDS[name] for name in ("tenant", "thread", "next", "done", "scope")}
+    fields = {name: FIELDS[name] for name in OPENS[5:-1]}
     opens = {**fields, "arguments": Codec().encode(FIELDS["arguments"]).decode()}
     refused = [
         ("empty", ""),
@@ -105,6 +111,8 @@ def _accepted() -> list[Vector]:
         ("values", "An argument that JSON has no type for.", {"arguments": {"of": (1, 2**70)}}),
         ("sign", "A name that begins as a tag does.", {"arguments": {"$of": 1, "to": 2}}),
         ("scope", "A part of the thread.", {"scope": "review/task-1"}),
+        ("until", "A wait that ends.", {"until": FIELDS["expires"], "tell": ["ops", ""]}),
+        ("then", "After which the run goes on.", {"until": FIELDS["expires"], "then": "continue"}),
     ]
     opened = [
         _vector(
@@ -145,6 +153,13 @@ def _untrusted() -> list[Vector]:
         ("other-next", "Another step is next.", yes.replace('"next":"pay"', '"next":"refund"')),
         ("other-done", "One more step is done.", yes.replace('["ask"]', '["ask","pay"]')),
         ("other-tenant", "Of a tenant.", yes.replace('"tenant":""', '"tenant":"acme"')),
+        (
+            "waits",
+            "Without an end.",
+            signed(line(until=FIELDS["expires"])).replace(
+                f'"until":"{FIELDS["expires"]}"', '"until":""'
+            ),
+        ),
         ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
         ("third-line", "A line more than was signed.", yes + "{}\n"),
         ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
@@ -182,6 +197,9 @@ def _no_statements() -> list[Vector]:
         "next": 7,
         "scope": None,
         "done": "ask",
+        "until": "2026-11-15 13:00",
+        "tell": "ops",
+        "then": "approve",
         "checkpoint": {"digest": ELSEWHERE, "sequence": True},
         "head": {"digest": ELSEWHERE},
     }
@@ -193,7 +211,7 @@ def _no_statements() -> list[Vector]:
         ("field-more", "A field more.", line(amount=42)),
         *(
             (f"without-{field}", f"No {field}.", line(**{field: ...}))
-            for field in ("details", "done", "next", "nonce", "tenant", "thread")
+            for field in ("details", "done", "next", "nonce", "tell", "tenant", "thread", "until")
         ),
         *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
         ("words", "The reasons are another type.", line(reasons=("asked",))),
@@ -203,6 +221,12 @@ def _no_statements() -> list[Vector]:
             "Issued on a day that does not exist.",
             line(issued="2026-02-30T12:00:00.000000Z"),
         ),
+        (
+            "until-never",
+            "A wait until a day that does not exist.",
+            line(until="2026-02-30T12:00:00.000000Z"),
+        ),
+        ("tell-number", "Whom to tell is a number.", line(tell=[7])),
         ("expires", "Until when, in another spelling.", line(expires="2026-11-15 13:00")),
         ("capital", "No name of an approver.", line(approver="Dana")),
         ("digest", "The end has no digest.", line(head={"digest": "sha256:00", "sequence": 2})),

@@ -55,6 +55,14 @@ _MODEL = sealed(
     payload=b'{"bytes":7,"digest":"sha256-tree:%b"}' % _TREE.hexdigest().encode(),
     use="model",
 )
+_ORDERS = hashlib.sha256(f"order {ED25519.id} invoices/order-7".encode()).hexdigest()
+_HOLD = sealed(
+    Place("answers", "", _ORDERS, 1),
+    ED25519,
+    payload=b'{"order":"hold","store":"invoices","tenant":"","thread":"order-7","why":""}',
+    app="",
+    use="order",
+)
 _MOMENTS = [
     ("earliest", "The first moment there is.", datetime(1, 1, 1, tzinfo=UTC)),
     ("latest", "The last.", datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
@@ -145,6 +153,7 @@ def _accepted() -> list[Vector]:
         _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
         _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
         _opens("model", "The seal of a model, read as one.", *_MODEL, use="model"),
+        _opens("order", "A hold, read as an order.", *_HOLD, "ed25519", use="order"),
     ]
 
 
@@ -287,6 +296,7 @@ def _broken() -> list[Vector]:
         ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
         *((f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
           for use in ("journal", "approval", "order", "model")),
+        ("order-as-record", "A hold is no checkpoint.", _HOLD[0], _HOLD[1].header.place, "ed25519"),
         ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
         ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
         ("state-longer", "A line after the state.", ONE + b"{}\n"),
@@ -311,6 +321,15 @@ def _misplaced() -> list[Vector]:
     ]
     return [
         *(_refused("WrongPlace", *vector) for vector in found),
+        _refused(
+            "WrongPlace",
+            "order-moved",
+            "A hold, in the chain of another thread.",
+            _HOLD[0],
+            Place("answers", "", _ORDERS[::-1], 1),
+            "ed25519",
+            use="order",
+        ),
         _refused("WrongPlace", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
         _refused("WrongPlace", "tombstone-as-base", "Nor that.", DELETED, SECOND, base=True),
         _refused("WrongPlace", "note-as-base", "Nor a note.", NOTE, SECOND, base=True),
@@ -328,6 +347,14 @@ def _other() -> list[Vector]:
     gone = partial(_refused, "KeyRevoked")
     return [
         _refused("UnknownKey", "unknown-key", "By a key that the reader does not hold.", unknown),
+        _refused(
+            "UnknownKey",
+            "order-stranger",
+            "A hold, by no operator's key.",
+            _HOLD[0],
+            _HOLD[1].header.place,
+            use="order",
+        ),
         _refused("LimitExceeded", "too-large", "Over 4100 bytes.", large, record_bytes=4100),
         gone("revoked", "Nothing by it counts.", ONE, revoked={"hmac": None}),
         gone("revoked-before", "Revoked when #1 was the head.", TWO, SECOND, revoked=at_1),

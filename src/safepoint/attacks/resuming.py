@@ -198,6 +198,47 @@ def expired_approval(target: Target) -> Iterator[Look]:
     yield resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
 
 
+@approval("forgotten-run", "SP31")
+def forgotten_run(target: Target) -> Iterator[Look]:
+    """A run waits until everybody has forgotten it. Then somebody uses a yes that they kept."""
+    target.within, target.lasts = timedelta(days=1), timedelta(days=60)
+    target.ask("victim", FORTUNE)
+    yes = target.approve("victim")
+    target.later = timedelta(days=30)
+    yield resumes(target, FORTUNE, yes)
+    yield resumes(target, FORTUNE, yes)  # once more: the end of the wait is on record by now
+    target.later = timedelta(0)  # and by a clock that was set back
+    yield resumes(target, FORTUNE, yes)
+
+
+@approval("drop-denial", "SP31")
+def drop_denial(target: Target) -> Iterator[Look]:
+    """A no lies where workers look for answers. Whoever can write there removes it."""
+    target.ask("victim", FORTUNE)
+    yes = target.approve("victim")
+    target.leave("victim", "no")
+    return _dropped(target, resumes(target, FORTUNE, yes))
+
+
+@approval("drop-hold", "SP31")
+def drop_hold(target: Target) -> Iterator[Look]:
+    """An operator holds a run, to look at it. The hold is removed, and the run goes on."""
+    target.begin("victim", HONEST)
+    target.leave("victim", "hold")
+    return _dropped(target, resumes(target, HONEST))
+
+
+def _dropped(target: Target, look: Look) -> Iterator[Look]:
+    """Remove what people left, and look; put garbage in its place, and look again."""
+    kept = {name: target.answers.read(name) for name in target.answers.names()}
+    for name in kept:
+        target.answers.delete(name)
+    yield look
+    for name in kept:
+        target.answers.write(name, b"{}\n")
+    yield look
+
+
 @approval("rollback-denial", "SP16")
 def rollback_denial(target: Target) -> Iterator[Look]:
     """The newest record says that somebody denied it. It is deleted, and the run goes on."""

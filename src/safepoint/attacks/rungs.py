@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from safepoint._files import TEMP
 from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.answers import Answers
 from safepoint.approval import Approver, Approvers, Question, Reason
 from safepoint.attacks.home_made import (
     AllowListTarget,
@@ -32,7 +33,7 @@ from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.codec import Codec
 from safepoint.errors import CheckpointError
-from safepoint.gate import Gate, Policy
+from safepoint.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.journal import FileJournal, Journal
 from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger
@@ -337,6 +338,11 @@ class GatedTarget(SealedTarget):
         self._asking: set[str] = set()
         self._upgraded: set[str] = set()
         self._bank: set[str] = set()
+        self._operator = SigningKey.generate("ed25519")
+        self._left = Answers(
+            FileCheckpointStorage(self.answers.folder),
+            FileAnchor(self.folder / "answers-anchor", create=True),
+        )
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
         """Capture a run before its first step."""
@@ -373,7 +379,16 @@ class GatedTarget(SealedTarget):
             }
             question = replace(question, **{drill: said[drill]})
         person = Approver(who, self.people.get(who) or SigningKey.generate("ed25519"))
-        return person.approve(question, now=datetime.now(UTC) - ago).encode()
+        moment = datetime.now(UTC) - ago
+        return person.approve(question, lifetime=self.lasts, now=moment).encode()
+
+    def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
+        """Sign it, and put it where it is anchored."""
+        if said == "no":
+            erin = Approver("erin", self.people["erin"])
+            self._left.put(erin, erin.deny(self._question(thread)))
+        else:
+            self._left.hold(Approver("omar", self._operator), self.store, thread)
 
     def deny(self, thread: str, who: str = "erin") -> None:
         """Sign a no, and let a worker write it down."""
@@ -511,7 +526,7 @@ class GatedTarget(SealedTarget):
         asks, paid = thread in self._asking, list[Any]()
 
         def ask(state: dict[str, Any]) -> Ask | None:
-            return None if request is None else Ask("pay", request)
+            return None if request is None else Ask("pay", request, self.within)
 
         def pay(state: dict[str, Any], call: Call) -> None:
             if asks and not call.was_approved:
@@ -534,7 +549,12 @@ class GatedTarget(SealedTarget):
             steps,
             version=version or ("2" if newer else VERSION),
             tools=tools,
-            gate=Gate(Policy({Reason.ASKED: self.quorum}), self.approvers),
+            gate=Gate(
+                Policy({Reason.ASKED: self.quorum}, lifetime=MAX_LIFETIME),
+                self.approvers,
+                answers=self._left,
+                operators=Approvers({"omar": self._operator.public}),
+            ),
             migrations=[Migration("1", "2", dict)] if newer else [],
         )
         return flow, paid
@@ -554,8 +574,10 @@ class GatedTarget(SealedTarget):
     def _rehydrated(
         self, workflow: Workflow, thread: str, approval: bytes, sequence: int | None = None
     ) -> Run:
-        said = _texts(approval)
-        return self.use(lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said))
+        said, now = _texts(approval), datetime.now(UTC) + self.later
+        return self.use(
+            lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
+        )
 
     def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
         """Append what a worker would, with its key, at a time of one's own."""

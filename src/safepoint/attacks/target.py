@@ -106,6 +106,11 @@ class Target(Victim):
         store: the name of the store, if yours has names.
         anchor_every: after how many records an anchor moves, if yours has one.
         quorum: how many people have to say yes to what a run asks.
+        within: how long a run waits for them, None if for ever.
+        lasts: how long a yes counts, where it ends.
+        later: how much later it is by the clock of whoever goes on with a run.
+        answers: where people leave a no or a hold, in the adversary's hands too: the files below
+            `folder / "answers"`.
     """
 
     title: ClassVar[str] = ""
@@ -116,6 +121,10 @@ class Target(Victim):
         self.store = "victim-store"
         self.anchor_every = 1
         self.quorum = 1
+        self.within: timedelta | None = None
+        self.lasts = timedelta(hours=1)
+        self.later = timedelta(0)
+        self.answers = Disk(self.folder / "answers")
         self.medium = Disk(self.folder / "store") if medium is None else medium
         if isinstance(self.medium, Disk):
             self.medium.folder.mkdir(mode=0o700, exist_ok=True)
@@ -255,6 +264,14 @@ class Target(Victim):
         """A person says no, and a worker hears of it."""
         self._answer(thread, who, yes=False)
 
+    def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
+        """A person leaves a no to what a run asks, or a hold, where workers look before they go on.
+
+        Nobody carries it to a worker.
+        """
+        self.answers.folder.mkdir(mode=0o700, exist_ok=True)
+        self.answers.write(thread, said.encode())
+
     def _answer(self, thread: str, who: str, *, yes: bool) -> None:
         """Say yes or no to whatever is pending when this is read."""
         state = self.latest(thread)
@@ -287,6 +304,8 @@ class Target(Victim):
         """
         state = self.latest(thread) if sequence is None else self.load(thread, sequence)
         arguments = state.get("pending") if state.get("approved", True) else None
+        if thread in self.answers.names():
+            arguments = None
         if meanwhile is not None:
             meanwhile()
         if arguments is not None:

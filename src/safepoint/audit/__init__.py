@@ -10,7 +10,13 @@ from safepoint.audit.models import check_loads, check_models, check_safety_test,
 from safepoint.audit.network import check_network
 from safepoint.audit.postgres import check_privileges
 from safepoint.audit.reading import check_records, check_tenants
-from safepoint.audit.runs import check_approvals, check_resumptions, check_tools, check_versions
+from safepoint.audit.runs import (
+    check_approvals,
+    check_resumptions,
+    check_tools,
+    check_versions,
+    check_waits,
+)
 from safepoint.audit.sqlite import check_database
 
 __all__ = [
@@ -38,4 +44,5 @@ __all__ = [
     "check_tools",
     "check_torch",
     "check_versions",
+    "check_waits",
 ]

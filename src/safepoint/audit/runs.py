@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from safepoint.answers import held
 from safepoint.approval import SKEW, Approval, Question, Reason
-from safepoint.audit.finding import Finding, finding, worst_first
+from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.audit.ledger import approvers_apart
-from safepoint.audit.reading import Entry, Thread, read
-from safepoint.errors import ApprovalError, ApprovalExpired, ConfigurationError, quoted
+from safepoint.audit.reading import Entry, Thread, all_threads, read
+from safepoint.errors import (
+    ApprovalError,
+    ApprovalExpired,
+    CheckpointError,
+    ConfigurationError,
+    ResumeRefused,
+    quoted,
+)
 from safepoint.gate import Decision, Gate, compare
 from safepoint.ledger import Ledger
-from safepoint.names import Head
+from safepoint.names import Head, spelled
 from safepoint.workflow import Payload, Resumed
 
 _RULES: Final = {
@@ -221,6 +229,61 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
     return worst_first([*approvers_apart(ledger, gate.people), *found])
 
 
+def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
+    """Find the runs that wait: without an end, longer than they should, or because somebody held
+    them.
+
+    Nothing is changed, and no state is decoded.
+
+    ```python
+    from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
+    from safepoint import Keyring, Ledger, SigningKey, Workflow
+    from safepoint.audit import check_waits
+
+
+    def ask(state):
+        return Ask("pay", {"amount": 42})
+
+
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
+    print(check_waits(ledger)[0].what)
+    #> order-7 #2 waits for an approval of pay, and no time ends that.
+    ```
+
+    Args:
+        ledger: the store, with its keys and its anchor.
+        gate: the gate of your workflow. Its place of answers tells which runs are held.
+
+    Returns:
+        Under SP31, an error for each end of a wait that came too early, or was not what the run
+        had asked for, and for a place of answers that does not verify; a warning for each run that
+        waits without an end, and for each wait that is over and that nobody ended; a note for each
+        run that an operator holds.
+
+    Raises:
+        StorageError: the storage cannot be listed.
+    """
+    return worst_first([*_looked(ledger, "SP31", Runs(gate)), *_held(ledger, gate or Gate())])
+
+
+def _held(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
+    """Look into the place of the answers, if there is one, for the holds of each thread."""
+    if gate.answers is None:
+        return
+    for scope, name in all_threads(ledger)[0]:
+        tenant, operators = scope.tenant_name, gate.operators
+        found: list[Finding] = []
+        try:
+            orders = gate.answers.orders(scope.store, name, operators, tenant=tenant)
+            found += [finding("SP31.held", name, hold=each) for each in held(orders, operators)]
+        except CheckpointError as refusal:
+            found.append(refused("SP31", refusal, name))
+        yield from of_tenant(tenant, found)
+
+
 def _looked(ledger: Ledger, rule: str, runs: Runs) -> list[Finding]:
     """Return what is found under one rule, and a note of each thread that does not verify."""
 
@@ -272,7 +335,7 @@ class Link:
 
 
 class Runs:
-    """Looks at the runs of threads, for all four checks.
+    """Looks at the runs of threads, for all five checks.
 
     Args:
         gate: the policy, and the people. Without it, approvals are counted and not verified.
@@ -301,7 +364,7 @@ class Runs:
                 link = Link(entry, before, last, min(entries))
                 resumed = entry.payload.resumed
                 if resumed is None:
-                    yield from _stepped(link)
+                    yield from _ended(link) if entry.payload.expired else _stepped(link)
                 elif 0 < resumed.sequence < link.first:
                     yield from self._resumed(link, resumed, None)
                 elif _is_named(link, resumed, source := entries.get(resumed.sequence)):
@@ -316,8 +379,9 @@ class Runs:
         if last is not None and thread.refusal is None and not thread.hidden:
             was = last.checkpoint.app
             app = self._today.get(was.partition("@")[0], was)
-            if app != was and last.payload.denied is None:
+            if app != was and not last.payload.is_over:
                 yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
+            yield from _waits(last)
 
     def _resumed(self, link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
         """Compare a record of a resumption with what the gate would have said there.
@@ -355,6 +419,8 @@ class Runs:
             how = f"with {people} approval{'s' * (people > 1)}, which nobody verified here"
         few = self._too_few(link, resumed, decision, people)
         yield from few.values()
+        if approvals and "SP19" not in few:
+            yield from self._without_role(link, approvals[0].question, names, people)
         if source is None and not people:
             yield from _wider(link)
         if resumed.sequence < link.end and "SP16" not in few:
@@ -411,6 +477,8 @@ class Runs:
             return right
         was = source.payload
         if was.asked is not None:
+            over = until(source) if source is link.last else None
+            right = replace(right, until=spelled(over) if over else "")
             return replace(right, action=was.asked.action, arguments=dict(was.asked.arguments))
         if Reason.ASKED in decision.reasons:
             asked = self._gate.people.open(was.approved[0], revoked=True).question
@@ -430,6 +498,18 @@ class Runs:
             approval.check_time(when, self._gate.policy.lifetime)
         except ApprovalExpired as refusal:
             yield link.found("SP19.late", does=does, late=refusal.what)
+
+    def _without_role(
+        self, link: Link, asked: Question, names: list[str], people: int
+    ) -> Iterator[Finding]:
+        """Look at whether these people may approve that amount."""
+        try:
+            why = self._gate.lacks(asked, names, people)
+        except ResumeRefused as refusal:
+            yield link.found("SP19.no-role", why=refusal.what)
+        else:
+            if why:
+                yield link.found("SP19.no-role", why=f"It needed the approval of {why}.")
 
     def _too_few(
         self, link: Link, resumed: Resumed, decision: Decision, people: int
@@ -491,13 +571,46 @@ def _stepped(link: Link) -> Iterator[Finding]:
     was, kept = before.payload, before.checkpoint.sequence
     if was.asked is not None:
         yield link.found("SP19.unanswered", head=before.head)
-    elif was.denied is not None:
+    elif was.is_over:
         yield link.found("SP19.denied", head=before.head)
     elif kept != link.end or not payload.done or payload.done[:-1] != was.done:
         yield link.found("SP16.no-resume", end=link.end)
     elif payload.origin is not None:
         yield _origin(link)
     yield from _wider(link)
+
+
+def _ended(link: Link) -> Iterator[Finding]:
+    """Look at a record that says that a wait has ended. Nothing else changes with it."""
+    payload, before = link.payload, link.before
+    was = before.payload if before is not None else Payload({})
+    asked, same = was.asked, False
+    if before is not None and asked is not None and before is link.last:
+        over = until(before)
+        late = over is not None and link.entry.checkpoint.created >= over
+        origin = was.origin or before.checkpoint.sequence
+        same = late and replace(was, asked=None, resumed=None, origin=origin) == replace(
+            payload, expired=""
+        )
+        same = same and payload.expired == asked.then
+    if not same and link.first == 1:
+        yield link.found("SP31.not-ended")
+    yield from _wider(link)
+
+
+def until(entry: Entry) -> datetime | None:
+    """Return when a run ends its wait for people, None if it does not."""
+    asked = entry.payload.asked
+    return entry.checkpoint.created + asked.within if asked and asked.within else None
+
+
+def _waits(last: Entry) -> Iterator[Finding]:
+    """Look at whether a run that waits for people does so for ever."""
+    asked, over, thread = last.payload.asked, until(last), last.checkpoint.thread
+    if asked is not None and over is None:
+        yield finding("SP31.no-end", thread, last=last, action=asked.action)
+    elif over is not None and over < datetime.now(UTC):
+        yield finding("SP31.over", thread, last=last, over=over)
 
 
 def _begun(link: Link) -> Iterator[Finding]:
@@ -537,7 +650,7 @@ def _carried(link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Fin
     was = source.payload
     migrated = link.entry.checkpoint.app != source.checkpoint.app and payload.denied is None
     fewer = migrated and len(payload.done) <= len(was.done)
-    if was.denied is not None:
+    if was.is_over:
         yield link.found("SP19.denied", head=source.head)
     elif payload.asked is not None or not (fewer or payload.done == was.done):
         yield link.found("SP16.other-steps", source=resumed.sequence)

@@ -1,0 +1,122 @@
+"""Answers and holds that nobody on the way can drop.
+
+Run it in an empty folder. In production the storage and the anchor of
+the answers have logins of their own, and each person a machine.
+"""
+
+# --8<-- [start:all]
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    Keyring,
+    Ledger,
+    Policy,
+    SigningKey,
+    Workflow,
+)
+from safepoint.answers import Answers
+from safepoint.errors import ThreadHeld
+from safepoint.gate import May
+
+
+def make_key(path):
+    return SigningKey.from_file(path, create=True, algorithm="ed25519")
+
+
+# Each makes their key where they work, and keeps it there.
+dana, erin = make_key("dana/own.key"), make_key("erin/own.key")
+omar = make_key("omar/own.key")  # an operator: he holds, and releases
+
+# --8<-- [start:gate]
+answers = Answers(
+    FileCheckpointStorage("answers"),
+    FileAnchor("answers-anchor", create=True),
+)
+gate = Gate(
+    Policy(
+        may={
+            "pay": [
+                May("clerk", up_to=1_000),
+                May("manager", up_to=50_000),
+            ]
+        }
+    ),
+    Approvers(
+        {"dana": dana.public, "erin": erin.public},
+        roles={"clerk": ["dana", "erin"], "manager": ["erin"]},
+    ),
+    answers=answers,
+    operators=Approvers({"omar": omar.public}),
+)
+# --8<-- [end:gate]
+
+
+def ask(state):
+    return Ask("pay", {"amount": state["amount"]})
+
+
+def pay(state, call):
+    return {"paid": call.approved.arguments["amount"]}
+
+
+journal = FileJournal(
+    "journal", keys=Keyring(make_key("worker/journal.key")), create=True
+)
+ledger = Ledger(
+    FileCheckpointStorage("state"),
+    store="invoices",
+    keys=Keyring(make_key("worker/writer.key")),
+    anchor=FileAnchor("anchor", create=True),
+    journal=journal,
+)
+payment = Workflow("payment", [ask, pay], gate=gate)
+
+
+# --8<-- [start:people]
+def say(approver, question, word):
+    """On the approver's machine: sign, and put it there."""
+    sign = approver.approve if word == "yes" else approver.deny
+    answers.put(approver, sign(question))
+
+
+def hold(thread, why):
+    """On the operator's machine. Keep what it returns."""
+    return answers.hold(
+        Approver("omar", omar), "invoices", thread, why=why
+    )
+
+
+def release(thread, order):
+    answers.release(
+        Approver("omar", omar), "invoices", thread, order.hold
+    )
+    # --8<-- [end:people]
+    # --8<-- [end:all]
+
+
+# Both answer, and a worker looks by itself: a no comes first.
+run = payment.start(ledger, thread="order-7", amount=42)
+say(Approver("dana", dana), run.question, "yes")
+say(Approver("erin", erin), run.question, "no")
+run = payment.resume(ledger, "order-7")
+print("denied:", run.denied)
+# > denied: True
+
+# 5,000 is for a manager, and erin is one.
+run = payment.start(ledger, thread="order-8", amount=5_000)
+say(Approver("erin", erin), run.question, "yes")
+order = hold("order-8", "is the payee right?")
+try:
+    payment.resume(ledger, "order-8")
+except ThreadHeld as held:
+    print(held.what.partition(" since ")[0])
+    # > omar holds order-8
+release("order-8", order)
+print(payment.resume(ledger, "order-8").state["paid"])
+# > 5000

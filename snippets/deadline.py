@@ -1,0 +1,91 @@
+"""A run that waits for people, and not for ever.
+
+Run it in an empty folder.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    Keyring,
+    Ledger,
+    SigningKey,
+    Workflow,
+)
+from safepoint.errors import ApprovalError, WaitEnded
+
+
+# --8<-- [start:steps]
+def ask(state):
+    return Ask(
+        "pay",
+        {"payee": state["payee"], "amount": state["amount"]},
+        within=timedelta(hours=24),  # then no yes counts any more
+        tell=("dana", "ops"),  # before that; who they are is yours
+        then="deny",  # the default; "continue" runs the next step
+    )
+
+
+def pay(state, call):
+    return {"paid": call.approved.arguments["amount"]}
+    # --8<-- [end:steps]
+
+
+# Dana makes her key where she works, and keeps it there.
+dana = SigningKey.from_file(
+    "dana/own.key", create=True, algorithm="ed25519"
+)
+writer = SigningKey.from_file("worker/writer.key", create=True)
+journal_key = SigningKey.from_file("worker/journal.key", create=True)
+ledger = Ledger(
+    FileCheckpointStorage("state"),
+    store="invoices",
+    keys=Keyring(writer),
+    anchor=FileAnchor("anchor", create=True),
+    journal=FileJournal(
+        "journal", keys=Keyring(journal_key), create=True
+    ),
+)
+gate = Gate(approvers=Approvers({"dana": dana.public}))
+payment = Workflow("payment", [ask, pay], gate=gate)
+
+
+# --8<-- [start:round]
+def remind(question):
+    """Mail, chat, a pager: whatever you have."""
+    print("tell", *question.tell, "about", question.thread)
+
+
+def look_round(now=None):
+    """Call it from cron, or a timer: nothing here keeps a clock."""
+    soon = timedelta(hours=2)
+    for run in payment.end_waits(
+        ledger, remind=remind, before=soon, now=now
+    ):
+        print(run.thread, "denied" if run.denied else "went on")
+        # --8<-- [end:round]
+
+
+run = payment.start(ledger, thread="order-7", payee="alice", amount=42)
+kept = Approver("dana", dana).approve(
+    run.question, lifetime=timedelta(days=20)
+)
+
+now = datetime.now(UTC)
+look_round(now)  # there is time
+look_round(now + timedelta(hours=23))
+# > tell dana ops about order-7
+look_round(now + timedelta(hours=25))
+# > order-7 denied
+
+try:
+    payment.resume(ledger, "order-7", approvals=[kept])
+except (WaitEnded, ApprovalError) as refusal:
+    print(type(refusal).__name__)
+    # > ApprovalSpent
