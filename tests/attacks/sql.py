@@ -368,6 +368,8 @@ do $$ declare statement text; begin
         else format('alter domain %s', contypid::regtype) end
         || format(' drop constraint %I', conname)
       from pg_constraint where contype = 'c' and connamespace::regnamespace::text ~ '^safepoint'
+    union all select format('alter table %s disable row level security', oid::regclass)
+      from pg_class where relrowsecurity and relnamespace::regnamespace::text ~ '^safepoint'
     union all select format('alter table %s alter %I set default %s', attrelid::regclass, attname,
         case atttypid when 'name'::regtype then 'session_user' else 'now()' end)
       from pg_attribute join pg_class c on c.oid = attrelid
