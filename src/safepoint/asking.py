@@ -154,7 +154,7 @@ def accepted(
             passed = f" {error.what}"
     lacks = gate.lacks(question, found, needed)
     if lacks:
-        have = f" {len(found)} of them approved so far." if found else passed
+        have = f" So far approved by {', '.join(found)}." if found else passed
         details = "".join(f" {each}" for each in question.details)
         raise ApprovalNeeded(
             f"{question.thread} {question.checkpoint} needs the approval of {lacks}."
