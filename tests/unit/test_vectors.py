@@ -483,7 +483,7 @@ CHECKS: Final = [
     for number, line in enumerate(CODE.splitlines())
     if line.strip().startswith(("check(", "and "))
 ]
-assert len(CHECKS) == 45
+assert len(CHECKS) == 46
 
 
 @pytest.mark.parametrize("number", CHECKS, ids=lambda number: CODE.splitlines()[number].strip())
