@@ -93,7 +93,7 @@ class PostgresAnchor(Server):
         return [row[0] for row in self._rows(_THREADS, values)]
 
     def tenants(self, store: str) -> list[str]:
-        """Return the name of each tenant of whom a thread was ever seen, sorted.
+        """Return each tenant of whom a thread was seen, sorted, as far as this login sees them.
 
         Raises:
             AnchorUnavailable: the server refuses, or is away.

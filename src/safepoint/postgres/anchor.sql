@@ -36,10 +36,10 @@ create table safepoint_anchor.rewinds (
 -- A login meets the rows of its own tenant alone, and so do the functions that it calls.
 alter table safepoint_anchor.heads enable row level security, force row level security;
 create policy tenant on safepoint_anchor.heads
-  using ((select safepoint_anchor.whose()) in (tenant, '*'));
+  using ((select safepoint_anchor.whose()) = any (array[tenant, '*']));
 alter table safepoint_anchor.rewinds enable row level security, force row level security;
 create policy tenant on safepoint_anchor.rewinds
-  using ((select safepoint_anchor.whose()) in (tenant, '*'));
+  using ((select safepoint_anchor.whose()) = any (array[tenant, '*']));
 -- The heads of the answers are moved by those who answer, and by no worker.
 create policy of_workers on safepoint_anchor.heads as restrictive to {anchor}
   using (true) with check (store <> 'answers');

@@ -20,7 +20,7 @@ create table safepoint_journal.records (
 -- A login meets the rows of its own tenant alone, and so do the functions that it calls.
 alter table safepoint_journal.records enable row level security, force row level security;
 create policy tenant on safepoint_journal.records
-  using ((select safepoint_journal.whose()) in (tenant, '*'));
+  using ((select safepoint_journal.whose()) = any (array[tenant, '*']));
 
 create function safepoint_journal.keep() returns trigger
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$

@@ -284,7 +284,7 @@ class PostgresCheckpointStorage(Records):
         return [row[0] for row in self._rows(query, (self._tenant,))]
 
     def tenants(self) -> list[str]:
-        """Return the name of each tenant that has a record."""
+        """Return the name of each tenant that has a record, as far as this login sees them."""
         query = "select distinct tenant from safepoint.threads where head > 0"
         return self._tenants_in(row[0] for row in self._rows(query))
 

@@ -80,19 +80,19 @@ create table safepoint.prunings (
 -- A login meets the rows of its own tenant alone, and so do the functions that it calls.
 alter table safepoint.threads enable row level security, force row level security;
 create policy tenant on safepoint.threads
-  using ((select safepoint.whose()) in (tenant, '*'));
+  using ((select safepoint.whose()) = any (array[tenant, '*']));
 alter table safepoint.checkpoints enable row level security, force row level security;
 create policy tenant on safepoint.checkpoints
-  using ((select safepoint.whose()) in (tenant, '*'));
+  using ((select safepoint.whose()) = any (array[tenant, '*']));
 alter table safepoint.discarded enable row level security, force row level security;
 create policy tenant on safepoint.discarded
-  using ((select safepoint.whose()) in (tenant, '*'));
+  using ((select safepoint.whose()) = any (array[tenant, '*']));
 alter table safepoint.takings enable row level security, force row level security;
 create policy tenant on safepoint.takings
-  using ((select safepoint.whose()) in (tenant, '*'));
+  using ((select safepoint.whose()) = any (array[tenant, '*']));
 alter table safepoint.prunings enable row level security, force row level security;
 create policy tenant on safepoint.prunings
-  using ((select safepoint.whose()) in (tenant, '*'));
+  using ((select safepoint.whose()) = any (array[tenant, '*']));
 
 -- A record comes in if whoever brings it owns the thread, and it is the next one. A thread that the
 -- server has never seen may begin anywhere, as a copy of a pruned one does.
