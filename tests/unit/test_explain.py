@@ -32,7 +32,7 @@ PROJECT = Project(ROOT)
 # Those that only hold others together. All others are raised somewhere in the package.
 ROOTS = {
     f"{each}Error"
-    for each in ("Checkpoint", "Seal", "Anchor", "Storage", "Resume", "Approval", "Journal")
+    for each in ("Checkpoint", "Seal", "Anchor", "Storage", "Resume", "Approval", "Answers", "Journal")
 }
 # No page shows these by name yet: what is listed for them teaches what they are about.
 NOT_SHOWN = {
@@ -234,7 +234,7 @@ def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "do"),
     [
-        ("'Seelbroken'", "Near it: SealBroken, JournalBroken."),
+        ("'Seelbroken'", "Near it: SealBroken, AnswersBroken, JournalBroken."),
         ("''", "List them all: safepoint explain"),
         (r"'a\nb'", "List them all: safepoint explain"),
         (r"'\u202egnp'", "List them all: safepoint explain"),

@@ -1,0 +1,655 @@
+"""Answers, holds and waits: what is put is found, what is missing stops a run, a wait ends."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    Policy,
+    SigningKey,
+    Workflow,
+)
+from safepoint.answers import MOST, NAME, Answers, Order
+from safepoint.approval import Question, Reason
+from safepoint.attacks import ATTACKS, GatedTarget, Outcome
+from safepoint.audit import check_waits
+from safepoint.errors import (
+    AnswersBroken,
+    AnswersUnavailable,
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    InvalidId,
+    KeyRefused,
+    LimitExceeded,
+    ResumeRefused,
+    ThreadHeld,
+    WaitEnded,
+    WorkflowError,
+)
+from safepoint.gate import May
+from safepoint.names import Head
+from safepoint.workflow import Call, Resumption, Run
+from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
+
+OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
+omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
+PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
+OPERATORS = Approvers({"omar": OMAR.public, "olga": OLGA.public})
+DAY, HOUR = timedelta(days=1), timedelta(hours=1)
+WEEKS = timedelta(days=21)
+Chain = dict[int, bytes]
+
+
+class Counting(InMemoryCheckpointStorage):
+    """A storage that counts what is read, and can be down."""
+
+    reads = 0
+    down = False
+
+    def head(self, thread: str) -> int:
+        if self.down:
+            raise OSError
+        return super().head(thread)
+
+    def holds(self, chains: dict[str, dict[int, bytes]]) -> None:
+        """Hold this, as if the adversary had put it there, and nothing else."""
+        self._records = {chain: dict(records) for chain, records in chains.items() if records}
+        self._heads = {chain: max(records) for chain, records in self._records.items()}
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.reads += 1
+        return super().read(thread, sequence)
+
+
+class Office(Desk):
+    """A desk with a place for answers, and an operator."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.kept, self.heads = Counting(), Stuck()
+        self.answers = Answers(self.kept, self.heads)
+        self.gate = Gate(approvers=PEOPLE, answers=self.answers, operators=OPERATORS)
+        self.amount: Any = 42
+        self.wait: dict[str, Any] = options
+
+    def payment(self, **options: Any) -> Workflow:
+        """Return ask, pay."""
+
+        def ask(state: State) -> Ask:
+            return Ask("pay", {} if self.amount is ... else {"amount": self.amount}, **self.wait)
+
+        def pay(state: State, call: Call) -> State:
+            if call.was_approved:
+                self.paid.append((call.key, call.approved.arguments))
+            if self.fails:
+                self.fails -= 1
+                raise ConnectionError
+            return {"expired": call.expired}
+
+        return Workflow("payment", [ask, pay], **{"gate": self.gate, **options})
+
+    def asked(self, thread: str = "order-7") -> Question:
+        """Start a run, and return what it asks."""
+        question = self.payment().start(self.ledger(), thread).question
+        assert question is not None
+        return question
+
+    def resumed(self, *texts: str, now: datetime | None = None, **options: Any) -> Run:
+        """Resume as another process would."""
+        return self.payment(**options).resume(self.ledger(), "order-7", approvals=texts, now=now)
+
+    def hold(self, by: Approver = omar, thread: str = "order-7", **options: Any) -> Order:
+        return self.answers.hold(by, "invoices", thread, **options)
+
+    def release(self, order: Order, by: Approver = omar, thread: str = "order-7") -> Order:
+        return self.answers.release(by, "invoices", thread, order.hold)
+
+    @property
+    def chains(self) -> dict[str, dict[int, bytes]]:
+        """A copy of the place of the answers, in the order in which the chains were begun."""
+        return copy.deepcopy(self.kept._records)
+
+    @property
+    def chain(self) -> dict[int, bytes]:
+        """A copy of the one chain that is there."""
+        [records] = self.chains.values()
+        return records
+
+
+# --- Answers
+
+
+def test_a_worker_finds_a_no_by_itself_and_it_comes_before_any_yes() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    desk.answers.put(erin, erin.deny(question, lifetime=timedelta(seconds=1)))
+    later = datetime.now(UTC) + HOUR  # it does not expire
+    run = desk.resumed(dana.approve(question, now=later), now=later)
+    assert run.denied
+    assert desk.paid == []
+    assert "deny done #2" in desk.told()
+
+
+def test_a_yes_that_was_put_is_spent_once_and_one_that_lapsed_is_passed_over() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question, now=datetime.now(UTC) - DAY))
+    assert "expired at" in refused(ApprovalNeeded, desk.resumed)
+    desk.answers.put(dana, dana.approve(question))
+    assert desk.resumed().next is None
+    assert len(desk.paid) == 1
+    assert desk.resumed().next is None
+    assert len(desk.paid) == 1
+
+
+def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None:
+    desk = Office()
+    question = desk.asked()
+    text = dana.approve(question)
+    bad: list[tuple[type[CheckpointError], str]] = [
+        (ApprovalMalformed, "yes"),
+        (ApprovalMalformed, text + " " * 70_000),
+        (ApprovalUntrusted, erin.deny(question)),
+        (ApprovalUntrusted, text.replace('"amount":42', '"amount":43')),
+    ]
+    for error, each in bad:
+        refused(error, lambda each=each: desk.answers.put(dana, each))  # type: ignore[misc]
+    assert desk.kept.threads() == []
+    for _ in range(MOST):
+        desk.answers.put(dana, dana.approve(question))
+    refused(LimitExceeded, lambda: desk.answers.put(dana, dana.deny(question)))
+    assert len(desk.answers.about(question, PEOPLE)) == MOST
+
+
+def test_an_answer_counts_for_its_own_question_alone() -> None:
+    desk = Office()
+    question = desk.asked()
+    for change in (
+        {"store": "refunds"},
+        {"tenant": "acme"},
+        {"thread": "order-8"},
+        {"tell": ("x",)},
+    ):
+        other = replace(question, **change)  # type: ignore[arg-type]
+        desk.answers.put(erin, erin.deny(other))
+        assert len(desk.answers.about(other, PEOPLE)) == 1
+    assert desk.answers.about(question, PEOPLE) == []
+    refused(ApprovalNeeded, desk.resumed)
+    desk.answers.put(dana, dana.approve(question))
+    desk.resumed()
+    assert len(desk.paid) == 1
+
+
+def test_a_worker_reads_its_own_answers_and_none_of_ten_thousand_others() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    [(_, record)] = desk.chain.items()
+    for number in range(10_000):
+        desk.kept.append(f"{number:064x}", 1, record)
+        desk.heads.advance(NAME, f"{number:064x}", Head(1, "sha256:" + "a" * 64))
+    desk.kept.reads = 0
+    desk.answers.about(question, PEOPLE)
+    alone = desk.kept.reads
+    assert 1 <= alone <= 2
+    desk.resumed()
+    assert desk.kept.reads <= 8 * alone  # a resume looks a few times
+    assert len(desk.paid) == 1
+
+
+def test_more_than_a_key_may_say_is_refused_unread() -> None:
+    """Whoever can write the storage adds ten thousand records to a chain."""
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    desk.release(desk.hold())
+    kept = desk.chains
+    for chain in kept:
+        junk = dict.fromkeys(range(3, 10_001), b"x")
+        desk.kept.holds({**kept, chain: {**kept[chain], **junk}})
+        desk.kept.reads = 0
+        refused(LimitExceeded, desk.resumed)
+        assert desk.kept.reads <= 8
+    assert desk.paid == []
+
+
+def gone(_: Question, chain: Chain) -> Chain:
+    return {}
+
+
+def cut(_: Question, chain: Chain) -> Chain:
+    return {1: chain[1]}
+
+
+def edited(_: Question, chain: Chain) -> Chain:
+    return {**chain, 2: chain[2].replace(b"denied", b"maybe!")}
+
+
+def repeated(_: Question, chain: Chain) -> Chain:
+    return {**chain, 2: chain[1]}
+
+
+def garbled(_: Question, chain: Chain) -> Chain:
+    return {**chain, 2: b"\xff\n"}
+
+
+def of_another_question(question: Question, _: Chain) -> Chain:
+    return said(erin, replace(question, thread="order-8"))
+
+
+def of_another_person(question: Question, _: Chain) -> Chain:
+    return said(dana, question)
+
+
+def said(who: Approver, question: Question) -> Chain:
+    desk = Office()
+    desk.answers.put(who, who.approve(question))
+    desk.answers.put(who, who.approve(question))
+    return desk.chain
+
+
+@pytest.mark.parametrize(
+    "tamper", [gone, cut, edited, repeated, garbled, of_another_question, of_another_person]
+)
+def test_whatever_does_not_verify_lets_nothing_go_on(
+    tamper: Callable[[Question, Chain], Chain],
+) -> None:
+    """And nothing is lost: put back, the no counts."""
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(erin, erin.approve(question))
+    desk.answers.put(erin, erin.deny(question))
+    [chain], kept = desk.chains, desk.chains
+    desk.kept.holds({chain: tamper(question, desk.chain)})
+    before = desk.ledger().latest("order-7")
+    refused(AnswersBroken, lambda: desk.resumed(dana.approve(question)))
+    assert desk.ledger().latest("order-7") == before
+    desk.kept.holds(kept)
+    assert desk.resumed(dana.approve(question)).denied
+    assert desk.paid == []
+
+
+@pytest.mark.parametrize(
+    "value", [{"answer": 7}, {"other": ""}, [], {"answer": "yes"}, "of another"]
+)
+def test_what_somebody_put_there_past_this_release_lets_nothing_go_on(value: Any) -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(erin, erin.approve(question))
+    [chain] = desk.chains
+    if value == "of another":
+        value = {"answer": erin.deny(replace(question, app="x"))}
+    desk.answers._append(erin, "", chain, value, MOST)
+    refused(AnswersBroken, desk.resumed)
+    assert desk.paid == []
+
+
+def test_a_place_that_does_not_answer_lets_nothing_go_on() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.kept.down = True
+    refused(AnswersUnavailable, lambda: desk.answers.put(erin, erin.deny(question)))
+    refused(AnswersUnavailable, lambda: desk.resumed(dana.approve(question)))
+    desk.kept.down = False
+    desk.resumed(dana.approve(question))
+    assert len(desk.paid) == 1
+
+
+def test_what_is_put_and_not_anchored_is_put_again_and_kept_once() -> None:
+    desk = Office()
+    text = erin.deny(desk.asked())
+    desk.heads.stuck = True
+    assert "put, and not anchored" in refused(
+        AnswersUnavailable, lambda: desk.answers.put(erin, text)
+    )
+    desk.heads.stuck = False
+    desk.answers.put(erin, text)
+    desk.answers.put(erin, text)
+    assert list(desk.chain) == [1]
+    assert desk.resumed().denied
+
+
+def test_a_no_between_the_spending_and_the_act_ends_the_run_and_one_after_it_is_late() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])
+    desk.answers.put(erin, erin.deny(question))
+    assert desk.resumed().denied
+    assert desk.paid == []
+
+    desk = Office()
+    question = desk.asked()
+    run = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])
+    desk.fails = 1  # it acts, and dies before its checkpoint
+    with pytest.raises(ConnectionError):
+        run.step()
+    desk.answers.put(erin, erin.deny(question))
+    desk.resumed()
+    assert desk.told().count("deny refused #2") == 1
+    assert len({key for key, _ in desk.paid}) == 1
+
+
+# --- Holds
+
+
+def test_a_hold_stops_each_step_and_is_in_the_thread_and_the_journal_once() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    order = desk.hold(why="is the payee right?")
+    for _ in range(2):
+        assert "omar holds order-7" in refused(ThreadHeld, desk.resumed)
+    notes = [link.state for link in desk.ledger().back("order-7") if link.kind == "note"]
+    assert notes == [{"order": order.text}]
+    desk.release(order, olga)
+    desk.resumed()
+    assert len(desk.paid) == 1
+    assert [each for each in desk.told() if each.startswith(("hold", "release"))] == [
+        "hold intended #-",
+        "hold done #-",
+        "release intended #-",
+        "release done #-",
+    ]
+
+    desk = Office()
+    run = desk.payment().begin(desk.ledger(), "order-7")
+    desk.hold()
+    refused(ThreadHeld, run.step)
+    assert run.done == ()
+
+
+def test_a_hold_ends_with_its_own_release_by_a_key_that_counts() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    first, second = desk.hold(), desk.hold(olga)
+    other = desk.hold(thread="order-8")
+    desk.release(other)
+    desk.release(first)
+    assert "olga holds" in refused(ThreadHeld, desk.resumed)
+    desk.release(second, Approver("mally", SigningKey.generate("ed25519")))
+    desk.release(second, erin)
+    refused(ThreadHeld, desk.resumed)
+    desk.release(second, omar)
+    gone = Approvers({"omar": OMAR.public, "olga": OLGA.public}, revoked=[OMAR.public])
+    gate = Gate(approvers=PEOPLE, answers=desk.answers, operators=gone)
+    refused(ThreadHeld, lambda: desk.resumed(gate=gate))
+    desk.resumed()
+    assert len(desk.paid) == 1
+    third = desk.hold()  # a release counts once: what it ended has ended, and this is another
+    assert third.hold not in (first.hold, second.hold)
+
+
+def test_a_hold_is_about_its_thread_store_and_tenant_alone() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(dana, dana.approve(question))
+    desk.hold(thread="order-8")
+    desk.hold(tenant="acme")
+    desk.answers.hold(omar, "refunds", "order-7")
+    desk.hold(erin)  # who is no operator
+    desk.resumed()
+    assert len(desk.paid) == 1
+    refused(InvalidId, lambda: desk.hold(why="x" * 1001))
+    refused(InvalidId, lambda: desk.hold(thread="../x"))
+    refused(InvalidId, lambda: desk.answers.release(omar, "invoices", "order-7", "first"))
+
+
+def test_who_may_hold_and_where_is_said_in_the_gate() -> None:
+    refused(ConfigurationError, lambda: Gate(operators=OPERATORS))
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    refused(KeyRefused, lambda: Gate(approvers=PEOPLE, answers=answers, operators=PEOPLE))
+    desk = Office()
+    question = desk.asked()
+    refused(
+        KeyRefused,
+        lambda: desk.payment().resume(
+            desk.ledger(OMAR), "order-7", approvals=[dana.approve(question)]
+        ),
+    )
+
+
+# --- Waits
+
+
+def test_after_the_end_no_yes_counts_whatever_the_clock_does_then() -> None:
+    desk = Office(within=DAY)
+    question = desk.asked()
+    yes = dana.approve(question, lifetime=WEEKS)
+    desk.answers.put(dana, yes)
+    policy = Policy(lifetime=WEEKS)
+    gate = Gate(policy, PEOPLE, answers=desk.answers, operators=OPERATORS)
+    now = datetime.now(UTC)
+    refused(ApprovalExpired, lambda: desk.resumed(now=now - DAY, gate=gate))
+    refused(WaitEnded, lambda: desk.resumed(yes, now=now + 2 * DAY, gate=gate))
+    for moment in (now, now + WEEKS):
+        refused(ApprovalSpent, lambda moment=moment: desk.resumed(yes, now=moment, gate=gate))  # type: ignore[misc]
+        run = desk.resumed(now=moment, gate=gate)
+        assert (run.denied, run.expired, run.next) == (True, True, None)
+    assert desk.ledger().latest("order-7").sequence == 3
+    assert desk.paid == []
+    assert [each for each in desk.told() if each.startswith("expire")] == [
+        "expire intended #2",
+        "expire done #3",
+    ]
+
+
+def test_one_wins_between_an_approval_and_the_end() -> None:
+    desk = Office(within=DAY)
+    yes = dana.approve(desk.asked())
+    late = datetime.now(UTC) + 2 * DAY
+    workflow, ledger = desk.payment(), desk.ledger()
+    first = workflow.resume
+
+    def meanwhile(*given: Any, **named: Any) -> Run:
+        """Another worker uses the approval, after this one saw that the wait is over."""
+        monkey.undo()
+        desk.resumed(yes)
+        return first(*given, **named)
+
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setattr(workflow, "resume", meanwhile)
+        [run] = workflow.end_waits(ledger, now=late)
+    assert not run.expired
+    assert len(desk.paid) == 1
+
+    desk = Office(within=DAY)
+    desk.asked()
+    workflow, ledger = desk.payment(), desk.ledger()
+    wanted = Resumption.look(workflow, ledger, "order-7")
+    wanted.end()
+    refused(Conflict, wanted.end)
+
+
+def test_a_run_goes_on_without_an_approval_if_that_was_asked_for() -> None:
+    desk = Office(within=DAY, then="continue")
+    yes = dana.approve(desk.asked())
+    late = datetime.now(UTC) + 2 * DAY
+    refused(WaitEnded, lambda: desk.resumed(yes, now=late))
+    run = desk.resumed()
+    assert run.state == {"expired": True}
+    assert (run.denied, desk.paid) == (False, [])
+
+
+def test_people_are_told_before_the_end_and_the_round_ends_what_is_over() -> None:
+    desk, told = Office(within=DAY, tell=("ops",)), list[Question]()
+    desk.asked("order-7")
+    desk.asked("order-8")
+    desk.hold(thread="order-8")
+    now, workflow, ledger = datetime.now(UTC), desk.payment(), desk.ledger()
+    assert workflow.end_waits(ledger, remind=told.append, now=now) == []
+    assert told == []
+    soon = now + DAY - HOUR / 2
+    assert workflow.end_waits(ledger, remind=told.append, now=soon) == []
+    assert [(each.thread, each.tell) for each in told] == [
+        ("order-7", ("ops",)),
+        ("order-8", ("ops",)),
+    ]
+    before = ledger.latest("order-7")
+    assert all((each.left(now + DAY * 2) or HOUR) < HOUR for each in workflow.waiting(ledger))
+    assert ledger.latest("order-7") == before
+    ended = workflow.end_waits(ledger, now=now + DAY * 2)
+    assert [(run.thread, run.denied) for run in ended] == [("order-7", True)]  # the other is held
+
+
+@pytest.mark.parametrize(
+    "wait", [{"within": timedelta(0)}, {"within": -DAY}, {"within": DAY, "then": "approve"}]
+)
+def test_a_wait_is_some_time_and_never_a_yes(wait: State) -> None:
+    refused(WorkflowError, lambda: Ask("pay", **wait))
+
+
+def test_a_run_without_an_end_pays_the_yes_that_somebody_kept(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So the attack proves something: without the deadline the same yes is used."""
+    forever = property(lambda _: None, lambda *_: None)
+    monkeypatch.setattr(GatedTarget, "within", forever, raising=False)
+    assert ATTACKS["forgotten-run"].run(GatedTarget(tmp_path)) is Outcome.ACCEPTED
+
+
+def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> None:
+    desk = Office()
+    desk.asked("endless")
+    desk.wait = {"within": timedelta(seconds=1)}
+    for thread in ("ended", "over"):
+        desk.asked(thread)
+    desk.wait |= {"then": "continue"}
+    desk.asked("went-on")
+    time.sleep(1.1)
+    for thread in ("ended", "went-on"):
+        desk.payment().resume(desk.ledger(), thread)
+    desk.wait = {"within": DAY}
+    desk.asked("early")
+    desk.payment().resume(desk.ledger(), "early", now=datetime.now(UTC) + 2 * DAY)
+    desk.asked("held")
+    desk.hold(thread="held")
+    found = {(each.where, each.id) for each in check_waits(desk.ledger(), desk.gate)}
+    assert found == {
+        ("endless", "SP31.no-end"),
+        ("over", "SP31.over"),
+        ("early", "SP31.not-ended"),
+        ("held", "SP31.held"),
+    }
+    desk.kept.holds({})
+    assert ("held", "SP31.refused") in {
+        (each.where, each.id) for each in check_waits(desk.ledger(), desk.gate)
+    }
+
+
+# --- Roles and amounts
+
+GUS = SigningKey.generate("ed25519")
+DANA_2 = SigningKey.generate("ed25519")
+gus, dana_2 = Approver("gus", GUS), Approver("dana", DANA_2)
+ROLES = Gate(
+    Policy(may={"pay": [May("clerk", up_to=1_000), May("manager", Decimal("50000.00"), people=2)]}),
+    Approvers(
+        {"dana": [DANA.public, DANA_2.public], "erin": ERIN.public, "gus": GUS.public},
+        roles={"clerk": ["dana"], "manager": ["dana", "erin"]},
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("amount", "who", "error"),
+    [
+        (0, [dana], None),
+        (1_000, [dana], None),
+        (Decimal("1000.00"), [dana], None),
+        (Decimal("1000.01"), [dana], ApprovalNeeded),
+        (1_001, [dana], ApprovalNeeded),
+        (42, [gus], ApprovalNeeded),
+        (42, [gus, erin], ApprovalNeeded),
+        (42, [gus, erin, dana], None),
+        (50_000, [dana, erin], None),
+        (50_000, [dana, dana_2], ApprovalNeeded),
+        (50_000, [dana, gus], ApprovalNeeded),
+        (50_001, [dana, erin], ResumeRefused),
+        (-1, [dana, erin], ResumeRefused),
+        (Decimal("-0.01"), [dana, erin], ResumeRefused),
+        (True, [dana, erin], ResumeRefused),
+        (42.0, [dana, erin], ResumeRefused),
+        ("42", [dana, erin], ResumeRefused),
+        (None, [dana, erin], ResumeRefused),
+        (..., [dana, erin], ResumeRefused),
+    ],
+)
+def test_who_may_approve_what_amount(
+    amount: Any, who: list[Approver], error: type[CheckpointError] | None
+) -> None:
+    desk = Office()
+    desk.gate, desk.amount = ROLES, amount
+    question = desk.asked()
+    texts = [each.approve(question) for each in who]
+    if error is not None:
+        refused(error, lambda: desk.resumed(*texts))
+        assert desk.paid == []
+        assert desk.resumed(erin.deny(question)).denied  # a no of anybody counts
+    else:
+        desk.resumed(*texts)
+        assert [arguments["amount"] for _, arguments in desk.paid] == [amount]
+
+
+@pytest.mark.parametrize("amount", [Decimal("NaN"), Decimal("Infinity"), float("nan")])
+def test_what_is_no_number_cannot_be_asked(amount: Any) -> None:
+    desk = Office()
+    desk.amount = amount
+    refused(WorkflowError, desk.asked)
+
+
+def test_a_thief_of_the_writers_key_does_not_lend_anybody_a_role() -> None:
+    """A record that spends a clerk's yes to a manager's amount asks again."""
+    desk = Office()
+    desk.amount = 5_000
+    question = desk.asked()
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])
+    desk.gate = ROLES  # which the thief's own worker did not have
+    refused(ApprovalNeeded, desk.resumed)
+    assert desk.paid == []
+
+
+def test_roles_and_limits_that_say_nothing_are_refused() -> None:
+    people = {"dana": DANA.public}
+    refused(KeyRefused, lambda: Approvers(people, roles={"clerk": ["mally"]}))
+    for may in (May("boss"), May("clerk", people=2), May("clerk", people=0)):
+        refused(
+            ConfigurationError,
+            lambda may=may: Gate(  # type: ignore[misc]
+                Policy(may={"pay": [may]}), Approvers(people, roles={"clerk": ["dana"]})
+            ),
+        )
+    for up_to in (-1, 1.5, True, Decimal("NaN")):
+        refused(
+            ConfigurationError,
+            lambda up_to=up_to: Policy(may={"pay": [May("clerk", up_to)]}),  # type: ignore[misc]
+        )
+    desk = Office()
+    desk.gate = Gate(
+        Policy({Reason.ASKED: 1}, may={"refund": [May("clerk")]}),
+        Approvers(people, roles={"clerk": ["dana"]}),
+    )
+    question = desk.asked()
+    refused(ResumeRefused, lambda: desk.resumed(dana.approve(question)))
