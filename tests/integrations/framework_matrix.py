@@ -69,6 +69,7 @@ ON_STORES: Final = (
     "unknown-type",
     "traverse-id",
     "open-folder",
+    "guess-thread",
 )
 """What fits a store of anybody's as it is, and is by design or public. What only exhausts memory
 or the stack is left out, and so is what depends on how the adapter here names threads."""

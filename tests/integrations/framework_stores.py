@@ -19,8 +19,9 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict, TypeVar
 
 import agent_framework as af
 import psycopg
@@ -48,6 +49,7 @@ from safepoint.record import Header, Place, seal
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
+_T = TypeVar("_T")
 LIMIT: Final = Decimal(100)
 """The most that a run may pay. JSON has no such type, so that each store writes a tag for it."""
 
@@ -126,6 +128,17 @@ class Sealed(Run, SealedTarget):
     """A store on a ledger with an anchor, in files that the adversary can write."""
 
     refusals = (CheckpointError, Nothing)
+    user = ""
+
+    def client(self, name: str) -> Self:
+        """Let the server say whose request it is, as the adapters ask for it."""
+        other = self.on(self.medium)
+        other.user = name
+        return other
+
+    def open(self, kind: Callable[..., _T]) -> _T:
+        """Open the ledger, for whoever is logged in."""
+        return self.use(partial(kind, tenant=(lambda: self.user) if self.user else None))
 
     def document(self, name: str) -> Any:
         """Return the state that a record holds, as JSON."""
@@ -401,7 +414,7 @@ class AgentFrameworkSealed(Agents, Sealed):
 
     def storage(self) -> Any:
         """Open the ledger."""
-        return self.use(SealedCheckpointStorage)
+        return self.open(SealedCheckpointStorage)
 
 
 # --- LangGraph
@@ -831,7 +844,7 @@ class LangGraphSealed(Graphs, Sealed):
 
     def saver(self) -> AbstractContextManager[Any]:
         """Open the ledger."""
-        return nullcontext(self.use(SealedSaver))
+        return nullcontext(self.open(SealedSaver))
 
     def records(self, thread: str) -> list[str]:
         """Return those of checkpoints."""

@@ -119,6 +119,8 @@ def test_a_store_under_attack_works_without_one(
     target = kind(tmp_path)
     assert works(target)
     assert pays(target)
+    target.client("alice").save("hers", HONEST)
+    assert target.client("alice").latest("hers") == HONEST
     target.save("victim", HONEST)
     assert [target.medium.read(name) for name in target.records("victim")]
     target.delete("victim")
