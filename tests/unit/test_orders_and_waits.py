@@ -19,7 +19,7 @@ from safepoint import (
 )
 from safepoint.answers import Answers
 from safepoint.errors import ThreadHeld
-from safepoint.workflow import Call
+from safepoint.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
 OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
@@ -61,3 +61,14 @@ def test_who_holds_again_what_another_released_holds_it() -> None:
     desk.answers.hold(omar, "invoices", "order-7")
     with pytest.raises(ThreadHeld):
         desk.payment().start(desk.ledger(), "order-7")
+
+
+LATER = timedelta(minutes=5)
+
+
+def test_a_run_that_goes_on_without_an_answer_is_told_so_by_a_next_version_too() -> None:
+    desk = Office(within=timedelta(minutes=1), then="continue")
+    desk.payment().start(desk.ledger(), "order-7")
+    newer = desk.payment(version="2", migrations=[Migration("", "2", lambda state: state)])
+    newer.resume(desk.ledger(), "order-7", now=datetime.now(UTC) + LATER)
+    assert desk.told_expired == [True]
