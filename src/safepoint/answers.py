@@ -196,14 +196,19 @@ class Answers:
     def _append(
         self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
     ) -> tuple[bytes, Opened]:
-        """Append to a chain of one key, unless its last record says the same, and anchor that."""
+        """Append to a chain of one key, unless its last record says the same, and anchor that.
+
+        Once it is anchored, a hold is done: somebody may have released it, so the same is another.
+        """
         view, payload = self._view(person.key, tenant), _CODEC.encode(value)
         with _told():
             for _ in range(_TRIES):
                 end = view.tip(chain)
                 number = end.head.sequence if end else 0
                 last = view.open(chain, number) if number else None
-                if last is not None and last.payload == payload:  # put before, and cut short
+                done = end and end.anchored and end.anchored.sequence == number
+                same = last is not None and last.payload == payload
+                if last and same and not (done and value.get("order") == "hold"):  # cut short
                     record, opened = view.storage.read(chain, number), last
                 elif number >= most:
                     raise LimitExceeded(
