@@ -72,9 +72,10 @@ def look_round(now=None):
         # --8<-- [end:round]
 
 
-run = payment.start(ledger, thread="order-7", payee="alice", amount=42)
+payment.start(ledger, thread="order-7", payee="alice", amount=42)
+question = next(payment.waiting(ledger))
 kept = Approver("dana", dana).approve(
-    run.question, lifetime=timedelta(days=20)
+    question, lifetime=timedelta(days=20)
 )
 
 now = datetime.now(UTC)

@@ -32,6 +32,7 @@ from safepoint.errors import (
     AnswersUnavailable,
     ApprovalExpired,
     ApprovalMalformed,
+    ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
     ApprovalUntrusted,
@@ -192,7 +193,7 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
         {"thread": "order-8"},
         {"tell": ("x",)},
     ):
-        other = replace(question, **change)  # type: ignore[arg-type]
+        other = replace(question, **change)
         desk.answers.put(erin, erin.deny(other))
         assert len(desk.answers.about(other, PEOPLE)) == 1
     assert desk.answers.about(question, PEOPLE) == []
@@ -342,13 +343,33 @@ def test_a_no_between_the_spending_and_the_act_ends_the_run_and_one_after_it_is_
     desk = Office()
     question = desk.asked()
     run = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])
-    desk.fails = 1  # it acts, and dies before its checkpoint
+    desk.fails = 2  # it acts, and dies before its checkpoint
     with pytest.raises(ConnectionError):
         run.step()
     desk.answers.put(erin, erin.deny(question))
+    with pytest.raises(ConnectionError):
+        desk.resumed()
     desk.resumed()
     assert desk.told().count("deny refused #2") == 1
     assert len({key for key, _ in desk.paid}) == 1
+
+
+def test_a_no_that_comes_while_a_worker_spends_a_yes_is_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    desk = Office()
+    question = desk.asked()
+    about = desk.answers.about
+
+    def looked(*given: Any) -> list[Any]:
+        monkeypatch.undo()
+        found = about(*given)
+        desk.answers.put(erin, erin.deny(question))
+        return found
+
+    monkeypatch.setattr(desk.answers, "about", looked)
+    assert desk.resumed(dana.approve(question)).denied
+    assert desk.paid == []
 
 
 # --- Holds
@@ -456,6 +477,19 @@ def test_after_the_end_no_yes_counts_whatever_the_clock_does_then() -> None:
     ]
 
 
+def test_a_yes_to_a_question_without_an_end_does_not_lengthen_the_wait() -> None:
+    """A thief of the writer's key shows dana no end, and spends her yes by hand."""
+    desk = Office(within=DAY)
+    question = desk.asked()
+    yes = dana.approve(replace(question, until=""))
+    refused(ApprovalMismatch, lambda: desk.resumed(yes))
+    at = question.checkpoint
+    resumed = {"app": "payment", "digest": at.digest, "sequence": 2, "reasons": ["asked"]}
+    desk.forge("asked", origin=2, resumed={**resumed, "statements": [yes]})
+    refused(ApprovalMismatch, desk.resumed)
+    assert desk.paid == []
+
+
 def test_one_wins_between_an_approval_and_the_end() -> None:
     desk = Office(within=DAY)
     yes = dana.approve(desk.asked())
@@ -534,13 +568,15 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
     desk = Office()
     desk.asked("endless")
     desk.wait = {"within": timedelta(seconds=1)}
-    for thread in ("ended", "over"):
+    for thread in ("ended", "over", "forged"):
         desk.asked(thread)
     desk.wait |= {"then": "continue"}
     desk.asked("went-on")
     time.sleep(1.1)
     for thread in ("ended", "went-on"):
         desk.payment().resume(desk.ledger(), thread)
+    forged = {"done": ["ask"], "expired": "continue", "origin": 2, "state": {}}
+    desk.ledger().save("forged", forged, app="payment")
     desk.wait = {"within": DAY}
     desk.asked("early")
     desk.payment().resume(desk.ledger(), "early", now=datetime.now(UTC) + 2 * DAY)
@@ -551,6 +587,7 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
         ("endless", "SP31.no-end"),
         ("over", "SP31.over"),
         ("early", "SP31.not-ended"),
+        ("forged", "SP31.not-ended"),
         ("held", "SP31.held"),
     }
     desk.kept.holds({})
