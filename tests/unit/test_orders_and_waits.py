@@ -107,3 +107,18 @@ def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
     assert question.until == run.question.until
     desk.payment().resume(desk.ledger(), "order-7", approvals=[erin.approve(question)])
     assert len(desk.paid) == 1
+
+
+def test_a_hold_does_not_void_a_yes_that_was_spent_before() -> None:
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question, lifetime=timedelta(seconds=1))
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])  # and the worker dies
+    time.sleep(1.1)
+    held = desk.answers.hold(omar, "invoices", "order-7")
+    with pytest.raises(ThreadHeld):
+        desk.payment().resume(desk.ledger(), "order-7")
+    desk.answers.release(omar, "invoices", "order-7", held.hold)
+    desk.payment().resume(desk.ledger(), "order-7")
+    assert len(desk.paid) == 1
