@@ -248,8 +248,9 @@ def _copy_new(
 def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
     who = Actor(order.by, f"signature of key {order.key}")
     ledger.notes.write(order.what, "intended", thread, detail=str(order), actor=who)
-    now: Any = "now" if ledger.anchor is not None else None
-    ledger.note(thread, {**value, "order": order.text}, label=ORDERED, anchor=now)
+    # Not anchored at once: by the anchor's time a yes counts that was spent before this. What the
+    # order says is anchored where it is.
+    ledger.note(thread, {**value, "order": order.text}, label=ORDERED)
     ledger.notes.write(order.what, "done", thread, detail=str(order), actor=who)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from safepoint.approval import THEN, Approval, Question, Reason, is_denial, signable
@@ -417,6 +418,7 @@ class Resumption:
                 f"{self} is a denial, so nothing goes on from there.",
                 "Name a checkpoint before it.",
             )
+        lapsed = self._lapsed(now or datetime.now(UTC)) if granted else None
         decision = self.gate.decide(
             checkpoint,
             self.head,
@@ -425,10 +427,10 @@ class Resumption:
             app=workflow.app,
             migrates_from=workflow.migrations,
             asked=payload.asked is not None,
-            lapsed=self._lapsed(now or datetime.now(UTC)) if granted else None,
+            lapsed=lapsed,
             owner=None if to_ask else ledger.holder(self.thread),
         )
-        self.asked = payload.asked
+        self.asked, self.has_lapsed = payload.asked, bool(lapsed)
         if granted and Reason.ASKED in decision.reasons:
             # Who goes back to before it was acted upon, or on with something else, asks again.
             self.asked = _ask(granted)
@@ -482,10 +484,18 @@ class Resumption:
             payload.is_over or (finished and self.checkpoint.app == workflow.app)
         )
 
-    @property
+    @cached_property
     def until(self) -> datetime | None:
-        """When the wait for people ends, None if it does not. Whoever goes back is asked anew."""
-        asked = self.payload.asked if self.checkpoint is self.latest else None
+        """When the wait for people ends, None if it does not. Whoever goes back is asked anew.
+
+        A yes that does not count does not end a wait, unless a step acted upon it.
+        """
+        if self.checkpoint is not self.latest:
+            return None
+        if self.has_lapsed and not self._is_acted_upon():
+            until = self.granted[0].question.until
+            return datetime.fromisoformat(until) if until else None
+        asked = self.payload.asked
         return self.checkpoint.created + asked.within if asked and asked.within else None
 
     def has_ended(self, now: datetime) -> bool:
@@ -551,6 +561,8 @@ class Resumption:
             ]
             shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
             wait = None if back or before.asked is None else before.asked.within
+            until = {spelled(source.created + wait) if wait else ""}
+            until |= {each.question.until for each in opened if not back}  # who is asked again
             # If yet another version is to run it, people are asked anew.
             is_this, state = app == self.workflow.app, before.state
             if is_this:
@@ -559,7 +571,7 @@ class Resumption:
                 (_head(source), _head(end)) == (asked.checkpoint, asked.head)
                 and "note" not in (source.kind, end.kind)
                 and (before.asked or _ask(opened)) == _ask(self.granted)
-                and asked.until == (spelled(source.created + wait) if wait else "")
+                and asked.until in until
                 and (not is_this or done == self.payload.done)
                 and (not is_this or (asked.reasons, asked.details) in shown)
                 and self.payload.origin == (None if back else before.origin or source.sequence)
@@ -698,15 +710,18 @@ class Resumption:
         """
         if not self.granted or self.checkpoint is not self.latest or self.asked is not None:
             return None
-        found, journal = contradicted(self.gate, self.granted[0].question), self.ledger.journal
-        if found is None:
+        found = contradicted(self.gate, self.granted[0].question)
+        if found is not None and self._is_acted_upon():
+            note_late(self.ledger, found)
             return None
-        tenant = self.ledger.tenant_name
-        for entry in journal.show(thread=self.thread, what="act", tenant=tenant) if journal else ():
-            if (entry.sequence, entry.digest) == (self.at.sequence, self.at.digest):
-                note_late(self.ledger, found)
-                return None
         return found
+
+    def _is_acted_upon(self) -> bool:
+        """Whether the journal was told that a step goes on from here with what people approved."""
+        journal, at = self.ledger.journal, self.at
+        tenant = self.ledger.tenant_name
+        acts = journal.show(thread=self.thread, what="act", tenant=tenant) if journal else ()
+        return any((each.sequence, each.digest) == (at.sequence, at.digest) for each in acts)
 
     def _check_unspent(self, approval: Approval) -> None:
         """Refuse an approval that was given for an earlier end of this thread.
@@ -805,7 +820,7 @@ class Resumption:
             Conflict: the run went on before.
         """
         payload, checkpoint, note = self.payload, self.checkpoint, self.ledger.notes.write
-        asked = cast("Ask", payload.asked)
+        asked = cast("Ask", self.asked)
         origin, detail = payload.origin or checkpoint.sequence, f"{asked.action}: {asked.then}"
         following = replace(payload, asked=None, resumed=None, origin=origin, expired=asked.then)
         note("expire", "intended", self.thread, self.at, detail)
@@ -889,7 +904,11 @@ def _following(ledger: Ledger, thread: str, head: Head) -> Link | None:
 
 
 def _ask(granted: tuple[Approval, ...]) -> Ask | None:
-    return Ask(granted[0].question.action, granted[0].question.arguments) if granted else None
+    if not granted:
+        return None
+    asked = granted[0].question
+    then = cast('Literal["deny", "continue"]', asked.then)
+    return Ask(asked.action, asked.arguments, tell=asked.tell, then=then)
 
 
 def _revoked(approval: Approval) -> str:

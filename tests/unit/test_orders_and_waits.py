@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,12 +19,13 @@ from safepoint import (
     Workflow,
 )
 from safepoint.answers import Answers
-from safepoint.errors import ThreadHeld
+from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
 OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
-dana, omar, olga = Approver("dana", DANA), Approver("omar", OMAR), Approver("olga", OLGA)
+dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
+omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
 
 
 class Office(Desk):
@@ -32,7 +34,7 @@ class Office(Desk):
     def __init__(self, **wait: Any) -> None:
         super().__init__()
         self.answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-        self.wait, self.told_expired = wait, list[bool]()
+        self.wait, self.told_expired, self.revoked = wait, list[bool](), list[SigningKey]()
 
     def payment(self, **options: Any) -> Workflow:
         """Return ask, pay."""
@@ -47,7 +49,7 @@ class Office(Desk):
             return {}
 
         gate = Gate(
-            approvers=Approvers({"dana": DANA.public, "erin": ERIN.public}),
+            approvers=Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=self.revoked),
             answers=self.answers,
             operators=Approvers({"omar": OMAR.public, "olga": OLGA.public}),
         )
@@ -72,3 +74,51 @@ def test_a_run_that_goes_on_without_an_answer_is_told_so_by_a_next_version_too()
     newer = desk.payment(version="2", migrations=[Migration("", "2", lambda state: state)])
     newer.resume(desk.ledger(), "order-7", now=datetime.now(UTC) + LATER)
     assert desk.told_expired == [True]
+
+
+def test_a_yes_that_was_spent_too_late_does_not_make_the_wait_endless() -> None:
+    """Whoever has the writer's key, or a clock that is behind, spends it after the end."""
+    desk = Office(within=timedelta(seconds=1))
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    early, yes = datetime.now(UTC), dana.approve(run.question)
+    time.sleep(1.1)
+    with pytest.raises(ApprovalExpired):
+        desk.payment().resume(desk.ledger(), "order-7", approvals=[yes], now=early)
+    question = desk.payment().question(desk.ledger(), "order-7")
+    assert question is not None
+    assert question.until == run.question.until
+    with pytest.raises(WaitEnded):
+        desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(question)])
+    assert desk.payment().resume(desk.ledger(), "order-7").expired
+    assert desk.paid == []
+
+
+def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
+    """The yes of a key that was revoked since does not count, and nobody acted upon it."""
+    desk = Office(within=timedelta(hours=1))
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question)
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    desk.revoked = [DANA]
+    question = desk.payment().question(desk.ledger(), "order-7")
+    assert question is not None
+    assert question.until == run.question.until
+    desk.payment().resume(desk.ledger(), "order-7", approvals=[erin.approve(question)])
+    assert len(desk.paid) == 1
+
+
+def test_a_hold_does_not_void_a_yes_that_was_spent_before() -> None:
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question, lifetime=timedelta(seconds=1))
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])  # and the worker dies
+    time.sleep(1.1)
+    held = desk.answers.hold(omar, "invoices", "order-7")
+    with pytest.raises(ThreadHeld):
+        desk.payment().resume(desk.ledger(), "order-7")
+    desk.answers.release(omar, "invoices", "order-7", held.hold)
+    desk.payment().resume(desk.ledger(), "order-7")
+    assert len(desk.paid) == 1
