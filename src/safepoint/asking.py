@@ -206,7 +206,8 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
         known, released = set[str](), {each.hold for each in holding}
         for link in ledger.back(thread):
             if link.label == ORDERED and link.kind == "note":
-                known.add(link.state["order"])
+                # Whoever has the writer's key can write anything there. It stops and frees nothing.
+                known.update([str(link.state.get("order"))] if type(link.state) is dict else ())
             elif link.kind != "note":
                 break
         stopped = {each.hold for each in orders if each.text in known}
