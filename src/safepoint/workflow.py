@@ -486,7 +486,10 @@ class Resumption:
     def until(self) -> datetime | None:
         """When the wait for people ends, None if it does not. Whoever goes back is asked anew."""
         asked = self.payload.asked if self.checkpoint is self.latest else None
-        return self.checkpoint.created + asked.within if asked and asked.within else None
+        if asked is None or asked.within is None:
+            return None
+        latest = datetime.max.replace(tzinfo=UTC)  # no calendar goes beyond it
+        return self.checkpoint.created + min(asked.within, latest - self.checkpoint.created)
 
     def has_ended(self, now: datetime) -> bool:
         """Whether the wait for people is over.
