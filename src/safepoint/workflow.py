@@ -593,8 +593,12 @@ class Resumption:
             return _revoked(revoked[0])
         asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
         needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
-        if needed is None or len({each.approver for each in granted}) < needed:
-            return _FEWER
+        try:
+            names = {each.approver for each in granted}
+            if needed is None or gate.lacks(asked, names, needed):
+                return _FEWER
+        except ResumeRefused:
+            return _FEWER  # nobody may approve it any more
         if asked.next != self.next:
             return _OTHER_STEP
         ledger = self.ledger

@@ -111,7 +111,7 @@ class Desk(World):
         return replace(super().opened(thread, sequence, record), is_note=kind == "note")
 
     def put(self, chain: str, sequence: int, record: bytes) -> None:
-        """Keep what somebody put among the answers. What is anchored there is never written over."""
+        """Keep what somebody put. What is anchored there is never written over."""
         before = self.said.get((chain, sequence))
         assert before is None or before.anchored is None, "an anchored answer was written over"
         for number in [n for name, n in self.said if name == chain and n >= sequence]:

@@ -56,7 +56,8 @@ deaths = st.sampled_from(
 counts = st.integers(0, 3)
 back = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
 """How many checkpoints to go back; None for a resume that names none."""
-picks = st.one_of(st.just(list[int]()), st.lists(st.integers(0, 3), max_size=2, unique=True))
+voices = st.lists(st.tuples(st.sampled_from(list(PERSONS)), verdicts, st.booleans()), max_size=2)
+"""Who answers what, and whether they put it where workers find it."""
 ATTACKS = {"AnswersBroken", "RolledBack", "Forked", "RecordsMissing", "AnswersUnavailable"}
 """What nobody is told whom nobody attacks."""
 
@@ -582,6 +583,8 @@ between = st.one_of(
     ),
 )
 """Nothing, or what somebody else does at the n-th change of a kind."""
+thens = st.sampled_from(["", "deny", "continue"])
+"""What happens at the end of the wait; "" if it does not end."""
 
 
 class Answering(RuleBasedStateMachine):
@@ -589,13 +592,13 @@ class Answering(RuleBasedStateMachine):
 
     @initialize(
         amounts=st.tuples(*[st.sampled_from([5, 5, 50, 500])] * 2),
-        thens=st.tuples(*[st.sampled_from(["", "deny", "continue"])] * 2),
+        then=st.tuples(thens, thens),
         anchor_every=st.sampled_from([1, 3, "step"]),
     )
     def begin(
         self,
         amounts: tuple[int, int],
-        thens: tuple[str, str],
+        then: tuple[str, str],
         anchor_every: int | Literal["step"],
     ) -> None:
         self.desk, self.anchor_every = Desk(), anchor_every
@@ -603,7 +606,7 @@ class Answering(RuleBasedStateMachine):
         self.copies: list[tuple[dict[str, dict[int, bytes]], dict[str, dict[int, bytes]]]] = []
         self.is_censored = False
         for slot in (0, 1):
-            self.start(slot, amounts[slot], thens[slot])
+            self.start(slot, amounts[slot], then[slot])
 
     opened = Resuming.opened
 
@@ -662,9 +665,20 @@ class Answering(RuleBasedStateMachine):
         self.desk.signed.append(Signed(text, question, who, verdict, self.desk.now + HOUR))
         return text
 
+    def heard(self, question: Question | None, voices: list[tuple[str, str, bool]]) -> list[Signed]:
+        """Let people answer, and return what they did not put where it belongs."""
+        given = []
+        for who, verdict, is_put in voices if question is not None else ():
+            text = self.sign(cast("Question", question), who, verdict)
+            if is_put:
+                self.again(None, partial(self.desk.answers.put, PERSONS[who], text))
+            else:
+                given.append(self.desk.signed[-1])
+        return given
+
     # What people do. Whoever was cut short does it again.
 
-    def again(self, thread: str, death: Death | None, action: Callable[[], Any]) -> None:
+    def again(self, death: Death | None, action: Callable[[], Any]) -> None:
         how = self.attempt(death, action)
         if how == "died":
             how = self.attempt(None, action)
@@ -677,24 +691,27 @@ class Answering(RuleBasedStateMachine):
         if question is not None:
             text = self.sign(question, who, verdict)
             action = partial(self.desk.answers.put, PERSONS[who], text)
-            self.again(self.threads[slot], death, action)
+            self.again(death, action)
 
-    @rule(slot=slots, who=st.sampled_from(list(OPERATORS)), death=answer_deaths)
-    def hold(self, slot: int, who: str, death: Death | None) -> None:
-        before = {s.digest for s in self.desk.said.values()}
-        thread, put = self.threads[slot], self.desk.answers.hold
-        self.again(thread, death, partial(put, OPERATORS[who], STORE, thread))
-        assert self.desk.holds(thread) or self.is_censored, f"{who} held it, and it is not held"
-        new = [s for s in self.desk.said.values() if s.digest not in before]
-        assert len(new) <= 2, "held more often than somebody tried"
+    @rule(
+        slot=slots,
+        who=st.sampled_from(list(OPERATORS)),
+        ends=st.booleans(),
+        death=answer_deaths,
+    )
+    def order(self, slot: int, who: str, ends: bool, death: Death | None) -> None:
+        """Hold a thread, or release it."""
+        thread, answers, operator = self.threads[slot], self.desk.answers, OPERATORS[who]
+        holds = self.desk.holds(thread)
+        if holds and ends:
+            action = partial(answers.release, operator, STORE, thread, holds[0].digest)
+            self.again(death, action)
+            assert len(self.desk.holds(thread)) == len(holds) - 1 or self.is_censored
+            return
+        self.again(death, partial(answers.hold, operator, STORE, thread))
+        more = len(self.desk.holds(thread)) - len(holds)
+        assert 1 <= more <= 2 or self.is_censored, f"{who} held it, and it is held {more} times"
 
-    @rule(slot=slots, who=st.sampled_from(list(OPERATORS)), death=answer_deaths)
-    def release(self, slot: int, who: str, death: Death | None) -> None:
-        thread, put = self.threads[slot], self.desk.answers.release
-        for said in self.desk.holds(thread)[:1]:
-            self.again(thread, death, partial(put, OPERATORS[who], STORE, thread, said.digest))
-
-    @rule(minutes=st.sampled_from([30, 61, 125]))
     def wait(self, minutes: int) -> None:
         self.desk.waited += timedelta(minutes=minutes)
         self.desk.now = self.desk.start + self.desk.waited
@@ -705,21 +722,30 @@ class Answering(RuleBasedStateMachine):
 
     # What workers do.
 
-    @rule(worker=workers, slot=slots, death=answer_deaths, other=between, picks=picks, steps=counts)
+    @rule(
+        worker=workers,
+        slot=slots,
+        death=answer_deaths,
+        other=between,
+        voices=voices,
+        later=st.sampled_from([0, 0, 0, 30, 61, 125]),
+        steps=st.integers(0, 2),
+    )
     def resume(
         self,
         worker: int,
         slot: int,
         death: Death | None,
         other: tuple[str, str, int, str] | None,
-        picks: list[int],
+        voices: list[tuple[str, str, bool]],
+        later: int,
         steps: int,
     ) -> None:
-        """Go on, with what lies in the place, and with what somebody brought."""
+        """Some people answer; and a worker goes on, with what is put, and what somebody brought."""
         thread, desk = self.threads[slot], self.desk
         question = self.question(thread)
-        mine = [each for each in desk.signed if question and each.question == question]
-        given = [mine[-1 - pick] for pick in picks if pick < len(mine)]
+        given = self.heard(question, voices)
+        self.wait(later)
         if other is not None:
             desk.meanwhile = (*other[:3], partial(self.other, other[3], thread, 1 - worker))
         expected = self.expected(thread, question, given)
@@ -909,11 +935,15 @@ class Answering(RuleBasedStateMachine):
         ),
         pick=st.integers(0, 3),
         label=st.sampled_from(["ordered/", "spent/"]),
+        voices=voices,
     )
-    def seal_with_the_stolen_key(self, slot: int, what: str, pick: int, label: str) -> None:
+    def seal_with_the_stolen_key(
+        self, slot: int, what: str, pick: int, label: str, voices: list[tuple[str, str, bool]]
+    ) -> None:
         """Anything at the end of a thread: an answer spent, the end of a wait, a note."""
         self.heal()
         thread, desk = self.threads[slot], self.desk
+        self.heard(self.question(thread), voices)
         end = desk.end(thread)
         last, state = desk.written[thread][end], desk.state(thread, end)
         payload = {name: state.payload[name] for name in ("done", "state")}
@@ -948,7 +978,7 @@ class Answering(RuleBasedStateMachine):
             junk: list[Any] = [None, {"order": []}, {"order": 7}, {"order": "".join(orders[-1:])}]
             payload = junk[pick]
         kind: Kind = "note" if what == "note" else "state"
-        record, opened = seal(
+        record, _ = seal(
             Codec().encode(payload),
             Place(STORE, "", thread, end + 1),
             WRITER,
@@ -963,6 +993,7 @@ class Answering(RuleBasedStateMachine):
             desk.append(thread, end + 1, record)
         desk.stolen.add(thread)
         self.workers = [self.opened(), self.opened()]
+        self.resume(0, slot, None, None, [], 0, 2)
 
     def teardown(self) -> None:
         """Everything is still there, and whoever released all holds goes on as people said."""
@@ -976,7 +1007,7 @@ class Answering(RuleBasedStateMachine):
                 self.desk.answers.release(OPERATORS["olga"], STORE, thread, said.digest)
             self.threads[0] = thread
             for _ in range(2):
-                self.resume(0, 0, None, None, [], 9)
+                self.resume(0, 0, None, None, [], 0, 9)
         assert self.desk.journal.verify() == len(self.desk.events)
 
 
