@@ -19,7 +19,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
-from safepoint.approval import Question, Reason, signable
+from safepoint.approval import Question, Reason, ends, signable
 from safepoint.asking import Approved, Asking, check_held, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
@@ -381,7 +381,7 @@ class SealedCheckpointStorage(Tenanted):
             ) from None
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
-        until = datetime.fromisoformat(link.header.created) + within if within else None
+        until = ends(datetime.fromisoformat(link.header.created), within) if within else None
         # Of two runs that ask the same at once, each has a question of its own.
         scope = str(uuid4())
         self.ledger.notes.write("pause", "done", place["thread"], at, action)

@@ -144,6 +144,8 @@ class Answers:
     ) -> Order:
         """Hold a thread: no worker runs a step of it any more, until the hold is released.
 
+        Each hold that was put is one of its own, and is released by itself.
+
         Args:
             operator: who, with a key that the gate of the workers knows as an operator's.
             store: the name of the store that the thread is in.
@@ -206,9 +208,11 @@ class Answers:
                 end = view.tip(chain)
                 number = end.head.sequence if end else 0
                 last = view.open(chain, number) if number else None
-                done = end and end.anchored and end.anchored.sequence == number
-                same = last is not None and last.payload == payload
-                if last and same and not (done and value.get("order") == "hold"):  # cut short
+                # Put before, and cut short. A hold that was anchored may be released since, by
+                # somebody whose chain this one does not know: held again, it is another hold.
+                done = end is not None and end.anchored == end.head
+                anew = done and value.get("order") == "hold"
+                if last is not None and last.payload == payload and not anew:
                     record, opened = view.storage.read(chain, number), last
                 elif number >= most:
                     raise LimitExceeded(

@@ -322,6 +322,11 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
+def ends(created: datetime, within: timedelta) -> datetime:
+    """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
+    return created + min(within, datetime.max.replace(tzinfo=UTC) - created)
+
+
 def _are_named(arguments: object) -> bool:
     return type(arguments) is dict and all(type(name) is str for name in arguments)
 

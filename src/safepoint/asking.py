@@ -235,8 +235,9 @@ def _copy_new(
     for link in ledger.back(thread):
         if link.kind != "note":
             break
-        if link.label == ORDERED:
-            known.add(link.state.get("order"))
+        if link.label == ORDERED and type(link.state) is dict:
+            # Whoever has the writer's key can write anything there. It stops and frees nothing.
+            known.add(str(link.state.get("order")))
     stopped = {each.hold for each in orders if each.text in known}
     ended = stopped - {each.hold for each in holding}
     for each in orders:

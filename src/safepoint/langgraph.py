@@ -48,7 +48,7 @@ from ipaddress import (
 )
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from safepoint.approval import Approval, Question, Reason, signable
+from safepoint.approval import Approval, Question, Reason, ends, signable
 from safepoint.asking import Approved, Asking, check_held, check_journal
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
@@ -824,7 +824,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         check_held(self.gate, self.ledger, name, {"thread": thread})
-        until = self.ledger.load(name, at.sequence).created + within if within else None
+        until = ends(self.ledger.load(name, at.sequence).created, within) if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from safepoint.approval import THEN, Approval, Question, Reason, is_denial, signable
+from safepoint.approval import THEN, Approval, Question, Reason, ends, is_denial, signable
 from safepoint.asking import (
     Approved,
     accepted,
@@ -496,7 +496,7 @@ class Resumption:
             until = self.granted[0].question.until
             return datetime.fromisoformat(until) if until else None
         asked = self.payload.asked
-        return self.checkpoint.created + asked.within if asked and asked.within else None
+        return ends(self.checkpoint.created, asked.within) if asked and asked.within else None
 
     def has_ended(self, now: datetime) -> bool:
         """Whether the wait for people is over.
@@ -561,7 +561,7 @@ class Resumption:
             ]
             shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
             wait = None if back or before.asked is None else before.asked.within
-            until = {spelled(source.created + wait) if wait else ""}
+            until = {spelled(ends(source.created, wait)) if wait else ""}
             until |= {each.question.until for each in opened if not back}  # who is asked again
             # If yet another version is to run it, people are asked anew.
             is_this, state = app == self.workflow.app, before.state
@@ -604,13 +604,12 @@ class Resumption:
             return _revoked(revoked[0])
         asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
         needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
-        names = {each.approver for each in granted}
         try:
-            few = needed is None or gate.lacks(asked, names, needed) != ""
+            names = {each.approver for each in granted}
+            if needed is None or gate.lacks(asked, names, needed):
+                return _FEWER
         except ResumeRefused:
-            few = True  # nobody may approve it by now
-        if few:
-            return _FEWER
+            return _FEWER  # nobody may approve it any more
         if asked.next != self.next:
             return _OTHER_STEP
         ledger = self.ledger

@@ -30,10 +30,8 @@ TREE = [
 ]
 PROJECT = Project(ROOT)
 # Those that only hold others together. All others are raised somewhere in the package.
-ROOTS = {
-    f"{each}Error"
-    for each in ("Checkpoint", "Seal", "Anchor", "Storage", "Resume", "Approval", "Answers", "Journal")
-}
+_ROOTS = ("Checkpoint", "Seal", "Anchor", "Storage", "Resume", "Approval", "Answers", "Journal")
+ROOTS = {f"{each}Error" for each in _ROOTS}
 # No page shows these by name yet: what is listed for them teaches what they are about.
 NOT_SHOWN = {
     "ApprovalExpired",

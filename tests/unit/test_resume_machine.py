@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,6 +18,9 @@ from safepoint.approval import Question
 from safepoint.names import Head
 from safepoint.record import Kind, Place, seal
 from safepoint.workflow import Run
+from tests.unit.answer_account import OPERATORS, Desk, Shelf
+from tests.unit.answer_account import PEOPLE as PERSONS
+from tests.unit.answer_account import workflow_of as answering
 from tests.unit.resume_account import (
     HOUR,
     KEYS,
@@ -51,6 +56,10 @@ deaths = st.sampled_from(
 counts = st.integers(0, 3)
 back = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
 """How many checkpoints to go back; None for a resume that names none."""
+voices = st.lists(st.tuples(st.sampled_from(list(PERSONS)), verdicts, st.booleans()), max_size=2)
+"""Who answers what, and whether they put it where workers find it."""
+ATTACKS = {"AnswersBroken", "RolledBack", "Forked", "RecordsMissing", "AnswersUnavailable"}
+"""What nobody is told whom nobody attacks."""
 
 
 @dataclass(frozen=True)
@@ -549,3 +558,461 @@ class Resuming(RuleBasedStateMachine):
 TestResuming = Resuming.TestCase
 _MANY = settings().max_examples  # 100, or those of `make fuzz`
 TestResuming.settings = settings(stateful_step_count=30, max_examples=40 if _MANY == 100 else _MANY)
+
+
+answer_deaths = st.sampled_from(
+    [
+        *[None] * 12,
+        *[(what, when, 1) for what in ("put", "mark") for when in ("before", "after")],
+        *[
+            (what, when, n)
+            for what in ("append", "anchor")
+            for when in ("before", "after")
+            for n in (1, 2)
+        ],
+        *[("journal", "before", number) for number in (1, 3, 5, 7, 9, 11)],
+        *[("pay", when, 1) for when in ("before", "after")],
+    ]
+)
+between = st.one_of(
+    st.none(),
+    st.tuples(
+        st.sampled_from(["append", "anchor", "journal", "put", "mark"]),
+        st.sampled_from(["before", "after"]),
+        st.integers(1, 4),
+        st.sampled_from(["no", "no", "yes", "hold", "release", "resume", "step"]),
+    ),
+)
+"""Nothing, or what somebody else does at the n-th change of a kind."""
+thens = st.sampled_from(["", "deny", "continue"])
+"""What happens at the end of the wait; "" if it does not end."""
+
+
+class Answering(RuleBasedStateMachine):
+    """Two workers, approvers with roles, operators, deadlines, a censor, and a thief."""
+
+    @initialize(
+        amounts=st.tuples(*[st.sampled_from([5, 5, 50, 500])] * 2),
+        then=st.tuples(thens, thens),
+        anchor_every=st.sampled_from([1, 3, "step"]),
+    )
+    def begin(
+        self,
+        amounts: tuple[int, int],
+        then: tuple[str, str],
+        anchor_every: int | Literal["step"],
+    ) -> None:
+        self.desk, self.anchor_every = Desk(), anchor_every
+        self.workers, self.threads = [self.opened(), self.opened()], ["", ""]
+        self.copies: list[tuple[dict[str, dict[int, bytes]], dict[str, dict[int, bytes]]]] = []
+        self.is_censored = False
+        for slot in (0, 1):
+            self.start(slot, amounts[slot], then[slot])
+
+    opened = Resuming.opened
+
+    @property
+    def world(self) -> Desk:
+        return self.desk
+
+    def start(self, slot: int, amount: int, then: str) -> None:
+        thread = self.threads[slot] = f"order-{len(self.desk.amounts) + 1}"
+        self.desk.amounts[thread] = amount
+        self.acting(None)
+        answering(self.desk).start(self.opened().ledger, thread, amount=amount, then=then)
+
+    def is_sound(self, thread: str) -> bool:
+        return not self.is_censored and thread not in self.desk.stolen
+
+    def acting(self, death: Death | None) -> None:
+        """A process begins to do something."""
+        desk = self.desk
+        desk.count += 1
+        desk.started = desk.began = desk.count
+        desk.death, desk.is_dead, desk.clock = death, False, desk.now
+
+    def attempt(self, death: Death | None, action: Callable[[], Any]) -> str:
+        """Let a process do something, and return the name of the error that it met, if any."""
+        self.acting(death)
+        try:
+            action()
+        except Died:
+            return "died"
+        except CheckpointError as error:
+            return type(error).__name__
+        finally:
+            self.acting(None)
+            self.desk.meanwhile = None
+            if self.desk.verdict is not None:
+                raise self.desk.verdict
+        return ""
+
+    def question(self, thread: str, sequence: int | None = None) -> Question | None:
+        try:
+            return answering(self.desk).question(self.opened().ledger, thread, sequence)
+        except CheckpointError:
+            assert not self.is_sound(thread) or self.is_too_much(thread)
+            return None
+
+    def is_too_much(self, thread: str) -> bool:
+        return self.desk.amounts[thread] > 100
+
+    def sign(self, question: Question, who: str, verdict: str) -> str:
+        """They approve what they know to be right, and nothing else."""
+        right = question.arguments in ({}, {"amount": self.desk.amounts[question.thread]})
+        verdict = verdict if right else "denied"
+        make = PERSONS[who].approve if verdict == "approved" else PERSONS[who].deny
+        text = make(question, now=self.desk.now, lifetime=HOUR)
+        self.desk.signed.append(Signed(text, question, who, verdict, self.desk.now + HOUR))
+        return text
+
+    def heard(self, question: Question | None, voices: list[tuple[str, str, bool]]) -> list[Signed]:
+        """Let people answer, and return what they did not put where it belongs."""
+        given = []
+        for who, verdict, is_put in voices if question is not None else ():
+            text = self.sign(cast("Question", question), who, verdict)
+            if is_put:
+                self.again(None, partial(self.desk.answers.put, PERSONS[who], text))
+            else:
+                given.append(self.desk.signed[-1])
+        return given
+
+    # What people do. Whoever was cut short does it again.
+
+    def again(self, death: Death | None, action: Callable[[], Any]) -> None:
+        how = self.attempt(death, action)
+        if how == "died":
+            how = self.attempt(None, action)
+        assert not how or self.is_censored or how == "LimitExceeded", how
+
+    @rule(slot=slots, who=st.sampled_from(list(PERSONS)), verdict=verdicts, death=answer_deaths)
+    def answer(self, slot: int, who: str, verdict: str, death: Death | None) -> None:
+        """Somebody signs what they see, and puts it where workers find it."""
+        question = self.question(self.threads[slot])
+        if question is not None:
+            text = self.sign(question, who, verdict)
+            action = partial(self.desk.answers.put, PERSONS[who], text)
+            self.again(death, action)
+
+    @rule(
+        slot=slots,
+        who=st.sampled_from(list(OPERATORS)),
+        ends=st.booleans(),
+        death=answer_deaths,
+    )
+    def order(self, slot: int, who: str, ends: bool, death: Death | None) -> None:
+        """Hold a thread, or release it."""
+        thread, answers, operator = self.threads[slot], self.desk.answers, OPERATORS[who]
+        holds = self.desk.holds(thread)
+        if holds and ends:
+            action = partial(answers.release, operator, STORE, thread, holds[0].digest)
+            self.again(death, action)
+            assert len(self.desk.holds(thread)) == len(holds) - 1 or self.is_censored
+            return
+        self.again(death, partial(answers.hold, operator, STORE, thread))
+        more = len(self.desk.holds(thread)) - len(holds)
+        assert 1 <= more <= 2 or self.is_censored, f"{who} held it, and it is held {more} times"
+
+    def wait(self, minutes: int) -> None:
+        self.desk.waited += timedelta(minutes=minutes)
+        self.desk.now = self.desk.start + self.desk.waited
+
+    @rule(who=st.sampled_from(["dana", "finn", ""]), clerks=st.sampled_from([10, 10, 4]))
+    def change_the_policy(self, who: str, clerks: int) -> None:
+        self.desk.revoked, self.desk.clerks = {who} - {""}, clerks
+
+    # What workers do.
+
+    @rule(
+        worker=workers,
+        slot=slots,
+        death=answer_deaths,
+        other=between,
+        voices=voices,
+        later=st.sampled_from([0, 0, 0, 30, 61, 125]),
+        steps=st.integers(0, 2),
+    )
+    def resume(
+        self,
+        worker: int,
+        slot: int,
+        death: Death | None,
+        other: tuple[str, str, int, str] | None,
+        voices: list[tuple[str, str, bool]],
+        later: int,
+        steps: int,
+    ) -> None:
+        """Some people answer; and a worker goes on, with what is put, and what somebody brought."""
+        thread, desk = self.threads[slot], self.desk
+        question = self.question(thread)
+        given = self.heard(question, voices)
+        self.wait(later)
+        if other is not None:
+            desk.meanwhile = (*other[:3], partial(self.other, other[3], thread, 1 - worker))
+        expected = self.expected(thread, question, given)
+
+        def action() -> None:
+            process = self.workers[worker]
+            run = answering(desk).rehydrate(
+                process.ledger, thread, approvals=[each.text for each in given], now=desk.now
+            )
+            process.runs[thread] = run
+            for _, _ in zip(range(steps), run, strict=False):
+                pass
+
+        how = self.attempt(death, action)
+        if how == "died":
+            self.workers[worker] = self.opened()
+        if self.is_sound(thread):
+            assert how not in ATTACKS, f"nobody attacked, and it says {how}"
+            if death is None and other is None:
+                assert how in expected, f"{how or 'all is well'}, and not one of {expected}"
+
+    def expected(
+        self, thread: str, question: Question | None, given: list[Signed]
+    ) -> tuple[str, ...]:
+        """What may come of a resume, by what people did."""
+        desk = self.desk
+        last = desk.state(thread, desk.end(thread))
+        if desk.holds(thread):
+            return ("ThreadHeld",)
+        if "asked" not in last.payload:
+            lapsed = ("ApprovalNeeded", "ResumeRefused", "ApprovalExpired", "ApprovalUntrusted")
+            return ("", *(lapsed if last.approved else ()))
+        if question is None:
+            return ("ResumeRefused",)
+        if desk.noes(question):
+            return ("",)
+        left = question.left(desk.now)
+        if left is not None and left <= timedelta(0):
+            return ("WaitEnded",) if given else ("",)
+        wrong = [s for s in given if s.by in desk.revoked or s.expires <= desk.now]
+        if wrong:
+            return ("ApprovalExpired", "ApprovalUntrusted")
+        names = desk.yeses(question) | {s.by for s in given}
+        if any(s.verdict == "denied" for s in given):
+            return ("",)
+        amount = desk.amounts[thread]
+        if amount > 100:
+            return ("ResumeRefused",)
+        return ("",) if desk.enough(amount, names, desk.clerks) else ("ApprovalNeeded",)
+
+    def other(self, what: str, thread: str, worker: int) -> None:
+        """Do something while a worker is at work."""
+        desk, process = self.desk, self.workers[worker]
+        if what in ("no", "yes"):
+            question = answering(desk).question(self.opened().ledger, thread)
+            asked = [s.question for s in desk.signed if s.question.thread == thread]
+            question = question or (asked[-1] if asked else None)
+            if question is not None:
+                text = self.sign(question, "erin", "denied" if what == "no" else "approved")
+                desk.answers.put(PERSONS["erin"], text)
+        elif what == "hold":
+            desk.answers.hold(OPERATORS["omar"], STORE, thread)
+        elif what == "release":
+            for said in desk.holds(thread)[:1]:
+                desk.answers.release(OPERATORS["olga"], STORE, thread, said.digest)
+        elif what == "resume":
+            answering(desk).resume(process.ledger, thread, now=desk.now)
+        elif (run := process.runs.get(thread)) is not None and run.next and not run.paused:
+            run.step()
+
+    @rule(worker=workers, slot=slots, death=answer_deaths, other=between)
+    def step(
+        self,
+        worker: int,
+        slot: int,
+        death: Death | None,
+        other: tuple[str, str, int, str] | None,
+    ) -> None:
+        """Go on with a run that a process has in its hands, whatever happened since."""
+        thread, process = self.threads[slot], self.workers[worker]
+        run = process.runs.get(thread)
+        if run is None or run.next is None or run.paused:
+            return
+        if other is not None:
+            self.desk.meanwhile = (*other[:3], partial(self.other, other[3], thread, 1 - worker))
+        how = self.attempt(death, run.step)
+        if how:
+            self.workers[worker] = self.opened()
+        assert how not in ATTACKS or not self.is_sound(thread), f"nobody attacked: {how}"
+
+    @rule(slot=slots, worker=workers)
+    def end_waits(self, slot: int, worker: int) -> None:
+        ledger, now = self.workers[worker].ledger, self.desk.now
+        how = self.attempt(None, lambda: answering(self.desk).end_waits(ledger, now=now))
+        assert not how or not all(map(self.is_sound, self.desk.amounts)), how
+
+    @rule(slot=slots, steps=st.integers(1, 3), who=st.sampled_from(list(PERSONS)))
+    def go_back(self, slot: int, steps: int, who: str) -> None:
+        """Somebody goes back, over a no or the end of a wait, and others approve that."""
+        thread = self.threads[slot]
+        sequence = max(self.desk.end(thread) - steps, 1)
+        question = self.question_at(thread, sequence)
+        if question is None:
+            return
+        texts = [self.sign(question, name, "approved") for name in (who, "erin", "gus")]
+
+        def action() -> None:
+            ledger, now = self.opened().ledger, self.desk.now
+            answering(self.desk).resume(ledger, thread, sequence, approvals=texts, now=now)
+
+        how = self.attempt(None, action)
+        assert how not in ATTACKS or not self.is_sound(thread), f"nobody attacked: {how}"
+
+    def question_at(self, thread: str, sequence: int) -> Question | None:
+        try:
+            return answering(self.desk).question(self.opened().ledger, thread, sequence)
+        except CheckpointError:
+            return None
+
+    @rule(
+        slot=slots, amount=st.sampled_from([5, 50]), then=st.sampled_from(["", "deny", "continue"])
+    )
+    def start_another(self, slot: int, amount: int, then: str) -> None:
+        self.heal()
+        self.start(slot, amount, then)
+
+    # What a censor does, who can write both storages and neither of the anchors.
+
+    @rule(
+        slot=slots,
+        what=st.sampled_from(["copy", "restore", "cut", "cut", "drop", "swap", "move", "edit"]),
+        where=st.sampled_from(["answers", "answers", "threads"]),
+        at=st.integers(0, 50),
+    )
+    def censor(self, slot: int, what: str, where: str, at: int) -> None:
+        shelf = cast("Shelf", self.desk.answers.storage)
+        answers, threads = shelf.chains, self.desk.storage.copied
+        if what == "copy":
+            self.copies.append((answers, threads))
+            return
+        if what == "restore" and self.copies:
+            old = self.copies[at % len(self.copies)]
+            answers, threads = (old[0], threads) if where == "answers" else (answers, old[1])
+        records = answers if where == "answers" else threads
+        names = sorted(name for name, kept in records.items() if kept)
+        if not names:
+            return
+        name, second = names[at % len(names)], names[(at // 7) % len(names)]
+        kept, last = records[name], max(records[name])
+        if what == "cut":
+            del kept[last]
+        elif what == "drop":
+            del records[name]
+        elif what == "swap":
+            records[name], records[second] = records[second], kept
+        elif what == "move":
+            kept[last + at % 2] = records[second][max(records[second])]
+        elif what == "edit":
+            kept[last] = kept[last][:-2] + bytes([kept[last][-2] ^ 1]) + kept[last][-1:]
+        shelf.chains = {chain: each for chain, each in answers.items() if each}
+        self.desk.storage.replace(threads)
+        self.is_censored = True
+
+    @rule()
+    def heal(self) -> None:
+        """What was only delayed is there again."""
+        if not self.is_censored:
+            return
+        desk, answers = self.desk, defaultdict[str, dict[int, bytes]](dict)
+        for (chain, number), said in desk.said.items():
+            answers[chain][number] = said.record
+        cast("Shelf", desk.answers.storage).chains = answers
+        desk.storage.restore(
+            {
+                name: {n: each.record for n, each in kept.items()}
+                for name, kept in desk.written.items()
+            }
+        )
+        self.workers, self.is_censored = [self.opened(), self.opened()], False
+
+    # What a thief of the writer's key does.
+
+    @rule(
+        slot=slots,
+        what=st.sampled_from(
+            ["spend", "spend", "spend", "expire", "continue", "deny", "asked", "note"]
+        ),
+        pick=st.integers(0, 3),
+        label=st.sampled_from(["ordered/", "spent/"]),
+        voices=voices,
+    )
+    def seal_with_the_stolen_key(
+        self, slot: int, what: str, pick: int, label: str, voices: list[tuple[str, str, bool]]
+    ) -> None:
+        """Anything at the end of a thread: an answer spent, the end of a wait, a note."""
+        self.heal()
+        thread, desk = self.threads[slot], self.desk
+        self.heard(self.question(thread), voices)
+        end = desk.end(thread)
+        last, state = desk.written[thread][end], desk.state(thread, end)
+        payload = {name: state.payload[name] for name in ("done", "state")}
+        mine = [s for s in desk.signed if s.question.thread == thread]
+        texts = [s.text for s in mine if s.verdict == ("denied" if what == "deny" else "approved")]
+        texts = texts[-1 - pick :]
+        if what in ("spend", "deny"):
+            if not texts:
+                return
+            payload["origin"] = state.payload.get("origin", state.head.sequence)
+            payload["resumed"] = {
+                "app": "invoice@1",
+                "digest": state.head.digest,
+                "reasons": ["asked"],
+                "sequence": state.head.sequence,
+                "statements": texts if what == "spend" else texts[:1],
+            }
+        elif what in ("expire", "continue"):
+            payload |= {"origin": end, "expired": "deny" if what == "expire" else "continue"}
+        elif what == "asked":
+            forged = {
+                "action": "pay",
+                "arguments": {"amount": 5_000_000},
+                "tell": [],
+                "then": "deny",
+            }
+            payload["asked"] = {**forged, "within": (0, 1, 10**9, 10**12)[pick]}
+        else:
+            orders = [
+                s.record.decode() for s in desk.said.values() if s.what in ("hold", "release")
+            ]
+            junk: list[Any] = [None, {"order": []}, {"order": 7}, {"order": "".join(orders[-1:])}]
+            payload = junk[pick]
+        kind: Kind = "note" if what == "note" else "state"
+        record, _ = seal(
+            Codec().encode(payload),
+            Place(STORE, "", thread, end + 1),
+            WRITER,
+            created=desk.now if pick % 2 else datetime.now(UTC),
+            kind=kind,
+            previous=last.head.digest,
+            app="invoice@1",
+            **({"label": label} if what == "note" else {}),
+        )
+        desk.storage.put(thread, end + 1, record)
+        with desk.judging():
+            desk.append(thread, end + 1, record)
+        desk.stolen.add(thread)
+        self.workers = [self.opened(), self.opened()]
+        self.resume(0, slot, None, None, [], 0, 2)
+
+    def teardown(self) -> None:
+        """Everything is still there, and whoever released all holds goes on as people said."""
+        if not hasattr(self, "desk"):
+            return
+        self.heal()
+        for thread in self.desk.written:
+            assert self.opened().ledger.verify(thread) == self.desk.end(thread)
+        for thread in filter(self.is_sound, self.desk.amounts):
+            for said in self.desk.holds(thread):
+                self.desk.answers.release(OPERATORS["olga"], STORE, thread, said.digest)
+            self.threads[0] = thread
+            for _ in range(2):
+                self.resume(0, 0, None, None, [], 0, 9)
+        assert self.desk.journal.verify() == len(self.desk.events)
+
+
+TestAnswering = Answering.TestCase
+TestAnswering.settings = settings(
+    stateful_step_count=25, max_examples=40 if _MANY == 100 else _MANY
+)

@@ -230,8 +230,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
 
 
 def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
-    """Find the runs that wait: without an end, longer than they should, or because somebody held
-    them.
+    """Find the runs that wait: without an end, for too long, or because somebody holds them.
 
     Nothing is changed, and no state is decoded.
 
