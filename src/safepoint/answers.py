@@ -211,7 +211,7 @@ class Answers:
                 # Put before, and cut short. A hold that was anchored may be released since, by
                 # somebody whose chain this one does not know: held again, it is another hold.
                 done = end is not None and end.anchored == end.head
-                anew = done and value.get("order") == "hold"
+                anew = done and "why" in value
                 if last is not None and last.payload == payload and not anew:
                     record, opened = view.storage.read(chain, number), last
                 elif number >= most:
