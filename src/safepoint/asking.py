@@ -235,8 +235,8 @@ def _copy_new(
     for link in ledger.back(thread):
         if link.kind != "note":
             break
-        if link.label == ORDERED:
-            known.add(link.state.get("order"))
+        if link.label == ORDERED and type(link.state) is dict:  # whoever has the key wrote it
+            known.add(str(link.state.get("order")))
     stopped = {each.hold for each in orders if each.text in known}
     ended = stopped - {each.hold for each in holding}
     for each in orders:

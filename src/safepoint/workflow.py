@@ -1399,7 +1399,9 @@ class Workflow:
             left = question.left(now)
             if left is not None and left <= timedelta(0):
                 with suppress(Conflict, NotOwner, ThreadHeld):
-                    ended.append(self.resume(ledger, question.thread, now=now))
+                    run = self.rehydrate(ledger, question.thread, now=now)
+                    if run.expired:  # if not, another worker goes on with it
+                        ended.append(run.finish())
             elif left is not None and remind is not None and left <= before:
                 remind(question)
         return ended
