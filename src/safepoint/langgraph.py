@@ -49,7 +49,7 @@ from ipaddress import (
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.approval import Approval, Question, Reason, signable
-from safepoint.asking import Approved, Asking, check_held, check_journal
+from safepoint.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     CheckpointError,
@@ -830,6 +830,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people", anchor=True)
+        check_wait(within, tell)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         check_held(self.gate, self.ledger, name, {"thread": thread})

@@ -33,6 +33,7 @@ from safepoint.errors import (
     ResumeRefused,
     ThreadHeld,
     WaitEnded,
+    WorkflowError,
 )
 from safepoint.names import thread_name
 from tests.harness.optional import need
@@ -345,3 +346,9 @@ def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
             way()
     assert office.three().get_state(RUN).values == {"amount": 1}
     assert not office.three().get_state({"configurable": {"thread_id": "Order 8"}}).values
+
+
+@BOTH
+def test_a_wait_of_no_time_is_no_wait_without_an_end(kind: type[Office]) -> None:
+    with pytest.raises(WorkflowError, match="is none"):
+        kind(within=timedelta(0)).start()

@@ -22,7 +22,7 @@ from safepoint import (
 )
 from safepoint.answers import Answers
 from safepoint.approval import Question
-from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded
+from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded, WorkflowError
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
@@ -154,3 +154,11 @@ def test_whoever_ends_waits_leaves_a_run_alone_that_somebody_let_go_on() -> None
     slow = Slow("payment", flow.steps.values(), gate=flow.gate)
     assert slow.end_waits(desk.ledger(), now=late) == []
     assert desk.paid == []
+
+
+@pytest.mark.parametrize("wait", [{"within": timedelta.max}, {"tell": ("x" * 60_000,)}])
+def test_nobody_waits_with_what_no_question_could_hold(wait: Any) -> None:
+    """The thread would be saved, and could not be opened any more."""
+    desk = Office(**{"within": LATER, **wait})
+    with pytest.raises(WorkflowError, match="is none"):
+        desk.payment().start(desk.ledger(), "order-7")
