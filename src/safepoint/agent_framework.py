@@ -20,7 +20,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
 from safepoint.approval import Question, Reason, ends, signable
-from safepoint.asking import Approved, Asking, check_held, check_journal
+from safepoint.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     ApprovalMismatch,
@@ -379,6 +379,7 @@ class SealedCheckpointStorage(Tenanted):
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
             ) from None
+        check_wait(within, tell)
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = ends(datetime.fromisoformat(link.header.created), within) if within else None

@@ -296,7 +296,8 @@ class Answers:
                 raise LimitExceeded(
                     f"The answers hold {number} records of one key about one thing, over the limit"
                     f" of {most}.",
-                    "Nothing is resumed. Find out who has that key, and revoke it.",
+                    "Nothing is resumed. Find out who wrote them. If the key signed them, revoke"
+                    " it; if not, restore a copy that verifies.",
                 )
             yield from view.walk(chain)
 

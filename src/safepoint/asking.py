@@ -30,12 +30,16 @@ from safepoint.errors import (
     ResumeRefused,
     ThreadHeld,
     WaitEnded,
+    WorkflowError,
+    quoted,
 )
 from safepoint.gate import MAX_APPROVERS, Gate
 from safepoint.journal import RESUMING, Actor, Outcome, What
 from safepoint.ledger import Ledger, Link
 from safepoint.names import Head, digest_of
 
+MAX_WAIT: Final = timedelta(days=3660)
+MAX_TELL: Final = 4000
 SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
 ORDERED: Final = "ordered/"
 
@@ -88,6 +92,22 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
         raise ConfigurationError(
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+        )
+
+
+def check_wait(within: timedelta | None, tell: Iterable[str]) -> None:
+    """Refuse a wait of no time, and one that no question could tell of.
+
+    Raises:
+        WorkflowError: it is one.
+    """
+    told = sum(len(ascii(each)) for each in tell)
+    lasts = within is None or timedelta(seconds=1) <= within <= MAX_WAIT
+    if not lasts or told > MAX_TELL:
+        raise WorkflowError(
+            f"A wait of {quoted(within)}, with {told} characters of whom to tell, is none.",
+            f"Write within=timedelta(hours=24), from a second to {MAX_WAIT.days} days, and tell a"
+            f" few names, of {MAX_TELL} characters at most.",
         )
 
 

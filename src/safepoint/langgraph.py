@@ -49,7 +49,7 @@ from ipaddress import (
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.approval import Approval, Question, Reason, ends, signable
-from safepoint.asking import Approved, Asking, check_held, check_journal
+from safepoint.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.codec import Codec, Converter
 from safepoint.errors import (
     CheckpointError,
@@ -616,6 +616,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             "metadata": dict(get_checkpoint_metadata(config, metadata)),
         }
         branches = metadata.get("source") in ("fork", "update")
+        if _RUN not in config["configurable"]:  # somebody updates the state
+            self._check_held(place.thread)
         with self._writing(place.thread):
             index = self._known(place.thread, key)
             early = self._early.pop((self._whose(place.thread), key), [])
@@ -653,6 +655,13 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 raise
             control.request_drain(str(error))
         return place.config(checkpoint["id"])
+
+    def _check_held(self, thread: str) -> None:
+        """Refuse to go on with a thread that an operator holds, as `check_held` does."""
+        if self.gate.operators.keys:
+            with self._lock(thread):
+                index, _ = self._index(thread, lambda _: True)
+                check_held(self.gate, self.ledger, index.name, {"thread": thread})
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
@@ -821,6 +830,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people", anchor=True)
+        check_wait(within, tell)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         check_held(self.gate, self.ledger, name, {"thread": thread})
@@ -1067,11 +1077,13 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         Interrupted, it can be called again, and finishes.
 
         Raises:
+            ThreadHeld: an operator holds the thread.
             StorageRefused: this login may not erase. The thread is deleted.
         """
         self._refuse_reader()
         thread = str(thread_id)
         with self._lock(thread):
+            self._check_held(thread)
             index, _ = self._index(thread, lambda _: True)
             self._indexes.pop(self._whose(thread), None)
             if index.high:
@@ -1106,12 +1118,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         """Seal all checkpoints and writes of a thread anew, as another one.
 
         Raises:
+            ThreadHeld: an operator holds the thread.
             Conflict: there is a thread of that id.
         """
         self._refuse_reader()
         source, target = str(source_thread_id), str(target_thread_id)
         first, second = sorted([source, target], key=lambda thread: hash(thread) % _LOCKS)
         with self._lock(first), self._lock(second):
+            self._check_held(source)
             index, _ = self._index(source)
             copied, _ = self._index(target)
             self._indexes.pop(self._whose(target), None)

@@ -26,6 +26,7 @@ from safepoint.asking import (
     check_clock,
     check_held,
     check_journal,
+    check_wait,
     contradicted,
     note_answers,
     note_late,
@@ -105,11 +106,11 @@ class Ask:
     then: Literal["deny", "continue"] = field(default="deny", compare=False)
 
     def __post_init__(self) -> None:
-        long = self.within is None or self.within >= timedelta(seconds=1)
-        if not long or self.then not in THEN:
+        check_wait(self.within, self.tell)
+        if self.then not in THEN:
             raise WorkflowError(
-                f"A wait of {quoted(self.within)}, and then {quoted(self.then)}, is none.",
-                f"Write within=timedelta(hours=24), and then={' or '.join(map(repr, THEN))}.",
+                f"A wait, and then {quoted(self.then)}, is none.",
+                f"Write then={' or '.join(map(repr, THEN))}.",
             )
         try:
             arguments = signable(self.action, dict(self.arguments))
@@ -1403,7 +1404,9 @@ class Workflow:
             left = question.left(now)
             if left is not None and left <= timedelta(0):
                 with suppress(Conflict, NotOwner, ThreadHeld):
-                    ended.append(self.resume(ledger, question.thread, now=now))
+                    run = self.rehydrate(ledger, question.thread, now=now)
+                    if run.expired:  # if not, another worker goes on with it
+                        ended.append(run.finish())
             elif left is not None and remind is not None and left <= before:
                 remind(question)
         return ended

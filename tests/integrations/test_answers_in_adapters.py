@@ -33,6 +33,7 @@ from safepoint.errors import (
     ResumeRefused,
     ThreadHeld,
     WaitEnded,
+    WorkflowError,
 )
 from safepoint.names import thread_name
 from tests.harness.optional import need
@@ -326,3 +327,28 @@ def test_a_held_run_stops_and_goes_on_where_it_was(
     told = [(each.what, each.outcome) for each in office.journal.show()]
     assert ("hold", "done") in told
     assert ("release", "done") in told
+
+
+def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
+    """A thread that is deleted begins anew, a copy has another name, and an update is a step."""
+    office = Graph()
+    office.steps()
+    saver = SealedSaver(office.ledger(), gate=office.gate)
+    office.answers.hold(OMAR, "orders", office.thread)
+    around: list[Callable[[], object]] = [
+        lambda: saver.delete_thread("Order 7"),
+        lambda: saver.prune(["Order 7"], strategy="delete"),
+        lambda: saver.copy_thread("Order 7", "Order 8"),
+        lambda: office.three().update_state(RUN, {"amount": 9}),
+    ]
+    for way in around:
+        with pytest.raises(ThreadHeld):
+            way()
+    assert office.three().get_state(RUN).values == {"amount": 1}
+    assert not office.three().get_state({"configurable": {"thread_id": "Order 8"}}).values
+
+
+@BOTH
+def test_a_wait_of_no_time_is_no_wait_without_an_end(kind: type[Office]) -> None:
+    with pytest.raises(WorkflowError, match="is none"):
+        kind(within=timedelta(0)).start()

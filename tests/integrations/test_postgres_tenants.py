@@ -386,6 +386,7 @@ def test_what_cannot_be_assigned_is_refused(place: Database) -> None:
         (ConfigurationError, "no login 'who'", lambda: assign(place.owner, "who", "acme")),
         (ConfigurationError, "no login", lambda: assign(place.owner, "safepoint_writer", "acme")),
         (ConfigurationError, "no login", lambda: assign(place.owner, "a\0b", "acme")),
+        (ConfigurationError, "no login", lambda: assign(place.owner, "\udc80", "acme")),
         (InvalidId, "tenant name", lambda: assign(place.owner, "writer_acme", "*")),
         (
             ConfigurationError,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,11 +16,13 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
+    Ledger,
     SigningKey,
     Workflow,
 )
 from safepoint.answers import Answers
-from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded
+from safepoint.approval import Question
+from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded, WorkflowError
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
@@ -122,3 +125,40 @@ def test_a_hold_does_not_void_a_yes_that_was_spent_before() -> None:
     desk.answers.release(omar, "invoices", "order-7", held.hold)
     desk.payment().resume(desk.ledger(), "order-7")
     assert len(desk.paid) == 1
+
+
+@pytest.mark.parametrize("forged", [["x"], {"order": ["x"]}, {"order": {}}])
+def test_what_a_thief_notes_as_an_order_does_not_hide_a_hold(forged: Any) -> None:
+    desk = Office()
+    desk.payment().start(desk.ledger(), "order-7")
+    desk.ledger().note("order-7", forged, label="ordered/")
+    desk.answers.hold(omar, "invoices", "order-7")
+    with pytest.raises(ThreadHeld):
+        desk.payment().resume(desk.ledger(), "order-7")
+
+
+def test_whoever_ends_waits_leaves_a_run_alone_that_somebody_let_go_on() -> None:
+    """Another worker spends a yes just before the end, and is about to pay."""
+    desk = Office(within=timedelta(minutes=1))
+    flow, late = desk.payment(), datetime.now(UTC) + LATER
+    run = flow.start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question)
+
+    class Slow(Workflow):
+        def waiting(self, ledger: Ledger) -> Iterator[Question]:
+            for question in super().waiting(ledger):
+                flow.rehydrate(desk.ledger(), "order-7", approvals=[yes])
+                yield question
+
+    slow = Slow("payment", flow.steps.values(), gate=flow.gate)
+    assert slow.end_waits(desk.ledger(), now=late) == []
+    assert desk.paid == []
+
+
+@pytest.mark.parametrize("wait", [{"within": timedelta.max}, {"tell": ("x" * 60_000,)}])
+def test_nobody_waits_with_what_no_question_could_hold(wait: Any) -> None:
+    """The thread would be saved, and could not be opened any more."""
+    desk = Office(**{"within": LATER, **wait})
+    with pytest.raises(WorkflowError, match="is none"):
+        desk.payment().start(desk.ledger(), "order-7")

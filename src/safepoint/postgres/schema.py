@@ -170,7 +170,7 @@ def assign(
     A login that was never assigned meets the threads without a tenant, and no others. Assign
     each login of a tenant's worker, anchor, journal and approvers, in each database that has
     such a part, and run this as one who may run `migrate`. It counts from the next statement on.
-    Take the assignment away before you drop a login: it goes by the name.
+    Take the assignment away before you drop or rename a login: it goes by the name.
 
     Args:
         dsn: a connection string as libpq takes it.
@@ -202,7 +202,8 @@ def assign(
         if not there:
             raise psycopg.errors.InvalidSchemaName  # told in our words
         known = "select from pg_roles where rolname = %s and rolcanlogin"
-        if "\0" in login or not connection.execute(known, (login,)).fetchall():
+        named = "\0" not in login and login.encode("utf-8", "replace").decode() == login
+        if not named or not connection.execute(known, (login,)).fetchall():
             raise ConfigurationError(
                 f"There is no login {quoted(login)} on that server.",
                 "Create it first, in the role of its job: create role … login in role"
