@@ -1304,7 +1304,8 @@ class Workflow:
                 if given:
                     raise WaitEnded(
                         f"{thread} waited for an approval until {ended:%Y-%m-%d %H:%M:%S} UTC.",
-                        "What people approve after that does not count. See what the run did instead.",
+                        "What people approve after that does not count. See what the run did"
+                        " instead.",
                     )
                 return self.rehydrate(ledger, thread, now=now)
             if denial := wanted.denial():

@@ -230,8 +230,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
 
 
 def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
-    """Find the runs that wait: without an end, longer than they should, or because somebody held
-    them.
+    """Find the runs that wait without an end, or longer than they should, or that somebody holds.
 
     Nothing is changed, and no state is decoded.
 
