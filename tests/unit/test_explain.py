@@ -32,7 +32,10 @@ PROJECT = Project(ROOT)
 # Those that only hold others together. All others are raised somewhere in the package.
 ROOTS = {
     f"{each}Error"
-    for each in "Checkpoint Seal Anchor Storage Resume Approval Answers Journal".split()
+    for each in (
+        *("Checkpoint", "Seal", "Anchor", "Storage"),
+        *("Resume", "Approval", "Answers", "Journal"),
+    )
 }
 # No page shows these by name yet: what is listed for them teaches what they are about.
 NOT_SHOWN = {
