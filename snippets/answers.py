@@ -106,7 +106,7 @@ say(Approver("dana", dana), run.question, "yes")
 say(Approver("erin", erin), run.question, "no")
 run = payment.resume(ledger, "order-7")
 print("denied:", run.denied)
-# > denied: True
+#> denied: True
 
 # 5,000 is for a manager, and erin is one.
 run = payment.start(ledger, thread="order-8", amount=5_000)
@@ -116,7 +116,7 @@ try:
     payment.resume(ledger, "order-8")
 except ThreadHeld as held:
     print(held.what.partition(" since ")[0])
-    # > omar holds order-8
+    #> omar holds order-8
 release("order-8", order)
 print(payment.resume(ledger, "order-8").state["paid"])
-# > 5000
+#> 5000

@@ -81,12 +81,12 @@ kept = Approver("dana", dana).approve(
 now = datetime.now(UTC)
 look_round(now)  # there is time
 look_round(now + timedelta(hours=23))
-# > tell dana ops about order-7
+#> tell dana ops about order-7
 look_round(now + timedelta(hours=25))
-# > order-7 denied
+#> order-7 denied
 
 try:
     payment.resume(ledger, "order-7", approvals=[kept])
 except (WaitEnded, ApprovalError) as refusal:
     print(type(refusal).__name__)
-    # > ApprovalSpent
+    #> ApprovalSpent

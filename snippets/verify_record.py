@@ -366,7 +366,8 @@ ENTRY = {
     "store": NAME,
     "tenant": f"(?:{NAME})?",
     "what": "save|verify|resume|pause|approve|deny|expire|hold"
-    "|release|act|rotate|prune|delete|erase|migrate|copy|accept-loss|own",
+    "|release|act|rotate|prune|delete|erase|migrate|copy|accept-loss"
+    "|own",
 }
 ACTOR = {"how": "(?s:.{1,256})", "name": "(?s:.{1,256})"}
 OR_NULL = {"digest": DIGEST, "thread": NAME}
