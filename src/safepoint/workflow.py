@@ -1300,11 +1300,14 @@ class Workflow:
             check_held(self.gate, ledger, thread)
             if wanted.has_ended(moment):
                 ended = wanted.until
+                if self.gate.answers and (no := contradicted(self.gate, wanted.question())):
+                    return wanted.go_on((no,))  # that nobody answered would not be true
                 wanted.end()
                 if given:
                     raise WaitEnded(
                         f"{thread} waited for an approval until {ended:%Y-%m-%d %H:%M:%S} UTC.",
-                        "What people approve after that does not count. See what the run did instead.",
+                        "What people approve after that does not count. See what the run did"
+                        " instead.",
                     )
                 return self.rehydrate(ledger, thread, now=now)
             if denial := wanted.denial():
