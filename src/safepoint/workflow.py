@@ -1084,7 +1084,7 @@ class Run:
         """Write down that a step is about to act, unless the thread has moved on.
 
         Raises:
-            Conflict: it has.
+            Conflict: it has, or somebody said no since.
             JournalError: it cannot be written down, so the step does not act.
         """
         latest = self.ledger.latest(self.thread)
@@ -1092,6 +1092,13 @@ class Run:
             raise Conflict(
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
+            )
+        if self.approved is not None and (
+            no := Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).denial()
+        ):
+            raise Conflict(
+                f"{no.approver} denied {self.thread} #{self.head} after others had approved it.",
+                f"The step {name} did not run. Resume the run, which ends it.",
             )
         self.ledger.notes.write("act", "intended", self.thread, _head(latest), name)
 
