@@ -696,7 +696,7 @@ class Resumption:
 
         One that came later is written down as late.
         """
-        if not self.granted or self.checkpoint is not self.latest or self.asked is not None:
+        if not self.granted or self.checkpoint is not self.latest:
             return None
         found, journal = contradicted(self.gate, self.granted[0].question), self.ledger.journal
         if found is None:
