@@ -767,7 +767,8 @@ class Resumption:
         # Going back is meant to repeat what was done. Anything else must not.
         again = Reason.OLD_CHECKPOINT in decision.reasons
         origin = None if again else payload.origin or checkpoint.sequence
-        following = Payload(state, done, tools, resumed=resumed, origin=origin)
+        ended = "" if denied else payload.expired  # the step that comes next is told so, still
+        following = Payload(state, done, tools, None, resumed, origin, ended)
 
         said = [f"{each.verdict} by {each.approver}." for each in accepted]
         change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
