@@ -360,6 +360,14 @@ def _unpacked(within: int, tell: list[str], **asked: Any) -> Ask:
     return Ask(**asked, tell=tuple(tell), within=timedelta(seconds=within) if within else None)
 
 
+def _until(checkpoint: Checkpoint, payload: Payload) -> datetime | None:
+    """Return when the wait that begins at a checkpoint ends, None if it does not."""
+    if payload.asked is None or payload.asked.within is None:
+        return None
+    latest = datetime.max.replace(tzinfo=UTC)  # no calendar goes beyond it
+    return checkpoint.created + min(payload.asked.within, latest - checkpoint.created)
+
+
 def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
 
@@ -485,11 +493,7 @@ class Resumption:
     @property
     def until(self) -> datetime | None:
         """When the wait for people ends, None if it does not. Whoever goes back is asked anew."""
-        asked = self.payload.asked if self.checkpoint is self.latest else None
-        if asked is None or asked.within is None:
-            return None
-        latest = datetime.max.replace(tzinfo=UTC)  # no calendar goes beyond it
-        return self.checkpoint.created + min(asked.within, latest - self.checkpoint.created)
+        return _until(self.checkpoint, self.payload) if self.checkpoint is self.latest else None
 
     def has_ended(self, now: datetime) -> bool:
         """Whether the wait for people is over.
@@ -536,7 +540,7 @@ class Resumption:
             opened = tuple(self.gate.people.open(text, revoked=True) for text in before.approved)
             done = self.workflow.renamed(source.app, before.done)
             back = Reason.OLD_CHECKPOINT in asked.reasons
-            denial = _denial(self.gate, end) if back else ""
+            denial, until = _denial(self.gate, end) if back else "", _until(source, before)
             lapses = [None] if before.asked else [*_LAPSED, *map(_revoked, opened)]
             # What the gate may have said of it then. They were shown each word.
             said = [
@@ -560,6 +564,7 @@ class Resumption:
             same = (
                 (_head(source), _head(end)) == (asked.checkpoint, asked.head)
                 and "note" not in (source.kind, end.kind)
+                and asked.until == (spelled(until) if until and not back else "")
                 and (before.asked or _ask(opened)) == _ask(self.granted)
                 and (not is_this or done == self.payload.done)
                 and (not is_this or (asked.reasons, asked.details) in shown)
