@@ -1106,7 +1106,8 @@ class Run:
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        if self.approved is not None and (
+        acts = self.approved is not None and self.workflow.gate.answers is not None
+        if acts and (
             no := Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).denial()
         ):
             raise Conflict(
