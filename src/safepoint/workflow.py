@@ -616,13 +616,6 @@ class Resumption:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)
         except ApprovalExpired:
-            # Of a note that followed, such as a hold, the anchor tells a later time. The journal
-            # was told once the anchor had seen the record itself.
-            told = noted(ledger, granted, "done") if ledger.journal else None
-            with suppress(ApprovalExpired):
-                for each in granted if told else ():
-                    each.check_time(max(used, told or now), gate.policy.lifetime)
-                return "" if told else _TOO_LATE
             return _TOO_LATE
         return ""
 
