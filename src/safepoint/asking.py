@@ -380,8 +380,9 @@ class Asking(NamedTuple):
         if spent is None:
             # What is not in time is no answer, whatever was signed.
             left = self.question.left(now)
-            ended = left is not None and left <= timedelta(0)
             put = answers(self.gate, self.question)
+            no = any(each.verdict == "denied" for each in put)
+            ended = left is not None and left <= timedelta(0) and not no
             enough = () if ended else self._accepted(given, put, now)
             note_answers(self.ledger, enough, "intended")
             if ended:

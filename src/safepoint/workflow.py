@@ -708,7 +708,7 @@ class Resumption:
 
         One that came later is written down as late.
         """
-        if not self.granted or self.checkpoint is not self.latest or self.asked is not None:
+        if not self.granted or self.checkpoint is not self.latest:
             return None
         found = contradicted(self.gate, self.granted[0].question)
         if found is not None and self._is_acted_upon():
@@ -782,7 +782,8 @@ class Resumption:
         # Going back is meant to repeat what was done. Anything else must not.
         again = Reason.OLD_CHECKPOINT in decision.reasons
         origin = None if again else payload.origin or checkpoint.sequence
-        following = Payload(state, done, tools, None, resumed, origin, payload.expired)
+        ended = "" if denied else payload.expired  # the step that comes next is told so, still
+        following = Payload(state, done, tools, None, resumed, origin, ended)
 
         said = [f"{each.verdict} by {each.approver}." for each in accepted]
         change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
@@ -1103,7 +1104,7 @@ class Run:
         """Write down that a step is about to act, unless the thread has moved on.
 
         Raises:
-            Conflict: it has.
+            Conflict: it has, or somebody said no since.
             JournalError: it cannot be written down, so the step does not act.
         """
         latest = self.ledger.latest(self.thread)
@@ -1111,6 +1112,14 @@ class Run:
             raise Conflict(
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
+            )
+        acts = self.approved is not None and self.workflow.gate.answers is not None
+        if acts and (
+            no := Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).denial()
+        ):
+            raise Conflict(
+                f"{no.approver} denied {self.thread} #{self.head} after others had approved it.",
+                f"The step {name} did not run. Resume the run, which ends it.",
             )
         self.ledger.notes.write("act", "intended", self.thread, _head(latest), name)
 
@@ -1319,6 +1328,8 @@ class Workflow:
             check_held(self.gate, ledger, thread)
             if wanted.has_ended(moment):
                 ended = wanted.until
+                if self.gate.answers and (no := contradicted(self.gate, wanted.question())):
+                    return wanted.go_on((no,))  # that nobody answered would not be true
                 wanted.end()
                 if given:
                     raise WaitEnded(

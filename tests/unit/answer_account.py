@@ -74,6 +74,7 @@ class Desk(World):
         self.answers = Answers(Shelf(self), Seen(self))
         self.said: dict[tuple[str, int], Said] = {}
         self.at: dict[Head, int] = {}
+        self.since: dict[Head, int] = {}
         self.acted: dict[str, int] = {}
         self.amounts: dict[str, int] = {}
         self.stolen: set[str] = set()
@@ -105,6 +106,7 @@ class Desk(World):
         self.written[thread][sequence] = kept = self.opened(thread, sequence, record)
         self.count += 1
         self.at[kept.head] = self.began = self.count
+        self.since[kept.head] = self.started
 
     def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
         kind = open_sealed(record, Place(STORE, "", thread, sequence), KEYS).header.kind
@@ -192,11 +194,12 @@ class Desk(World):
     def ending(self, call: Call) -> None:
         """Judge a run that goes on because nobody answered."""
         asked = self.state(call.thread, call.sequence - 1)
+        since = self.since[self.written[call.thread][call.sequence].head]
         if call.thread not in self.stolen:
             found = [s.question for s in self.signed if s.question.checkpoint == asked.head]
             for question in found:
                 assert (question.left(self.clock) or timedelta(1)) <= timedelta(0), "ended early"
-                assert not self.noes(question, self.started), "went on, and somebody had said no"
+                assert not self.noes(question, since), "went on, and somebody had said no"
 
 
 class Shelf(Memory):

@@ -750,6 +750,10 @@ class Answering(RuleBasedStateMachine):
         if other is not None:
             desk.meanwhile = (*other[:3], partial(self.other, other[3], thread, 1 - worker))
         expected = self.expected(thread, question, given)
+        is_open = "asked" in desk.state(thread, desk.end(thread)).payload
+        is_denied = (
+            is_open and question is not None and bool(desk.noes(question)) and "" in expected
+        )
 
         def action() -> None:
             process = self.workers[worker]
@@ -767,6 +771,8 @@ class Answering(RuleBasedStateMachine):
             assert how not in ATTACKS, f"nobody attacked, and it says {how}"
             if death is None and other is None:
                 assert how in expected, f"{how or 'all is well'}, and not one of {expected}"
+                last = desk.state(thread, desk.end(thread))
+                assert last.is_denied or not is_denied, "somebody had said no in time"
 
     def expected(
         self, thread: str, question: Question | None, given: list[Signed]

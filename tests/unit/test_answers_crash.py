@@ -1,0 +1,256 @@
+"""An answer, a hold, a release, the end of a wait, a spend: killed at any instant, and done again.
+
+Whoever was cut short does the same again. Then it is there, it counts once, and nothing that a kill
+left behind looks like an attack.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Gate,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+    Workflow,
+)
+from safepoint.anchor import Anchor
+from safepoint.answers import Answers, held
+from safepoint.approval import Question
+from safepoint.errors import ThreadHeld
+from safepoint.storage.base import CheckpointStorage
+from safepoint.workflow import Call, Run
+from tests.harness.crash import killed
+from tests.unit.resume_helpers import APPROVERS, DANA, ERIN, JOURNAL, STORE, WRITER, Bank, State
+
+THREAD = "order-7"
+OMAR, OLGA = (
+    Approver(name, SigningKey(bytes(range(first, first + 32)), "ed25519"))
+    for name, first in (("omar", 7), ("olga", 8))
+)
+OPERATORS = Approvers({"omar": OMAR.key.public, "olga": OLGA.key.public})
+PAID = [{"amount": 42}]
+LATER = timedelta(days=2)
+
+
+class Desk:
+    """All that a process opens in a folder: the checkpoints, the answers, and the bank."""
+
+    def __init__(self, path: Path, kind: str, *, create: bool = False) -> None:
+        self.path, self.kind, self.create = path, kind, create
+        self.bank = Bank(path / "bank")
+        self.answers = Answers(self.storage("answers"), self.anchor("seen"))
+        journal = FileJournal(path / "journal", keys=Keyring(JOURNAL), create=create)
+        self.ledger = Ledger(
+            self.storage("store"),
+            store=STORE,
+            keys=Keyring(WRITER),
+            anchor=self.anchor("anchor"),
+            journal=journal,
+        )
+        gate = Gate(approvers=APPROVERS, answers=self.answers, operators=OPERATORS)
+        self.workflow = Workflow("invoice", [self.ask, self.pay], gate=gate)
+
+    def storage(self, name: str) -> CheckpointStorage:
+        if self.kind == "file":
+            return FileCheckpointStorage(self.path / name)
+        return SQLiteCheckpointStorage(self.path / name / "store.db")
+
+    def anchor(self, name: str) -> Anchor:
+        if self.kind == "file":
+            return FileAnchor(self.path / name, create=self.create)
+        return SQLiteAnchor(self.path / name / "heads.db", create=self.create)
+
+    def ask(self, state: State) -> Ask:
+        return Ask("pay", {"amount": 42}, within=timedelta(days=1), then=state["then"])
+
+    def pay(self, state: State, call: Call) -> State:
+        if not call.expired:
+            self.bank.pay(call.key, call.approved.arguments)
+        return {"paid": not call.expired}
+
+    @property
+    def question(self) -> Question:
+        question = self.workflow.question(self.ledger, THREAD)
+        assert question is not None
+        return question
+
+    @property
+    def texts(self) -> list[str]:
+        return [each.verdict for each in self.answers.about(self.question, APPROVERS)]
+
+    @property
+    def holds(self) -> list[str]:
+        orders = self.answers.orders(STORE, THREAD, OPERATORS)
+        return [each.hold for each in held(orders, OPERATORS)]
+
+    def check(self, states: int) -> None:
+        """Everything verifies, and the journal is whole."""
+        assert len(list(self.ledger.history(THREAD))) == states
+        self.ledger.verify(THREAD, every_signature=True)
+        assert self.ledger.journal is not None
+        self.ledger.journal.verify()
+
+
+def put(path: Path, kind: str) -> None:
+    Desk(path, kind).answers.put(DANA, (path / "answer").read_text())
+
+
+def hold(path: Path, kind: str) -> None:
+    Desk(path, kind).answers.hold(OMAR, STORE, THREAD, why="look at it")
+
+
+def release(path: Path, kind: str) -> None:
+    Desk(path, kind).answers.release(OLGA, STORE, THREAD, (path / "hold").read_text())
+
+
+def resume(path: Path, kind: str, days: int = 0) -> Run:
+    desk = Desk(path, kind)
+    return desk.workflow.resume(desk.ledger, THREAD, now=datetime.now(UTC) + timedelta(days=days))
+
+
+def look(path: Path, kind: str) -> None:
+    """Meet a hold, and copy it into the thread."""
+    with pytest.raises(ThreadHeld):
+        resume(path, kind)
+
+
+@pytest.fixture(autouse=True)
+def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture(params=["file", pytest.param("sqlite", marks=pytest.mark.deep)])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def prepared(tmp_path: Path, kind: str, then: str = "deny") -> Desk:
+    """A thread that waits for people."""
+    path = tmp_path / "prepared"
+    path.mkdir(mode=0o700)
+    desk = Desk(path, kind, create=True)
+    desk.workflow.start(desk.ledger, THREAD, then=then)
+    return desk
+
+
+def each_kill(
+    act: Callable[..., object], desk: Desk, *more: int
+) -> list[tuple[Desk, Callable[[], object]]]:
+    """What each kill left, with what does it again."""
+    runs = killed(act, desk.path.parent, desk.kind, *more, prepared=desk.path)
+
+    def again(path: Path) -> Callable[[], object]:
+        return lambda: act(path, desk.kind, *more)
+
+    return [(Desk(each.folder, desk.kind), again(each.folder)) for each in runs]
+
+
+def test_sigkill_after_each_step_of_an_answer(tmp_path: Path, kind: str) -> None:
+    """It is there once, and the run goes on with it."""
+    desk, found = prepared(tmp_path, kind), Counter[int]()
+    (desk.path / "answer").write_text(DANA.approve(desk.question))
+    for left, again in each_kill(put, desk):
+        found[len(left.texts)] += 1
+        again()
+        assert left.texts == ["approved"]
+        assert resume(left.path, kind).state["paid"]
+        assert list(left.bank.payments.values()) == PAID
+    assert set(found) == {0, 1}
+
+
+def test_sigkill_after_each_step_of_a_hold_and_of_its_copy(tmp_path: Path, kind: str) -> None:
+    """It is held. Whoever was killed after it was anchored holds it twice, and sees that."""
+    desk, found = prepared(tmp_path, kind), Counter[int]()
+    desk.answers.put(DANA, DANA.approve(desk.question))
+    for left, again in each_kill(hold, desk):
+        found[len(left.holds)] += 1
+        again()
+        look(left.path, kind)
+        assert 1 <= len(left.holds) <= 2
+        for each in left.holds:
+            left.answers.release(OLGA, STORE, THREAD, each)
+        assert resume(left.path, kind).state["paid"]
+        left.check(states=4)
+    assert set(found) == {0, 1}
+    desk.answers.hold(OMAR, STORE, THREAD)
+    for left, again in each_kill(look, desk):
+        again()
+        assert left.bank.payments == {}
+        notes = [link for link in left.ledger.back(THREAD) if link.kind == "note"]
+        assert len(notes) == 1
+
+
+def test_sigkill_after_each_step_of_a_release(tmp_path: Path, kind: str) -> None:
+    desk, found = prepared(tmp_path, kind), Counter[int]()
+    desk.answers.put(DANA, DANA.approve(desk.question))
+    order = desk.answers.hold(OMAR, STORE, THREAD)
+    (desk.path / "hold").write_text(order.hold)
+    for left, again in each_kill(release, desk):
+        found[len(left.holds)] += 1
+        again()
+        assert left.holds == []
+        assert [each.what for each in left.answers.orders(STORE, THREAD, OPERATORS)] == [
+            "hold",
+            "release",
+        ]
+        assert resume(left.path, kind).state["paid"]
+        left.check(states=4)
+    assert set(found) == {0, 1}
+
+
+@pytest.mark.parametrize("then", ["deny", pytest.param("continue", marks=pytest.mark.deep)])
+def test_sigkill_after_each_step_of_the_end_of_a_wait(tmp_path: Path, kind: str, then: str) -> None:
+    """It ends once, and nothing is paid, although somebody had approved it."""
+    desk = prepared(tmp_path, kind, then)
+    desk.answers.put(DANA, DANA.approve(desk.question))
+    for left, again in each_kill(resume, desk, LATER.days):
+        again()
+        run = resume(left.path, kind, LATER.days)
+        assert (run.denied, run.state.get("paid")) == (
+            (True, None) if then == "deny" else (False, False)
+        )
+        assert left.bank.payments == {}
+        left.check(states=3 if then == "deny" else 4)
+
+
+@pytest.mark.parametrize("verdict", ["approved", "denied"])
+def test_sigkill_after_each_step_of_a_spend_that_reads_the_place(
+    tmp_path: Path, kind: str, verdict: str
+) -> None:
+    """Paid once, or denied once; and a no that comes after the kill counts if nobody had acted."""
+    desk, found = prepared(tmp_path, kind), Counter[str]()
+    question = desk.question
+    make = DANA.approve if verdict == "approved" else DANA.deny
+    desk.answers.put(DANA, make(question))
+    for left, again in each_kill(resume, desk):
+        journal = left.ledger.journal
+        assert journal is not None
+        acted = any(entry.what == "act" for entry in journal.show())
+        late = sum(found.values()) % 2 == 0
+        if late:
+            left.answers.put(ERIN, ERIN.deny(question))
+        again()
+        run = resume(left.path, kind)
+        is_paid = verdict == "approved" and (acted or not late)
+        assert (run.denied, list(left.bank.payments.values())) == (
+            (False, PAID) if is_paid else (True, [])
+        )
+        found[f"{acted=}"] += 1
+        left.check(states=len(list(left.ledger.history(THREAD))))
+    assert len(found) == (2 if verdict == "approved" else 1)
