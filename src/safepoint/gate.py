@@ -210,10 +210,11 @@ class Gate:
                 )
         for each in (each for given in (self.policy.may or {}).values() for each in given):
             people = len(self.people.roles.get(each.role, ()))
-            if not 1 <= each.people <= people:
+            wanted = max(each.people, self.policy.needs(Reason.ASKED) or 0)
+            if each.people < 1 or wanted > people:
                 raise ConfigurationError(
                     f"The number of people in the role {each.role} is {people}, and the policy"
-                    f" wants {each.people}.",
+                    f" wants {wanted if each.people > 0 else each.people}.",
                     'Write Approvers(..., roles={"manager": ["dana", "eli"]}), and want one person'
                     " or more, up to those who are there.",
                 )

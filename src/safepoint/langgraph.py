@@ -646,7 +646,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     self._index(place.thread, lambda known: known.tops.get(key.space))
             mine.add(key)
         try:
-            check_held(self.gate, self.ledger, index.name, {"thread": place.thread})
+            self._check_held(place.thread, index.name)
         except ThreadHeld as error:
             # It is saved. LangGraph saves while it runs the next step, so it is told to end before
             # another one, and to save what this one does; what a save raises would lose that.
@@ -656,12 +656,16 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             control.request_drain(str(error))
         return place.config(checkpoint["id"])
 
-    def _check_held(self, thread: str) -> None:
-        """Refuse to go on with a thread that an operator holds, as `check_held` does."""
+    def _check_held(self, thread: str, name: str = "") -> None:
+        """Refuse to go on with a thread that an operator holds, as `check_held` does.
+
+        They know it by its id. If that was deleted and is used again, the ledger has another name.
+        """
         if self.gate.operators.keys:
             with self._lock(thread):
-                index, _ = self._index(thread, lambda _: True)
-                check_held(self.gate, self.ledger, index.name, {"thread": thread})
+                name = name or self._index(thread, lambda _: True)[0].name
+                for each in dict.fromkeys((name, self._name(thread, 0))):
+                    check_held(self.gate, self.ledger, each, {"thread": thread})
 
     def _known(self, thread: str, key: _Key) -> _Index:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
@@ -833,7 +837,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         check_wait(within, tell)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
-        check_held(self.gate, self.ledger, name, {"thread": thread})
+        self._check_held(thread, name)
         until = ends(self.ledger.load(name, at.sequence).created, within) if within else None
         question = Question(
             store=self.ledger.store,
@@ -921,7 +925,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self.ledger.keep(index.name)  # before a task runs, and not after it
                 index, links = self._index(place.thread, wanted)
             if self.gate.operators.keys and _RUN in config["configurable"]:
-                check_held(self.gate, self.ledger, index.name, {"thread": place.thread})
+                self._check_held(place.thread, index.name)
                 index, links = self._index(place.thread, wanted)
             newest = index.tops.get(space)
             found = self._found(index, links, key or newest, place.thread)

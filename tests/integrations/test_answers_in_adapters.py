@@ -352,3 +352,17 @@ def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
 def test_a_wait_of_no_time_is_no_wait_without_an_end(kind: type[Office]) -> None:
     with pytest.raises(WorkflowError, match="is none"):
         kind(within=timedelta(0)).start()
+
+
+def test_a_hold_holds_a_thread_whose_id_was_deleted_and_is_used_again() -> None:
+    office = Graph()
+    office.steps()
+    SealedSaver(office.ledger(), gate=office.gate).delete_thread("Order 7")
+    office.ran.clear()
+    held = office.answers.hold(OMAR, "orders", office.thread)
+    with pytest.raises(ThreadHeld):
+        office.steps()
+    assert office.ran == []
+    office.answers.release(OMAR, "orders", office.thread, held.hold)
+    office.steps()
+    assert office.ran == ["a", "b", "c"]

@@ -17,12 +17,20 @@ from safepoint import (
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Ledger,
+    Policy,
     SigningKey,
     Workflow,
 )
 from safepoint.answers import Answers
-from safepoint.approval import Question
-from safepoint.errors import ApprovalExpired, ThreadHeld, WaitEnded, WorkflowError
+from safepoint.approval import Question, Reason
+from safepoint.errors import (
+    ApprovalExpired,
+    ConfigurationError,
+    ThreadHeld,
+    WaitEnded,
+    WorkflowError,
+)
+from safepoint.gate import May
 from safepoint.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
@@ -162,3 +170,11 @@ def test_nobody_waits_with_what_no_question_could_hold(wait: Any) -> None:
     desk = Office(**{"within": LATER, **wait})
     with pytest.raises(WorkflowError, match="is none"):
         desk.payment().start(desk.ledger(), "order-7")
+
+
+def test_a_role_has_as_many_people_as_the_policy_wants_for_what_a_step_asks() -> None:
+    """If not, nobody could ever approve it, and each run would wait for ever."""
+    people = Approvers({"dana": DANA.public, "erin": ERIN.public}, roles={"clerk": ["dana"]})
+    policy = Policy({Reason.ASKED: 2}, may={"pay": [May("clerk")]})
+    with pytest.raises(ConfigurationError, match="role clerk is 1, and the policy wants 2"):
+        Gate(policy, people)
