@@ -33,10 +33,12 @@ def make_key(path):
 dana, erin = make_key("dana/own.key"), make_key("erin/own.key")
 omar = make_key("omar/own.key")  # an operator: he holds, and releases
 
+# Once, when you set it up: a lost anchor must not begin anew.
+FileAnchor("answers-anchor", create=True)
+
 # --8<-- [start:gate]
 answers = Answers(
-    FileCheckpointStorage("answers"),
-    FileAnchor("answers-anchor", create=True),
+    FileCheckpointStorage("answers"), FileAnchor("answers-anchor")
 )
 gate = Gate(
     Policy(

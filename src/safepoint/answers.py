@@ -34,15 +34,13 @@ from safepoint.errors import (
     quoted,
 )
 from safepoint.keys import Key, Keyring
-from safepoint.names import Limits, check_name, is_digest
+from safepoint.names import ANSWERS, Limits, check_name, is_digest
 from safepoint.record import Opened, Place, open_sealed, seal
 from safepoint.storage.base import CheckpointStorage
 from safepoint.verify import View, anchor_errors, check_apart, storage_errors
 
-NAME: Final = "answers"
-"""The store whose name each record of this place carries, and under which an anchor knows it."""
 MOST: Final = 16
-"""How often one key answers one question."""
+"""How often one key answers one question. The last time is kept for a no."""
 ORDERS: Final = 1000
 """How many orders one key gives about one thread."""
 MAX_WHY: Final = 1000
@@ -136,7 +134,7 @@ class Answers:
             question.tenant,
             _chain("answer", approver.key, question.text),
             {"answer": said.text},
-            MOST,
+            MOST if said.verdict == "denied" else MOST - 1,
         )
 
     def hold(
@@ -235,7 +233,7 @@ class Answers:
                         continue  # another process of the same person was first
                 try:
                     with anchor_errors("be moved for", chain):
-                        cast("Anchor", view.anchor).advance(NAME, chain, opened.head)
+                        cast("Anchor", view.anchor).advance(ANSWERS, chain, opened.head)
                 except CheckpointError as error:
                     raise AnchorUnavailable(
                         f"It is put, and not anchored. {error.what}",
@@ -304,7 +302,7 @@ class Answers:
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)
         check_apart(self.storage, ring, self.anchor)
-        return View(self.storage, NAME, ring, self.anchor, _LIMITS, "order").of(tenant)
+        return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
 
 
 def held(orders: list[Order], operators: Approvers) -> list[Order]:

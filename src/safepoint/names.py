@@ -15,6 +15,8 @@ from safepoint.errors import ConfigurationError, InvalidId, quoted
 MAX_SEQUENCE = 9_999_999_999
 RESERVED = "safepoint-"
 """How the names of stores begin that no ledger may have. Seals of models are of one of them."""
+ANSWERS = "answers"
+"""The store whose name each record of the answers carries, and under which an anchor knows it."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _MARK = re.compile(r"[tbh]--")  # of the names that thread_name makes
@@ -107,9 +109,9 @@ def check_store(name: object) -> str:
         InvalidId: it is outside the grammar, or kept for this package.
     """
     store = check_name("store", name)
-    if store.startswith(RESERVED):
+    if store.startswith(RESERVED) or store == ANSWERS:
         raise InvalidId(
-            f"{quoted(store)} begins with {RESERVED!r}, which is kept for this package.",
+            f"{quoted(store)} is kept for this package, as is what begins with {RESERVED!r}.",
             "Choose another store name.",
         )
     return store

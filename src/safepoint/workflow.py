@@ -716,6 +716,18 @@ class Resumption:
             return None
         return found
 
+    def note_late(self) -> None:
+        """Write down a no to what was approved last, in a run that is over."""
+        if self.gate.answers is None:
+            return
+        for link in self.ledger.back(self.thread):
+            said = Payload.unpack(link.checkpoint).approved if link.kind == "state" else ()
+            if said:
+                asked = self.gate.people.open(said[0], revoked=True).question
+                if denial := contradicted(self.gate, asked):
+                    note_late(self.ledger, denial)
+                return
+
     def _is_acted_upon(self) -> bool:
         """Whether the journal was told that a step goes on from here with what people approved."""
         journal, at = self.ledger.journal, self.at
@@ -1267,6 +1279,7 @@ class Workflow:
             Conflict: the thread exists. Resume it, or choose another name.
             CheckpointError: the checkpoint was refused.
         """
+        self.gate.check_apart(ledger.keys)
         run = Run(self, ledger, thread, Payload(copy.deepcopy(state), tools=self.tools))
         try:
             run.record(run.payload)
@@ -1356,7 +1369,9 @@ class Workflow:
                 wanted.check_steps()
             ledger.settle(thread)  # a crash may have come between the last save and its anchor
             less = wanted.decision.notes
-            if not wanted.is_over:
+            if wanted.is_over:
+                wanted.note_late()
+            else:
                 notes.write("resume", "done", thread, wanted.head, " ".join(less))
             granted = () if wanted.asked else wanted.granted
             yes = approved(granted) if granted else None
@@ -1402,7 +1417,8 @@ class Workflow:
         """End each wait whose time is over, and return these runs; remind people of the others.
 
         Call it from whatever runs at times: nothing here keeps a clock. A wait that another worker
-        ended or owns, or that an operator holds, is left to them.
+        ended or owns, or that an operator holds, is left to them. If one run raises something, that
+        is raised when the round is over.
 
         Args:
             ledger: where the threads are.
@@ -1410,16 +1426,21 @@ class Workflow:
             before: how soon that is.
             now: the time, if not that of the clock.
         """
-        ended = []
+        ended, problems = list[Run](), list[Exception]()
         for question in self.waiting(ledger):
             left = question.left(now)
-            if left is not None and left <= timedelta(0):
-                with suppress(Conflict, NotOwner, ThreadHeld):
-                    run = self.rehydrate(ledger, question.thread, now=now)
-                    if run.expired:  # if not, another worker goes on with it
-                        ended.append(run.finish())
-            elif left is not None and remind is not None and left <= before:
-                remind(question)
+            try:
+                if left is not None and left <= timedelta(0):
+                    with suppress(Conflict, NotOwner, ThreadHeld):
+                        run = self.rehydrate(ledger, question.thread, now=now)
+                        if run.expired:  # if not, another worker goes on with it
+                            ended.append(run.finish())
+                elif left is not None and remind is not None and left <= before:
+                    remind(question)
+            except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
+                problems.append(error)
+        for problem in problems:
+            raise problem
         return ended
 
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:

@@ -31,6 +31,7 @@ from safepoint.errors import (
     CheckpointError,
     Conflict,
     NotOwner,
+    StorageRefused,
     ThreadHeld,
 )
 from safepoint.gate import May
@@ -61,7 +62,7 @@ APPROVERS: Final = Approvers(
 POLICY: Final = Policy(may={"pay": [May("clerk", up_to=100), May("clerk", up_to=500, people=2)]})
 WRITER: Final = SigningKey.generate("ed25519")
 JOURNAL: Final = SigningKey.generate("ed25519")
-ROLES: Final = {"writer": "writer", "anchor": "anchor", "journal": "journal", "answers": "approver"}
+ROLES: Final = ("anchor", "journal")
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +72,9 @@ def place() -> Iterator[Database]:
         migrate(server.dsn(database="answers"))
         made = Database(server, "answers")
         for tenant in TENANTS:
-            for job in ("writer", "anchor", "journal", "dana", "eli", "omar"):
-                role = job if job in ROLES else "approver"
+            workers = [f"writer{number}" for number in range(4)]
+            for job in (*workers, "anchor", "journal", "dana", "eli", "omar"):
+                role = "writer" if job in workers else job if job in ROLES else "approver"
                 made.dsn(f"{job}_{tenant}", f"safepoint_{role}")
                 assign(made.owner, f"{job}_{tenant}", tenant=tenant)
         yield made
@@ -80,15 +82,17 @@ def place() -> Iterator[Database]:
 
 def answers(place: Database, who: str, tenant: str) -> Answers:
     """The place of the answers, as one person's or the worker's login sees it."""
-    heads = "anchor" if who == "writer" else who
+    heads = "anchor" if who.startswith("writer") else who
     storage = PostgresAnswers(place.dsn(f"{who}_{tenant}"), connections=1)
     return Answers(storage, PostgresAnchor(place.dsn(f"{heads}_{tenant}"), connections=1))
 
 
 class Worker:
-    """One worker of one tenant, with its own connections."""
+    """One worker of one tenant, with a login of its own to the store."""
 
-    def __init__(self, place: Database, tenant: str, paid: Counter[str]) -> None:
+    def __init__(self, place: Database, tenant: str, paid: Counter[str], number: int = 0) -> None:
+        login = f"writer{number}"
+
         def pay(state: dict[str, Any], call: Any) -> dict[str, Any]:
             paid[call.key] += 1
             return {"paid": call.approved.arguments["amount"]}
@@ -99,12 +103,12 @@ class Worker:
         gate = Gate(
             POLICY,
             APPROVERS,
-            answers=answers(place, "writer", tenant),
+            answers=answers(place, login, tenant),
             operators=Approvers({"omar": KEYS["omar"].public}),
         )
         self.flow = Workflow("payment", [ask, pay], gate=gate)
         self.ledger = Ledger(
-            PostgresCheckpointStorage(place.dsn(f"writer_{tenant}"), connections=1),
+            PostgresCheckpointStorage(place.dsn(f"{login}_{tenant}"), connections=1),
             store="invoices",
             keys=Keyring(WRITER),
             anchor=PostgresAnchor(place.dsn(f"anchor_{tenant}"), connections=1),
@@ -133,7 +137,7 @@ def test_each_question_is_answered_once_whoever_works_and_nobody_reaches_the_oth
 ) -> None:
     """Paid are those with a yes of enough people and without a no, each once; held ones later."""
     paid: Counter[str] = Counter()
-    workers = {tenant: [Worker(place, tenant, paid) for _ in range(4)] for tenant in TENANTS}
+    workers = {tenant: [Worker(place, tenant, paid, n) for n in range(4)] for tenant in TENANTS}
     # By thread: the amount, who says yes, who says no, and whether it is held at first.
     runs = {
         "one": (50, ["dana"], [], False),
@@ -189,8 +193,14 @@ def test_each_question_is_answered_once_whoever_works_and_nobody_reaches_the_oth
             answers(place, "dana", other).put(
                 PEOPLE["dana"], PEOPLE["dana"].approve(questions[tenant, "one"])
             )
-        with pytest.raises(CheckpointError):  # a worker of the other tenant
-            workers[other][0].ledger.tenant(tenant)
+        with pytest.raises(CheckpointError):  # an operator of the other tenant
+            answers(place, "omar", other).hold(PEOPLE["omar"], "invoices", "one", tenant=tenant)
+        for number in range(4):  # each worker of the other tenant
+            login = place.dsn(f"writer{number}_{other}")
+            storage = PostgresCheckpointStorage(login, connections=1)
+            foreign = Ledger(storage, store="invoices", keys=Keyring(WRITER), tenant=tenant)
+            with pytest.raises(StorageRefused):
+                foreign.latest("one")
 
 
 def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_noticed(
@@ -203,9 +213,9 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
     assert question is not None
     answers(place, "eli", "acme").put(PEOPLE["eli"], PEOPLE["eli"].deny(question))
     with pytest.raises(AnswersError):
-        answers(place, "writer", "acme").put(PEOPLE["dana"], PEOPLE["dana"].approve(question))
+        answers(place, "writer0", "acme").put(PEOPLE["dana"], PEOPLE["dana"].approve(question))
     tries = {
-        "writer": [
+        "writer0": [
             "delete from safepoint_answers.records",
             "update safepoint_answers.records set record = 'x'",
             "insert into safepoint_answers.records values ('acme', 'c', 1, 'x')",

@@ -23,7 +23,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import MOST, NAME, Answers, Order
+from safepoint.answers import MOST, Answers, Order
 from safepoint.approval import Question, Reason
 from safepoint.attacks import ATTACKS, GatedTarget, Outcome
 from safepoint.audit import check_waits
@@ -48,7 +48,7 @@ from safepoint.errors import (
     WorkflowError,
 )
 from safepoint.gate import May
-from safepoint.names import Head
+from safepoint.names import ANSWERS, Head
 from safepoint.workflow import Call, Resumption, Run
 from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
 
@@ -178,8 +178,10 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
     for error, each in bad:
         refused(error, lambda each=each: desk.answers.put(dana, each))  # type: ignore[misc]
     assert desk.kept.threads() == []
-    for _ in range(MOST):
+    for _ in range(MOST - 1):
         desk.answers.put(dana, dana.approve(question))
+    refused(LimitExceeded, lambda: desk.answers.put(dana, dana.approve(question)))
+    desk.answers.put(dana, dana.deny(question))  # which has a place of its own
     refused(LimitExceeded, lambda: desk.answers.put(dana, dana.deny(question)))
     assert len(desk.answers.about(question, PEOPLE)) == MOST
 
@@ -210,7 +212,7 @@ def test_a_worker_reads_its_own_answers_and_none_of_ten_thousand_others() -> Non
     [(_, record)] = desk.chain.items()
     for number in range(10_000):
         desk.kept.append(f"{number:064x}", 1, record)
-        desk.heads.advance(NAME, f"{number:064x}", Head(1, "sha256:" + "a" * 64))
+        desk.heads.advance(ANSWERS, f"{number:064x}", Head(1, "sha256:" + "a" * 64))
     desk.kept.reads = 0
     desk.answers.about(question, PEOPLE)
     alone = desk.kept.reads
@@ -330,6 +332,17 @@ def test_what_is_put_and_not_anchored_is_put_again_and_kept_once() -> None:
     desk.answers.put(erin, text)
     assert list(desk.chain) == [1]
     assert desk.resumed().denied
+
+
+def test_a_no_to_a_run_that_is_over_is_written_down_as_late_once() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.resumed(dana.approve(question))
+    desk.answers.put(erin, erin.deny(question))
+    for _ in range(2):
+        assert desk.resumed().next is None
+    assert desk.told().count("deny refused #2") == 1
+    assert len(desk.paid) == 1
 
 
 def test_a_no_between_the_spending_and_the_act_ends_the_run_and_one_after_it_is_late() -> None:
@@ -495,7 +508,7 @@ def test_one_wins_between_an_approval_and_the_end() -> None:
     yes = dana.approve(desk.asked())
     late = datetime.now(UTC) + 2 * DAY
     workflow, ledger = desk.payment(), desk.ledger()
-    first = workflow.resume
+    first = workflow.rehydrate
 
     def meanwhile(*given: Any, **named: Any) -> Run:
         """Another worker uses the approval, after this one saw that the wait is over."""
@@ -504,9 +517,8 @@ def test_one_wins_between_an_approval_and_the_end() -> None:
         return first(*given, **named)
 
     with pytest.MonkeyPatch.context() as monkey:
-        monkey.setattr(workflow, "resume", meanwhile)
-        [run] = workflow.end_waits(ledger, now=late)
-    assert not run.expired
+        monkey.setattr(workflow, "rehydrate", meanwhile)
+        assert workflow.end_waits(ledger, now=late) == []
     assert len(desk.paid) == 1
 
     desk = Office(within=DAY)

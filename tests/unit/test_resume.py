@@ -254,8 +254,9 @@ def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk:
 
 def test_a_quorum_is_of_different_people(desk: Desk) -> None:
     question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
-    assert "2 people. The run paused at #3 for a person's answer. 1 of them approved" in refused(
-        ApprovalNeeded, lambda: desk.go_on(yes(question), yes(question), people=2)
+    assert (
+        "2 people. The run paused at #3 for a person's answer. So far approved by dana"
+        in refused(ApprovalNeeded, lambda: desk.go_on(yes(question), yes(question), people=2))
     )
     texts = [yes(question), yes(question), yes(question, ERIN, "erin"), yes(question)]
     run = desk.workflow(people=2).rehydrate(desk.ledger(), "order-7", approvals=texts)
@@ -849,7 +850,7 @@ def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
 def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
     for act in (desk.workflow().start, desk.workflow().resume):
         refused(KeyRefused, partial(act, desk.ledger(DANA), thread="order-7"))
-    assert desk.ledger(DANA).latest("order-7").sequence == 2  # it did not pause
+    assert desk.ledger(DANA).threads() == []  # it did not begin
     assert desk.told()[-1] == "resume refused #-"
 
 
