@@ -404,7 +404,16 @@ class Asking(NamedTuple):
                 note_answers(self.ledger, (denial,), "done")
                 return (denial,)
             note_answers(self.ledger, spent, "done")
-        elif denial is not None:
+            # Told too late, it is not used: another worker may have ended the wait meanwhile.
+            used = self._spent(datetime.now(UTC))
+            if used is None:
+                raise ApprovalExpired(
+                    f"{self._where} goes on too late: what people approved expired before the"
+                    " journal was told that it is used.",
+                    "Nothing was done. Ask them again, if the question still waits.",
+                )
+            return used
+        if denial is not None:
             note_late(self.ledger, denial)
         return spent
 

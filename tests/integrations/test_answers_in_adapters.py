@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Any, Literal, TypedDict
 
 import pytest
@@ -23,6 +24,7 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
+    asking,
 )
 from safepoint.answers import Answers
 from safepoint.approval import Question
@@ -30,6 +32,7 @@ from safepoint.asking import Approved
 from safepoint.errors import (
     AnswersBroken,
     ApprovalNeeded,
+    ApprovalSpent,
     ResumeRefused,
     ThreadHeld,
     WaitEnded,
@@ -366,3 +369,29 @@ def test_a_hold_holds_a_thread_whose_id_was_deleted_and_is_used_again() -> None:
     office.answers.release(OMAR, "orders", office.thread, held.hold)
     office.steps()
     assert office.ran == ["a", "b", "c"]
+
+
+@BOTH
+def test_one_wins_between_an_approval_and_the_end_of_a_wait(
+    kind: type[Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker notes the yes in time, and stands still; another one ends the wait meanwhile."""
+    office, found = kind(within=timedelta(seconds=2)), list[str]()
+    question = office.start()
+    office.answers.put(DANA, DANA.approve(question))
+    note = asking.note_answers
+
+    def slow(ledger: Ledger, given: Any, outcome: Any) -> None:
+        if outcome == "done":
+            monkeypatch.undo()
+            time.sleep(2.1)
+            other = Thread(target=lambda: found.append(office.look()))
+            other.start()
+            other.join()
+        note(ledger, given, outcome)
+
+    monkeypatch.setattr(asking, "note_answers", slow)
+    with suppress(ApprovalSpent):  # the other one went on
+        found.append(office.look())
+    assert set(found) == {"WaitEnded"}
+    assert office.bank == []
