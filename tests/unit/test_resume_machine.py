@@ -878,6 +878,31 @@ class Answering(RuleBasedStateMachine):
         self.heal()
         self.start(slot, amount, then)
 
+    @rule(slot=slots, then=thens, death=answer_deaths, later=st.sampled_from([0, 61, 125]))
+    def say_no_before(self, slot: int, then: str, death: Death | None, later: int) -> None:
+        """Somebody says no, and others yes, before a worker goes on."""
+        self.start_another(slot, 5, then)
+        people = [("gus", "denied", True), ("erin", "approved", True)]
+        self.resume(0, slot, death, None, people, later, 1)
+
+    @rule(slot=slots, then=thens, other=between, later=st.sampled_from([0, 61, 125]), ours=workers)
+    def say_no_after(
+        self,
+        slot: int,
+        then: str,
+        other: tuple[str, str, int, str] | None,
+        later: int,
+        ours: int,
+    ) -> None:
+        """Somebody says no after the record that spends a yes, and before a worker acts upon it."""
+        self.start_another(slot, 5, then)
+        question = self.question(self.threads[slot])
+        self.resume(0, slot, None, other, [("erin", "approved", True)], 0, 0)
+        self.heard(question, [("gus", "denied", True)])
+        if ours:
+            self.step(0, slot, None, None)
+        self.resume(1, slot, None, None, [], later, 1)
+
     # What a censor does, who can write both storages and neither of the anchors.
 
     @rule(
