@@ -229,7 +229,7 @@ def test_sigkill_after_each_step_of_the_end_of_a_wait(tmp_path: Path, kind: str,
         left.check(states=3 if then == "deny" else 4)
 
 
-@pytest.mark.parametrize("verdict", ["approved", "denied"])
+@pytest.mark.parametrize("verdict", ["approved", pytest.param("denied", marks=pytest.mark.deep)])
 def test_sigkill_after_each_step_of_a_spend_that_reads_the_place(
     tmp_path: Path, kind: str, verdict: str
 ) -> None:
