@@ -34,7 +34,7 @@ from safepoint import (
 )
 from safepoint import asking as asking_module
 from safepoint.approval import Question, Reason
-from safepoint.asking import SPENT, Asking
+from safepoint.asking import SPENT, Asking, note_answers
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -490,16 +490,20 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     assert bool(office.bank) is (told == {"42 by dana"})
 
 
-@pytest.mark.parametrize("first", ["approved", "denied"])
-def test_of_two_notes_about_a_question_the_older_counts(first: str) -> None:
+@pytest.mark.parametrize("first", ["approved", "denied", "used"])
+def test_of_two_notes_about_a_question_a_no_counts_unless_the_yes_was_used(first: str) -> None:
+    """Until the journal says that it was, nobody was given it, and a no is in time."""
     office = Office()
     question = office.asked()
     answers = [DANA.approve(question), ERIN.deny(question)]
-    for text in answers if first == "approved" else answers[::-1]:
+    ledger = office.saver().ledger
+    for text in answers[::-1] if first == "denied" else answers:
         note = {"thread": "Order 7", "question": question.text, "statements": [text]}
-        office.saver().ledger.note(question.thread, note, label=SPENT)
+        ledger.note(question.thread, note, label=SPENT)
+    if first == "used":
+        note_answers(ledger, [APPROVERS.open(answers[0])], "done")
     paid = _resume(office.graph(), answers)["paid"]
-    assert paid == ("42 by dana" if first == "approved" else "nothing")
+    assert paid == ("42 by dana" if first == "used" else "nothing")
 
 
 def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_from_it() -> None:
