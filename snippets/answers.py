@@ -118,7 +118,7 @@ try:
     payment.resume(ledger, "order-8")
 except ThreadHeld as held:
     print(held.what.partition(" since ")[0])
-    #> omar holds order-8
+    #> omar has held order-8
 release("order-8", order)
 print(payment.resume(ledger, "order-8").state["paid"])
 #> 5000

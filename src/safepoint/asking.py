@@ -105,7 +105,7 @@ def check_wait(within: timedelta | None, tell: Iterable[str]) -> None:
     lasts = within is None or timedelta(seconds=1) <= within <= MAX_WAIT
     if not lasts or told > MAX_TELL:
         raise WorkflowError(
-            f"A wait of {quoted(within)}, with {told} characters of whom to tell, is none.",
+            f"A wait of {quoted(within)}, with {told} characters of whom to tell, cannot be used.",
             f"Write within=timedelta(hours=24), from a second to {MAX_WAIT.days} days, and tell a"
             f" few names, of {MAX_TELL} characters at most.",
         )
@@ -235,7 +235,7 @@ def check_held(
         _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
         raise ThreadHeld(
-            f"{each.by} holds {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
+            f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
             "No step runs. An operator ends it: answers.release(operator, store, thread, hold).",
         )

@@ -109,7 +109,7 @@ class Ask:
         check_wait(self.within, self.tell)
         if self.then not in THEN:
             raise WorkflowError(
-                f"A wait, and then {quoted(self.then)}, is none.",
+                f"A wait, and then {quoted(self.then)}, cannot be used.",
                 f"Write then={' or '.join(map(repr, THEN))}.",
             )
         try:

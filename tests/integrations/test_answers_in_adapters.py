@@ -313,12 +313,12 @@ def test_a_held_run_stops_and_goes_on_where_it_was(
 
     office.during = hold
     late = isinstance(office, Graph) and durability == "async"
-    with suppress(GraphDrained) if late else pytest.raises(STOPPED, match="omar holds"):
+    with suppress(GraphDrained) if late else pytest.raises(STOPPED, match="omar has held"):
         office.steps()
     ran = list(office.ran)
     assert ran == ["a"] or (late and ran == ["a", "b", "c"][: len(ran)])
     for _ in range(2):
-        with pytest.raises(STOPPED, match="omar holds"):
+        with pytest.raises(STOPPED, match="omar has held"):
             office.steps(again=True)
     assert office.ran == ran
     assert office.seen() is not None  # whoever reads it, may

@@ -394,7 +394,7 @@ def test_a_hold_stops_each_step_and_is_in_the_thread_and_the_journal_once() -> N
     desk.answers.put(dana, dana.approve(question))
     order = desk.hold(why="is the payee right?")
     for _ in range(2):
-        assert "omar holds order-7" in refused(ThreadHeld, desk.resumed)
+        assert "omar has held order-7" in refused(ThreadHeld, desk.resumed)
     notes = [link.state for link in desk.ledger().back("order-7") if link.kind == "note"]
     assert notes == [{"order": order.text}]
     desk.release(order, olga)
