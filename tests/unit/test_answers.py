@@ -422,7 +422,7 @@ def test_a_hold_ends_with_its_own_release_by_a_key_that_counts() -> None:
     other = desk.hold(thread="order-8")
     desk.release(other)
     desk.release(first)
-    assert "olga holds" in refused(ThreadHeld, desk.resumed)
+    assert "olga has held" in refused(ThreadHeld, desk.resumed)
     desk.release(second, Approver("mally", SigningKey.generate("ed25519")))
     desk.release(second, erin)
     refused(ThreadHeld, desk.resumed)
