@@ -15,6 +15,7 @@ from safepoint import (
     Gate,
     Keyring,
     Ledger,
+    Policy,
     SigningKey,
     Workflow,
 )
@@ -52,7 +53,10 @@ ledger = Ledger(
         "journal", keys=Keyring(journal_key), create=True
     ),
 )
-gate = Gate(approvers=Approvers({"dana": dana.public}))
+gate = Gate(
+    Policy(lifetime=timedelta(days=30)),  # a yes may last that long
+    Approvers({"dana": dana.public}),
+)
 payment = Workflow("payment", [ask, pay], gate=gate)
 
 

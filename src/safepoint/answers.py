@@ -22,6 +22,7 @@ from safepoint.errors import (
     AnswersBroken,
     AnswersError,
     AnswersUnavailable,
+    ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
     Conflict,
@@ -127,7 +128,13 @@ class Answers:
             LimitExceeded: they have answered that question too often.
             AnswersError: it could not be put. The message says whether it is there.
         """
-        said = Approvers({approver.name: approver.key.public}).open(text)
+        try:
+            said = Approvers({approver.name: approver.key.public}).open(text)
+        except ApprovalUntrusted as error:
+            raise ApprovalUntrusted(
+                f"{approver.name} did not sign that with this key. {error.what}",
+                "Nothing was put. Each person puts what they signed themselves.",
+            ) from None
         question = said.question
         self._append(
             approver,

@@ -42,6 +42,10 @@ MAX_WAIT: Final = timedelta(days=3660)
 MAX_TELL: Final = 4000
 SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
 ORDERED: Final = "ordered/"
+PUT: Final = (
+    "Show them this error's question, let them put what they sign with answers.put, and resume"
+    " again."
+)
 
 
 class Approved(NamedTuple):
@@ -234,10 +238,12 @@ def check_held(
     with suppress(NotFound):  # what was never begun is held all the same
         _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
+        whose = f", tenant={tenant!r}" if tenant else ""
         raise ThreadHeld(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            "No step runs. An operator ends it: answers.release(operator, store, thread, hold).",
+            f"No step runs. An operator ends it: answers.release(operator, {ledger.store!r},"
+            f" {thread!r}, {each.hold!r}{whose}).",
         )
 
 
@@ -456,6 +462,8 @@ class Asking(NamedTuple):
         do = (
             "Show this error's question to the others, and answer with the list of all that they"
             " signed."
+            if self.gate.answers is None
+            else PUT
         )
         return accepted(self.gate, self.question, opened, put, now, needed, do)
 

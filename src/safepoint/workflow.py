@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, cast
 
 from safepoint.approval import THEN, Approval, Question, Reason, ends, is_denial, signable
 from safepoint.asking import (
+    PUT,
     Approved,
     accepted,
     answers,
@@ -61,6 +62,9 @@ from safepoint.tools import Tool, ToolSet
 
 _NOBODY: Final = (
     'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
+)
+_SHOW: Final = (
+    "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
 )
 _FEWER: Final = "Fewer people approved it than the policy asks for now."
 _OTHER_STEP: Final = "Another step comes next by now."
@@ -692,12 +696,9 @@ class Resumption:
             opened.append(approval)
         if question is None:
             return ()
-        do = (
-            _NOBODY
-            if self.gate.approvers is None
-            else "Show them this error's question, and pass what they sign: resume(...,"
-            " approvals=[text])."
-        )
+        do = _NOBODY
+        if self.gate.approvers is not None:
+            do = PUT if self.gate.answers is not None else _SHOW
         put = answers(self.gate, question)
         if put:
             check_clock(now, self.latest.created, self.head)

@@ -168,7 +168,7 @@ def test_whoever_ends_waits_leaves_a_run_alone_that_somebody_let_go_on() -> None
 def test_nobody_waits_with_what_no_question_could_hold(wait: Any) -> None:
     """The thread would be saved, and could not be opened any more."""
     desk = Office(**{"within": LATER, **wait})
-    with pytest.raises(WorkflowError, match="is none"):
+    with pytest.raises(WorkflowError, match="cannot be used"):
         desk.payment().start(desk.ledger(), "order-7")
 
 
