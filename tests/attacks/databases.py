@@ -31,8 +31,9 @@ RECORD: Final = ".checkpoint"
 INDEX: Final = ".index"
 _CLEAR: Final = """
     select format('delete from %I.%I', schemaname, tablename) from pg_tables
-    where schemaname like 'safepoint%' and tablename <> 'version'
+    where schemaname like 'safepoint%' and tablename not in ('version', 'logins')
 """
+_WHERE: Final = "tenant = ? and thread = ?"
 Row = tuple[Any, ...]
 _Result = TypeVar("_Result")
 
@@ -67,25 +68,26 @@ class Rows(Medium):
 
     def names(self) -> list[str]:
         """Return the name of each row, and of what a thread's own row holds."""
-        records = self.ask("select thread, sequence from {checkpoints}")
-        found = [f"{thread}/{sequence:010d}{RECORD}" for thread, sequence in records]
-        owned = self.ask("select thread, base is not null, token from {threads}")
-        for thread, based, token in owned:
+        records = self.ask("select tenant, thread, sequence from {checkpoints}")
+        found = [f"{_of(*place)}/{number:010d}{RECORD}" for *place, number in records]
+        owned = self.ask("select tenant, thread, base is not null, token from {threads}")
+        for *place, based, token in owned:
+            thread = _of(*place)
             found += [f"{thread}/{BASE}"] * bool(based) + [f"{thread}/{LEASE}"] * bool(token)
         return sorted(found)
 
     def _read(self, name: str) -> bytes:
         if name.endswith(INDEX):
             thread, _, label = name.removesuffix(INDEX).partition(".")
-            query = "select max(sequence) from {checkpoints} where thread = ? and label = ?"
-            return str(self.ask(query, thread, label)[0][0]).encode()
+            query = f"select max(sequence) from {{checkpoints}} where {_WHERE} and label = ?"  # noqa: S608
+            return str(self.ask(query, *_place(thread), label)[0][0]).encode()
         thread, sequence = _parts(name)
         if isinstance(sequence, int):
-            query = "select record from {checkpoints} where thread = ? and sequence = ?"
-            ((record,),) = self.ask(query, thread, sequence)
+            query = f"select record from {{checkpoints}} where {_WHERE} and sequence = ?"  # noqa: S608
+            ((record,),) = self.ask(query, *_place(thread), sequence)
             return bytes(record)
-        query = "select first, base, token, owner, expires from {threads} where thread = ?"
-        ((first, base, token, owner, expires),) = self.ask(query, thread)
+        query = f"select first, base, token, owner, expires from {{threads}} where {_WHERE}"  # noqa: S608
+        ((first, base, token, owner, expires),) = self.ask(query, *_place(thread))
         if sequence == BASE:
             return b"%010d\n%b" % (first, base)
         ends = datetime.fromisoformat(expires) if isinstance(expires, str) else expires
@@ -99,7 +101,7 @@ class Rows(Medium):
             self.place(thread)
             if isinstance(sequence, int):
                 self._forget(thread, sequence)
-                record = {"thread": thread, "sequence": sequence, "record": data, **self.more}
+                record = {**_columns_of(thread), "sequence": sequence, "record": data, **self.more}
                 self.ask(_insert("checkpoints", record), *record.values())
             elif sequence == BASE:
                 first, _, base = data.partition(b"\n")
@@ -123,27 +125,28 @@ class Rows(Medium):
     def place(self, thread: str) -> None:
         """Let a thread have a row, which is the victim's."""
         mine = {column: self.more[column] for column in self.more if column == "login"}
-        row = {"thread": thread, **self.none, **mine}
+        row = {**_columns_of(thread), **self.none, **mine}
         self.ask(_insert("threads", row) + " on conflict do nothing", *row.values())
         self.set(thread, **mine)
 
     def set(self, thread: str, **columns: Any) -> None:
         """Change what the row of a thread says, fitting or not."""
         changes = ", ".join(f"{column} = ?" for column in columns) or "thread = thread"
-        text = f"update {{threads}} set {changes} where thread = ?"  # noqa: S608  our own names
-        self.ask(text, *columns.values(), thread)
+        text = f"update {{threads}} set {changes} where {_WHERE}"  # noqa: S608  our own names
+        self.ask(text, *columns.values(), *_place(thread))
 
     def _forget(self, thread: str, sequence: int) -> None:
-        self.ask("delete from {checkpoints} where thread = ? and sequence = ?", thread, sequence)
+        text = f"delete from {{checkpoints}} where {_WHERE} and sequence = ?"  # noqa: S608
+        self.ask(text, *_place(thread), sequence)
 
     def _fit(self, thread: str) -> None:
         """Let the head be the newest record, and no row be left of a thread that has nothing."""
-        newest = "select coalesce(max(sequence), 0) from {checkpoints} where thread = ?"
-        ((head,),) = self.ask(newest, thread)
+        newest = f"select coalesce(max(sequence), 0) from {{checkpoints}} where {_WHERE}"  # noqa: S608
+        ((head,),) = self.ask(newest, *_place(thread))
         self.set(thread, **dict.fromkeys(self.none, head))
         if not head:
-            gone = "delete from {threads} where thread = ? and base is null and token = 0"
-            self.ask(gone, thread)
+            gone = f"delete from {{threads}} where {_WHERE} and base is null and token = 0"  # noqa: S608
+            self.ask(gone, *_place(thread))
 
 
 def _insert(table: str, row: dict[str, Any]) -> str:
@@ -151,8 +154,22 @@ def _insert(table: str, row: dict[str, Any]) -> str:
     return f"insert into {{{table}}} ({columns}) values ({values})"  # noqa: S608
 
 
+def _of(tenant: str, thread: str) -> str:
+    return f"@{tenant}/{thread}" if tenant else thread
+
+
+def _place(thread: str) -> tuple[str, str]:
+    """Return the tenant and the thread that the name of a folder means."""
+    tenant, _, rest = thread.rpartition("/")
+    return tenant.removeprefix("@"), rest
+
+
+def _columns_of(thread: str) -> dict[str, Any]:
+    return dict(zip(("tenant", "thread"), _place(thread), strict=True))
+
+
 def _parts(name: str) -> tuple[str, int | str]:
-    thread, _, rest = name.partition("/")
+    thread, _, rest = name.rpartition("/")
     return thread, int(rest.removesuffix(RECORD)) if rest.endswith(RECORD) else rest
 
 
@@ -223,6 +240,9 @@ class Pool:
         if self._taken > self._made:
             self._made = self._taken
             self.server.database(found.name, template=TEMPLATE)
+            # One application serves all of them: a login for each is another net's.
+            for login in (found.worker(1), found.operator, found.anchor, found.anchor_operator):
+                found.of_every_tenant(login)
             return found
         with self.superuser(found) as connection:
             for (statement,) in connection.execute(_CLEAR).fetchall():
@@ -294,9 +314,9 @@ class DatabaseTarget(GatedTarget):
 
     def point(self, thread: str, label: str, sequence: int) -> None:
         """Change the label of a row, which the index of labels is made of."""
-        text = "update {checkpoints} set label = ? where thread = ? and sequence = ?"
+        text = f"update {{checkpoints}} set label = ? where {_WHERE} and sequence = ?"  # noqa: S608
         with self.medium.turn():
-            self.medium.ask(text, label, thread, sequence)
+            self.medium.ask(text, label, *_place(thread), sequence)
 
 
 class SQLiteTarget(DatabaseTarget):

@@ -491,7 +491,7 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
 
 
 @pytest.mark.parametrize("first", ["approved", "denied", "used"])
-def test_of_two_notes_about_a_question_a_no_counts_unless_the_yes_was_used(first: str) -> None:
+def test_a_no_instead_of_a_yes_counts_unless_that_was_used(first: str) -> None:
     """Until the journal says that it was, nobody was given it, and a no is in time."""
     office = Office()
     question = office.asked()
@@ -499,7 +499,8 @@ def test_of_two_notes_about_a_question_a_no_counts_unless_the_yes_was_used(first
     ledger = office.saver().ledger
     for text in answers[::-1] if first == "denied" else answers:
         note = {"thread": "Order 7", "question": question.text, "statements": [text]}
-        ledger.note(question.thread, note, label=SPENT)
+        more = {"instead": True} if text == answers[1] else {}
+        ledger.note(question.thread, note | more, label=SPENT)
     if first == "used":
         note_answers(ledger, [APPROVERS.open(answers[0])], "done")
     paid = _resume(office.graph(), answers)["paid"]
