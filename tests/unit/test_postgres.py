@@ -335,10 +335,11 @@ def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
 def test_who_did_what_is_there_for_another_process_and_another_name_is_apart(
     database: Database,
 ) -> None:
+    writing, reading = map(database.of_every_tenant, (database.journal, database.auditor))
     with (
-        PostgresJournal(database.journal, keys=KEYS) as journal,
-        PostgresJournal(database.journal, keys=KEYS, name="other") as other,
-        PostgresJournal(database.auditor, keys=KEYS) as auditor,
+        PostgresJournal(writing, keys=KEYS) as journal,
+        PostgresJournal(writing, keys=KEYS, name="other") as other,
+        PostgresJournal(reading, keys=KEYS) as auditor,
     ):
         for number in (1, 2, 3):
             journal.record(event(number))
