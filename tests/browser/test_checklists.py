@@ -19,6 +19,7 @@ need("playwright", "the browser tests need playwright; make test installs it")
 from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
 
 SOURCES: Final = sorted((ROOT / "docs/checklists").glob("*.md"))
+ITEMS: Final = (ROOT / "docs/checklists/builder.md").read_text().count("- [ ]")
 NOT_KEPT: Final = "Ticks are not kept: this browser stores nothing for this page."
 _LINK: Final = re.compile(r"\]\(([^)]*)\)")
 
@@ -75,12 +76,12 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
 ) -> None:
     page = opened("builder")
     tick(page, 0, 4)
-    expect(page.get_by_role("status").first).to_have_text("2 of 15 done.")
+    expect(page.get_by_role("status").first).to_have_text(f"2 of {ITEMS} done.")
     tick(page, 0)
 
     page.reload()
     assert ticked(page) == [4]
-    expect(page.locator(".checklist__state")).to_have_text("1 of 15 done.")
+    expect(page.locator(".checklist__state")).to_have_text(f"1 of {ITEMS} done.")
     expect(page.locator(".checklist__note")).to_have_text("Ticks stay in this browser.")
     assert ticked(opened("reviewer")) == []
     other = opened("builder")
@@ -121,7 +122,7 @@ def test_blocked_storage_is_said_and_the_list_still_ticks(
     assert reason == "SecurityError"
 
     tick(frame, 0, 1)
-    expect(frame.locator(".checklist__state")).to_have_text("2 of 15 done.")
+    expect(frame.locator(".checklist__state")).to_have_text(f"2 of {ITEMS} done.")
     clear = frame.locator(".checklist__bar button").last
     clear.click()
     expect(clear).to_have_text("Clear 2 ticks?")
@@ -136,9 +137,9 @@ def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
     page = context.new_page()
     page.goto(f"{(site.folder / 'checklists/builder/index.html').as_uri()}?q=seal#loading")
     page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".checklist__state")).to_have_text("0 of 15 done. Copied.")
+    expect(page.locator(".checklist__state")).to_have_text(f"0 of {ITEMS} done. Copied.")
     copied: str = page.evaluate("navigator.clipboard.readText()")
-    assert re.fullmatch(r"0 of 15 done, \d{4}-\d\d-\d\d", copied.splitlines()[2])
+    assert re.fullmatch(rf"0 of {ITEMS} done, \d{{4}}-\d\d-\d\d", copied.splitlines()[2])
     assert str(site.folder) not in copied
     assert {"security/untrusted/", "rules/#sp09"} <= {*_LINK.findall(copied)}
 
@@ -198,7 +199,7 @@ def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) 
     clear.click()
     expect(clear).to_have_text("Clear 3 ticks?")
     clear.click()
-    expect(page.locator(".checklist__state")).to_have_text("0 of 15 done. Cleared.")
+    expect(page.locator(".checklist__state")).to_have_text(f"0 of {ITEMS} done. Cleared.")
     page.reload()
     assert ticked(page) == []
     keys: list[str] = page.evaluate("Object.keys(localStorage)")
@@ -279,7 +280,7 @@ def test_print_shows_boxes_and_ticks_with_place_and_date_and_no_buttons(opened: 
         expect(button).not_to_be_visible()
     expect(printed).to_be_visible()
     assert re.fullmatch(
-        rf"1 of 15 done · \d{{4}}-\d\d-\d\d · {re.escape(page.url)}", printed.inner_text()
+        rf"1 of {ITEMS} done · \d{{4}}-\d\d-\d\d · {re.escape(page.url)}", printed.inner_text()
     )
     drawn = """box => {
       const style = getComputedStyle(box, "::before");
@@ -294,7 +295,7 @@ def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Bro
     with visitor(browser, java_script_enabled=False) as context:
         page = context.new_page()
         page.goto(f"{site.address}checklists/builder/")
-        expect(page.locator(".checklist .task-list-item")).to_have_count(15)
+        expect(page.locator(".checklist .task-list-item")).to_have_count(ITEMS)
         expect(page.locator(".checklist button")).to_have_count(0)
         tick(page, 0)
         expect(page.locator(".checklist input").first).to_be_checked()
