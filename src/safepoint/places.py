@@ -130,6 +130,26 @@ class Locations:
         """For the anchor of a journal, beside the other. No store can have its name."""
         return self.anchor.with_name(f"{self.anchor.name}.journal")
 
+    @property
+    def answers_file(self) -> Path:
+        """For the database of signed answers and holds, beside the folder of the storage."""
+        return self.storage.with_name("answers") / "answers.db"
+
+    @property
+    def answers_anchor(self) -> Path:
+        """For the anchor of the answers, beside the other."""
+        return self.anchor.with_name(f"{self.anchor.name}.answers") / "heads.db"
+
+    @property
+    def approvers(self) -> Path:
+        """The folder of the public keys of those who may approve: NAME.pub."""
+        return self.keys / "approvers"
+
+    @property
+    def operators(self) -> Path:
+        """The folder of the public keys of those who may hold a run: NAME.pub."""
+        return self.keys / "operators"
+
     def create(self, *, journal: bool = True) -> None:
         """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
 

@@ -35,7 +35,7 @@ KERNEL = [
 ]
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
-    {"command"},
+    {"command", "settings"},
     {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit"},

@@ -6,9 +6,10 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from safepoint._files import absolute
 from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
@@ -17,10 +18,17 @@ from safepoint.rules import package_toml
 Severity = Literal["error", "warning", "note"]
 
 DEEPEST: Final = 64
-_WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
-_SEVERITIES: Final[dict[str, Severity]] = {each: each for each in _WORST_FIRST}
+WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+_SEVERITIES: Final[dict[str, Severity]] = {each: each for each in WORST_FIRST}
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+
+class Accepted(NamedTuple):
+    """Why a finding is accepted, and until when."""
+
+    reason: str
+    until: date
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class Finding:
         what: what was found, as one sentence on one line.
         do: what to do, with the command to run where there is one.
         where: the path, or the thread, that it is about, as it is.
+        seen: False if it says that something was not looked at.
+        accepted: who accepts it says why and until when; None if nobody does.
     """
 
     id: str
@@ -40,6 +50,8 @@ class Finding:
     what: str
     do: str
     where: str
+    seen: bool = True
+    accepted: Accepted | None = None
 
     @property
     def rule(self) -> str:
@@ -76,7 +88,7 @@ def finding(which: str, where: str, /, **values: object) -> Finding:
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Return errors before warnings before notes, and otherwise as they were found."""
-    return sorted(findings, key=lambda each: _WORST_FIRST.index(each.severity))
+    return sorted(findings, key=lambda each: WORST_FIRST.index(each.severity))
 
 
 def listed(names: list[str], most: int = 5) -> str:

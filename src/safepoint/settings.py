@@ -1,0 +1,464 @@
+"""Settings: what a store is made of, said once in a file, so that no command has to be told again.
+
+`safepoint.toml`, or `[tool.safepoint]` in `pyproject.toml`, in this folder or one above it:
+
+    [audit]                       # what `safepoint audit` looks at if nothing is named
+    paths = ["models", "src"]
+
+    [stores.invoices]             # a store by its name: each key is an option of `safepoint audit`
+    storage = "/srv/state/invoices.db"
+    key = ["/etc/keys/invoices.pub"]
+    anchor = "/srv/anchor/heads.db"
+
+A store that the file does not name is in its default places. Paths are below the file's folder.
+A secret is in a file or in the environment, and never here: `postgres = "env:DATABASE_URL"`, or
+`"file:/run/secrets/dsn"`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final
+
+from safepoint._command import keyring_of
+from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
+from safepoint.answers import Answers
+from safepoint.approval import Approvers, Reason
+from safepoint.errors import ConfigurationError, NotFound, quoted, shell
+from safepoint.gate import Gate, Policy
+from safepoint.journal import FileJournal, Journal
+from safepoint.keys import VerifyingKey
+from safepoint.ledger import Ledger
+from safepoint.names import check_name
+from safepoint.places import Locations, default_locations
+from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
+
+FILES: Final = ("safepoint.toml", "pyproject.toml")
+_MOST: Final = 1024 * 1024
+_SQLITE: Final = b"SQLite format 3\0"
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
+"""What SQLite puts beside a database, behind its name."""
+
+OPTIONS: Final = """
+key FILE. the key that sealed the records, secret or public; again for each older one
+revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
+anchor PATH the folder or the file of its anchor, to notice a rollback
+anchor-every N after how many checkpoints your ledger moves the anchor (1), or step
+tenant NAME whose threads, if not those of everybody
+approver NAME=FILE. who may approve a resume, and the file of their public key
+revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
+operator NAME=FILE. who may hold a run, and the file of their public key
+people N how many different people have to approve what a step asks (1)
+app NAME@VERSION. what runs today: threads that another version of it wrote show
+answers PATH the folder or the file of signed answers and holds
+answers-anchor PATH the folder or the file of the anchor of these
+journal PATH the folder of the journal
+journal-key FILE. the key that signs the journal, secret or public; again for each older one
+journal-anchor PATH the folder or the file of the journal's own anchor
+journal-name NAME the journal's name (journal); in the default places it is the store's
+postgres DSN the connection string of your workers, without a password: name a PGPASSFILE
+postgres-anchor DSN that of the anchor, if it is in PostgreSQL
+postgres-journal DSN that of the journal
+postgres-answers DSN that of the answers
+postgres-admin DSN one that may read pg_hba_file_rules, which a worker may not
+"""
+"""Each option with what is given to it: a dot stands for "again for each", N for a number."""
+
+_PATHS: Final = ("PATH", "FILE", "FILE=PATH", "NAME=FILE")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """What a store is made of: its parts by their places, none of them opened yet.
+
+    The attributes are those of `OPTIONS`, with `storage`: a folder of files, or a file of SQLite.
+    """
+
+    store: str | None = None
+    storage: str | None = None
+    key: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+    anchor: str | None = None
+    anchor_every: int | str = 1
+    tenant: str = ""
+    approver: tuple[str, ...] = ()
+    revoked_approver: tuple[str, ...] = ()
+    operator: tuple[str, ...] = ()
+    people: int = 1
+    app: tuple[str, ...] = ()
+    answers: str | None = None
+    answers_anchor: str | None = None
+    journal: str | None = None
+    journal_key: tuple[str, ...] = ()
+    journal_anchor: str | None = None
+    journal_name: str = "journal"
+    postgres: str | None = field(default=None, repr=False)
+    postgres_anchor: str | None = field(default=None, repr=False)
+    postgres_journal: str | None = field(default=None, repr=False)
+    postgres_answers: str | None = field(default=None, repr=False)
+    postgres_admin: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Store:
+        """Return a store of options, such as argparse gives: what is None counts as not given.
+
+        Raises:
+            ConfigurationError: one has another type, or a password is in the open.
+        """
+        known = {each.name: each.default for each in fields(cls)}
+        given: dict[str, Any] = {}
+        for name, value in values.items():
+            if name in known and value not in (None, []):
+                is_many = isinstance(known[name], tuple)
+                given[name] = (
+                    tuple([value] if isinstance(value, str) else value) if is_many else value
+                )
+                _check(name, given[name], is_many=is_many)
+        for name in [each for each in given if each.startswith("postgres")]:
+            given[name] = _secret(name, given[name])
+        return cls(**given)
+
+    def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
+        """Open the store as a ledger: for reading alone, unless `write` says otherwise.
+
+        Raises:
+            ConfigurationError: it has no name, no storage or no key.
+            CheckpointError: what a part refuses.
+        """
+        if self.store is None or not (self.storage or self.postgres):
+            raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
+        ledger = Ledger(
+            self.storage_of(stack, write=write),
+            store=self.store,
+            keys=keyring_of(self.key, self.revoked),
+            anchor=self.anchor_of(stack, write=write),
+            anchor_every=self.anchor_every,  # type: ignore[arg-type]
+            journal=self.journal_of(stack) if write else None,
+        )
+        return ledger.tenant(self.tenant) if self.tenant else ledger
+
+    def storage_of(self, stack: ExitStack, *, write: bool = False) -> CheckpointStorage:
+        """Open where the records are: a database by how it begins, or else a folder of files."""
+        if self.postgres is not None:
+            from safepoint.postgres import PostgresCheckpointStorage
+
+            return stack.enter_context(PostgresCheckpointStorage(self.postgres))
+        return _storage(str(self.storage), stack, write=write)
+
+    def anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
+        """Open the store's anchor, None if it has none."""
+        return _anchor(self.anchor, self.postgres_anchor, stack, write=write)
+
+    def journal_of(self, stack: ExitStack) -> Journal | None:
+        """Open the journal, None if there is none."""
+        if not (self.journal or self.postgres_journal):
+            return None
+        keys = keyring_of(self.journal_key)
+        anchor = _anchor(self.journal_anchor, None, stack, write=True)
+        if self.postgres_journal is not None:
+            from safepoint.postgres import PostgresJournal
+
+            dsn = self.postgres_journal
+            made = PostgresJournal(dsn, keys=keys, name=self.journal_name, anchor=anchor)
+            return stack.enter_context(made)
+        return FileJournal(str(self.journal), keys=keys, name=self.journal_name, anchor=anchor)
+
+    def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
+        """Open the place for what people sign, None if there is none."""
+        if not (self.answers or self.postgres_answers):
+            return None
+        storage: CheckpointStorage
+        if self.postgres_answers is not None:
+            from safepoint.postgres import PostgresAnswers
+
+            storage = stack.enter_context(PostgresAnswers(self.postgres_answers))
+        else:
+            storage = _storage(str(self.answers), stack, write=write)
+        anchor = _anchor(self.answers_anchor, self.postgres_answers, stack, write=write)
+        if anchor is None:
+            raise ConfigurationError(
+                "The answers have no anchor, so nobody would see that a no was removed.",
+                "Name it: answers-anchor.",
+            )
+        return Answers(storage, anchor)
+
+    def gate_of(self, answers: Answers | None = None) -> Gate | None:
+        """Return the gate of those who may approve and hold, None if nobody is named."""
+        if not (self.approver or self.operator):
+            return None
+        people = named_keys("approver", self.approver)
+        gone = named_keys("revoked-approver", self.revoked_approver)
+        every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
+        approvers = Approvers(every, revoked=[key for keys in gone.values() for key in keys])
+        operators = Approvers(named_keys("operator", self.operator)) if answers else None
+        policy = Policy({Reason.ASKED: self.people})
+        return Gate(policy, approvers, answers=answers, operators=operators)
+
+
+class Settings:
+    """What a file says, and which one it is.
+
+    Attributes:
+        file: the file, None if there is none.
+        audit: what it says of the audit.
+    """
+
+    def __init__(self, file: Path | None, told: Mapping[str, Any]) -> None:
+        self.file = file
+        self.folder = Path.cwd() if file is None else file.parent
+        unknown = [name for name in told if name not in ("audit", "stores")]
+        if unknown:
+            raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
+        self.audit: Mapping[str, Any] = self._table(told, "audit")
+        stores = self._table(told, "stores")
+        self._stores = {check_name("store", name): self._table(stores, name) for name in stores}
+
+    @property
+    def stores(self) -> list[str]:
+        """The names of the stores that the file has."""
+        return list(self._stores)
+
+    def store(self, name: str) -> Store:
+        """Return a store by its name: as the file says it, or that in the default places.
+
+        Raises:
+            ConfigurationError: the file says what no store has.
+            NotFound: the file does not know it, and there is none in the default places.
+        """
+        check_name("store", name)
+        if name not in self._stores:
+            return in_default_places(name)
+        kinds = {line.split()[0]: line.split()[1].rstrip(".") for line in _lines()}
+        told: dict[str, Any] = {"store": name}
+        for option, value in self._stores[name].items():
+            kind = "PATH" if option == "storage" else kinds.get(option)
+            if kind is None:
+                known = ", ".join(["storage", *kinds])
+                raise self._refusal(f"says {quoted(option)} of the store {name}", known)
+            told[option.replace("-", "_")] = self._below(kind, value)
+        return Store.of(told)
+
+    def _below(self, kind: str, value: Any) -> Any:
+        """Return a path, or each of several, below the folder of the file."""
+        if kind not in _PATHS:
+            return value
+        if isinstance(value, list):
+            return [self._below(kind, each) for each in value]
+        if not isinstance(value, str):
+            return value
+        name, equals, file = value.partition("=") if "=" in kind else ("", "", value)
+        if kind == "FILE=PATH":
+            return "=".join(str(self.folder / Path(each).expanduser()) for each in value.split("="))
+        return f"{name}{equals}{self.folder / Path(file).expanduser()}" if file else value
+
+    def _table(self, told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        found = told.get(name, {})
+        if not isinstance(found, dict):
+            raise self._refusal(f"has {quoted(name)} as something else than a table", "a table")
+        return found
+
+    def _refusal(self, what: str, instead: str) -> ConfigurationError:
+        return ConfigurationError(f"{shell(str(self.file))} {what}.", f"It may say: {instead}.")
+
+
+def read(named: str | os.PathLike[str] | None = None) -> Settings:
+    """Read the settings: of a file that is named, or of the first that is found from here up.
+
+    Raises:
+        ConfigurationError: it cannot be read, or says what means nothing.
+    """
+    if named is not None:
+        return Settings(Path(named).absolute(), _told(Path(named)))
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        for file in (folder / name for name in FILES):
+            if file.is_file():
+                told = _told(file)
+                if told or file.name == FILES[0]:
+                    return Settings(file, told)
+    return Settings(None, {})
+
+
+def _told(file: Path) -> Mapping[str, Any]:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST)
+        told = tomllib.loads(text.decode())
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or f"{error}".splitlines()[0]
+        raise ConfigurationError(
+            f"{shell(str(file))} cannot be read as settings ({why}).",
+            "Correct it, or name another.",
+        ) from None
+    if file.name == FILES[1]:
+        tool = told.get("tool", {})
+        told = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
+    return told if isinstance(told, dict) else {"safepoint": told}
+
+
+def in_default_places(name: str, places: Locations | None = None) -> Store:
+    """Return a store of the default places, with those of its parts that are there.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = places or default_locations(name)
+    if not os.path.lexists(found.storage_file) and not os.path.lexists(found.key_file):
+        raise NotFound(
+            f"There is no store {name}: no settings name it, and {shell(str(found.storage_file))}"
+            " does not exist.",
+            f"Make it: safepoint init {name}. Or name its parts in safepoint.toml.",
+        )
+    parts: dict[str, Any] = {}
+    if found.journal_key.exists():
+        parts |= {
+            "journal": str(found.journal),
+            "journal_key": (str(found.journal_key),),
+            "journal_anchor": str(found.journal_anchor),
+            "journal_name": name,
+        }
+    if found.answers_file.exists():
+        parts |= {
+            "answers": str(found.answers_file),
+            "answers_anchor": str(found.answers_anchor),
+            "approver": tuple(_people(found.approvers)),
+            "operator": tuple(_people(found.operators)),
+        }
+    return Store(
+        store=name,
+        storage=str(found.storage_file),
+        key=(str(found.key_file),),
+        anchor=str(found.anchor_file),
+        **parts,
+    )
+
+
+def _people(folder: Path) -> Iterator[str]:
+    """Yield the name of each person whose public key is in a folder, with its file."""
+    with suppress(FileNotFoundError):
+        yield from (f"{file.stem}={file}" for file in sorted(folder.glob("*.pub")))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add an option for each part of a store."""
+    for line in _lines():
+        name, given, what = line.split(" ", 2)
+        how: dict[str, Any] = {"action": "append"} if given.endswith(".") else {}
+        how |= {"type": _number_or_step if name == "anchor-every" else int} if given == "N" else {}
+        parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
+
+
+def _lines() -> list[str]:
+    return OPTIONS.strip().splitlines()
+
+
+def _number_or_step(text: str) -> int | str:
+    return text if text == "step" else int(text)
+
+
+def _check(name: str, value: Any, *, is_many: bool) -> None:
+    option = name.replace("_", "-")
+    if name in ("anchor_every", "people"):
+        if value != "step" and (type(value) is not int or value < 1):
+            raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
+    elif not all(isinstance(each, str) for each in (value if is_many else [value])):
+        raise ConfigurationError(
+            f"{option} is {quoted(value)}.",
+            "Write a list of strings." if is_many else "Write a string.",
+        )
+
+
+def _secret(name: str, value: str) -> str:
+    """Return a connection string: itself, that of a variable, or that of a file."""
+    option, (how, colon, where) = name.replace("_", "-"), value.partition(":")
+    if how == "env" and colon:
+        if not os.environ.get(where):
+            raise ConfigurationError(
+                f"{option} is in the variable {quoted(where)}, which is not set.", "Set it."
+            )
+        return os.environ[where]
+    if how == "file" and colon:
+        try:
+            return Path(where).read_text(encoding="utf-8").strip()
+        except (OSError, ValueError):
+            raise ConfigurationError(
+                f"{option} is in {shell(where)}, which cannot be read.", "Name another file."
+            ) from None
+    from safepoint.postgres.connection import parsed
+
+    if parsed(value).get("password"):
+        raise ConfigurationError(
+            f"{option} shows a password to whoever lists processes or reads the settings.",
+            f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',
+        )
+    return value
+
+
+def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:
+    """Load public keys by the names of their owners.
+
+    Raises:
+        KeyRefused: one is no public key.
+        ConfigurationError: a name has no file.
+    """
+    keys: dict[str, list[VerifyingKey]] = {}
+    for each in given:
+        name, equals, file = each.partition("=")
+        if not equals:
+            raise ConfigurationError(
+                f"{quoted(each)} does not say whose key it is.", f"Write --{option} dana=dana.pub"
+            )
+        keys.setdefault(name, []).append(VerifyingKey.from_file(file))
+    return keys
+
+
+def database_in(path: str) -> str:
+    """Return the database of a folder that holds nothing else; or the path as it is.
+
+    What lies beside other files does not choose how those are read: they are looked at as files.
+    """
+    with suppress(OSError, ValueError):
+        found = [str(each) for each in Path(path).iterdir()]
+        file = min(found, key=len)
+        if {*found} <= {file + each for each in BESIDE} and is_database(file):
+            return file
+    return path
+
+
+def is_database(path: str) -> bool:
+    """Tell whether a file is one of SQLite, by how it begins."""
+    with (
+        suppress(OSError, ValueError),
+        open(
+            path,
+            "rb",
+            opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)),
+        ) as file,
+    ):
+        return file.read(len(_SQLITE)) == _SQLITE
+    return False
+
+
+def _storage(path: str, stack: ExitStack, *, write: bool) -> CheckpointStorage:
+    found = database_in(path)
+    if is_database(found):
+        return stack.enter_context(SQLiteCheckpointStorage(found, read_only=not write))
+    return FileCheckpointStorage(found, read_only=not write)
+
+
+def _anchor(path: str | None, dsn: str | None, stack: ExitStack, *, write: bool) -> Anchor | None:
+    if dsn is not None:
+        from safepoint.postgres import PostgresAnchor
+
+        return stack.enter_context(PostgresAnchor(dsn))
+    if path is None:
+        return None
+    file = database_in(path)
+    if is_database(file):
+        return stack.enter_context(SQLiteAnchor(file, read_only=not write))
+    return FileAnchor(path)
