@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, Final, NoReturn
@@ -29,22 +30,53 @@ from safepoint.errors import (
     UnsafeRuntime,
 )
 
-COMMANDS: Final = {
-    "attack": "safepoint.attacks.command",
-    "audit": "safepoint.audit.command",
-    "convert": "safepoint.models.command",
-    "explain": "safepoint.explain",
-    "lint": "safepoint.models.lint",
-    "migrate-pickles": "safepoint.models.command",
-    "postgres": "safepoint.cli",
-    "scan": "safepoint.models.command",
-    "seal-model": "safepoint.models.command",
-    "test-storage": "safepoint.testing.storages",
-    "try-postgres": "safepoint.testing.postgres",
-    "verify-model": "safepoint.models.command",
+GROUPS: Final = {
+    "to begin": {
+        "init": "safepoint.operating",
+        "migrate": "safepoint.operating",
+        "examples": "safepoint.examples",
+    },
+    "to look": {
+        "audit": "safepoint.audit.command",
+        "verify": "safepoint.operating",
+        "history": "safepoint.operating",
+        "show": "safepoint.operating",
+        "journal": "safepoint.operating",
+        "explain": "safepoint.explain",
+    },
+    "to decide": {
+        "waiting": "safepoint.deciding",
+        "approve": "safepoint.deciding",
+        "deny": "safepoint.deciding",
+        "hold": "safepoint.deciding",
+        "release": "safepoint.deciding",
+    },
+    "to keep it": {
+        "keys": "safepoint.operating",
+        "prune": "safepoint.operating",
+        "delete": "safepoint.operating",
+        "postgres": "safepoint.cli",
+    },
+    "models and code": {
+        "scan": "safepoint.models.command",
+        "convert": "safepoint.models.command",
+        "seal-model": "safepoint.models.command",
+        "verify-model": "safepoint.models.command",
+        "lint": "safepoint.models.lint",
+    },
+    "to try": {
+        "attack": "safepoint.attacks.command",
+        "test-storage": "safepoint.testing.storages",
+        "try-postgres": "safepoint.testing.postgres",
+    },
 }
+COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
 """Each command, and the module that has it: imported when the command is typed."""
 
+_BEGIN: Final = """\
+What have I got?     safepoint audit PATH
+Secure a new one:    safepoint init NAME
+What does it mean?   safepoint explain SP12"""
 _STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
@@ -105,12 +137,39 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {line}. Try: {self.prog} --help\n")
 
 
+class _Commands:
+    """Where modules add their commands: it keeps what each does, for a list by group."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._sub = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS)
+        self._does: dict[str, str] = {}
+
+    def add_parser(self, name: str, *, help: str, **named: Any) -> Any:  # noqa: A002  argparse's
+        self._does[name] = help
+        return self._sub.add_parser(name, **named)
+
+    def __str__(self) -> str:
+        lines: list[str] = []
+        for title, names in GROUPS.items():
+            lines += ["", f"{title}:"]
+            for name in names:
+                rows = textwrap.wrap(self._does.get(name, ""), 62)
+                lines += [f"  {name:14}  {rows[0]}", *(f"{'':18}{row}" for row in rows[1:])]
+        return "\n".join(lines).strip()
+
+
 def _parser(arguments: list[str]) -> Parser:
-    parser = Parser(prog="safepoint", description="Checkpoint security that you can run.")
-    sub = parser.add_subparsers(title="commands", metavar="COMMAND")
+    parser = Parser(
+        prog="safepoint",
+        description="Checkpoint security that you can run.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    added = _Commands(parser)
     wanted = COMMANDS.get(arguments[0] if arguments else "")
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
-        importlib.import_module(module).commands(sub)
+        importlib.import_module(module).commands(added)
+    if not wanted:
+        parser.epilog = f"{added}\n\n{_BEGIN}\n{_STATUS}"
     return parser
 
 
