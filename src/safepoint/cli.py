@@ -33,6 +33,7 @@ COMMANDS: Final = {
     "attack": "safepoint.attacks.command",
     "audit": "safepoint.audit.command",
     "convert": "safepoint.models.command",
+    "examples": "safepoint.examples",
     "explain": "safepoint.explain",
     "lint": "safepoint.models.lint",
     "migrate-pickles": "safepoint.models.command",
