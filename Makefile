@@ -49,11 +49,12 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 	@.venv/bin/typos
 	@$(PY) -m tests.harness.prose
 
-fix: .venv/.ready ## Repair what a program can: lint, format, callouts, the list of refusals
+fix: .venv/.ready ## Repair what a program can: lint, format, callouts, lists of refusals and examples
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
 	@$(PY) -m tests.harness.messages
+	@$(PY) -m publish.released
 
 new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)

@@ -9,16 +9,15 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from publish.project import BrokenPage, decoded
+from safepoint.examples import KINDS
 from tests.harness.svg import svg_problems
 
-EXAMPLES: Final = frozenset({".conf", ".py", ".sh", ".toml"})
-"""How the name of an example ends."""
 # A generator copies whatever it finds, so each kind is named, with the folder that it lies below.
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
     "docs": frozenset({".md", ".png", ".svg"}),
     "docs/assets": frozenset({".css", ".js"}),
     "docs/vectors": frozenset({".json"}),
-    "snippets": EXAMPLES,
+    "snippets": KINDS,
     "overrides": frozenset({".html"}),
 }
 # What XML cannot hold, and what no reader sees. Tab and newline are neither.

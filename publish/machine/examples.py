@@ -2,69 +2,72 @@
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import re
-from pathlib import Path
 from typing import Any, Final
 
 from publish.project import BrokenPage, Project, decoded
-from publish.sources import EXAMPLES
+from safepoint.examples import Catalogue, Release, opening, rules_of
 
 PAGE: Final = "examples.md"
 _ROW: Final = re.compile(
     r"^\| \[`(?P<name>[^`]+)`\]\S+ \| (?P<gives>.+?) \| (?P<read>.+?) \|$", re.MULTILINE
 )
-_MARK: Final = re.compile(rb"^ *# --8<-- \[(?:start|end):\w+\]\n", re.MULTILINE)
-_OPENING: Final = re.compile(r"(?:#!.*\n)?(?P<lines>(?:#.*\n)*)")
 
 
 def copies(project: Project) -> dict[str, bytes]:
-    """Return each file under its address, without the marks by which pages find parts of it."""
-    return {
-        f"examples/{file.name}": _MARK.sub(b"", file.read_bytes())
-        for file in sorted((project.root / "snippets").glob("[!.]*"))
-        if file.suffix in EXAMPLES and file.is_file() and not file.is_symlink()
-    }
+    """Return each file under its address, as `safepoint examples copy` writes it."""
+    found = _catalogue(project)
+    return {f"examples/{name}": found.copy_of(name) for name in found.current}
 
 
 def described(project: Project) -> list[dict[str, Any]]:
-    """Return what is known about each file.
+    """Return what is known about each file, those that were withdrawn included.
 
     Raises:
         BrokenPage: one is no text, or no Python although it is called so.
     """
     text = project.pages[PAGE].text if PAGE in project.pages else ""
     gives = {row["name"]: _plain(row["gives"]) for row in _ROW.finditer(text)}
+    catalogue = _catalogue(project)
     found = []
-    for address, content in copies(project).items():
-        name = Path(address).name
-        source = f"snippets/{name}"
-        title, _, rest = _opening(source, content).partition("\n")
+    for name, (*earlier, last) in sorted(catalogue.releases.items()):
+        title, _, rest = _opening(name, catalogue.content(last) or b"").partition("\n")
+        served = name in catalogue.current
         found.append(
             {
                 "name": name,
                 "title": title.strip(),
                 "description": gives.get(name) or " ".join(rest.split()) or title.strip(),
-                "rules": [r.id for r in project.rules.values() if source in r.legs["defence"]],
-                "sha256": hashlib.sha256(content).hexdigest(),
-                "size": len(content),
-                "address": address,
+                "rules": rules_of(name),
+                "size": len(catalogue.copy_of(name)) if served else None,
+                "address": f"examples/{name}" if served else None,
+                **_release(last),
+                "earlier": [_release(each) for each in earlier],
             }
         )
     return found
 
 
+def _catalogue(project: Project) -> Catalogue:
+    return Catalogue(project.root / "snippets")
+
+
+def _release(each: Release) -> dict[str, Any]:
+    return {
+        "version": each.version,
+        "sha256": each.sha256,
+        "withdrawn": bool(each.reason),
+        "reason": each.reason or None,
+        "successor": each.successor or None,
+    }
+
+
 def _opening(name: str, content: bytes) -> str:
-    """Return what a file says about itself: its docstring, or the comment that it begins with."""
-    text = decoded(name, content)
-    if not name.endswith(".py"):
-        found = _OPENING.match(text)
-        return re.sub("^# ?", "", found["lines"], flags=re.MULTILINE) if found else ""
+    source = f"snippets/{name}"
     try:
-        return ast.get_docstring(ast.parse(text)) or ""
+        return opening(name, decoded(source, content))
     except SyntaxError as error:
-        raise BrokenPage(f"{name}:{error.lineno or 1}: this is no Python; correct it") from None
+        raise BrokenPage(f"{source}:{error.lineno or 1}: this is no Python; correct it") from None
 
 
 def _plain(text: str) -> str:

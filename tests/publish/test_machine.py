@@ -108,7 +108,10 @@ def test_the_data_is_complete(real: Project, files: dict[str, bytes]) -> None:
     assert [example["name"] for example in read["examples"]["examples"]] == snippets
     for example in read["examples"]["examples"]:
         copied = files[example["address"]]
-        assert hashlib.sha256(copied).hexdigest() == example["sha256"]
+        begins, line, rest = copied.partition(b"# safepoint example ")
+        line, _, rest = rest.partition(b"\n")
+        assert line == "{name} {version} sha256:{sha256}".format_map(example).encode()
+        assert hashlib.sha256(begins + rest).hexdigest() == example["sha256"]
         assert len(copied) == example["size"]
         assert b"--8<--" not in copied
         assert example["title"]
