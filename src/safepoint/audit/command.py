@@ -7,27 +7,32 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from safepoint import settings
 from safepoint._command import keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.approval import Approvers, Reason
+from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import check_contents, keys_inside
-from safepoint.audit.finding import Finding, content, finding, refused, worst_first
+from safepoint.audit.finding import WORST_FIRST, Finding, content, finding, refused, worst_first
 from safepoint.audit.folder import (
     check_append_only,
     check_location,
     check_ownership,
     check_places,
 )
+from safepoint.audit.formats import FORMATS
 from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, unseen_tenants
 from safepoint.audit.reading import mixed, read
+from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs
 from safepoint.audit.sqlite import BESIDE, check_database
 from safepoint.errors import (
@@ -91,6 +96,9 @@ def commands(sub: Any) -> None:
         epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
     )
     parser.set_defaults(run=_audit)
+    parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    parser.add_argument("--fail-on", choices=WORST_FIRST, default="warning", help="(warning)")
+    parser.add_argument("--config", metavar="FILE", help="the settings, if not those found here")
     path = "the folder of a file storage, or the file of an SQLite storage or its folder"
     parser.add_argument("path", metavar="PATH", nargs="?", help=path)
     for line in _OPTIONS.strip().splitlines():
@@ -314,6 +322,15 @@ def _audit(given: argparse.Namespace) -> int:
                 failures[str(refusal)] = None
             except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
                 failures[f"The check {name} failed: {type(error).__name__}. Report it."] = None
+        told = settings.read(given.config)
+        found_all = accept(found.values(), entries(told), told.folder, datetime.now(UTC).date())
+        if given.format != "text" or told.audit:
+            looked = tuple(filter(None, (place.name, place.models, place.code)))
+            failed = tuple(Failure("", "", each) for each in failures)
+            report = Report(looked, tuple(found_all), failed)
+            status = report.status(given.fail_on)
+            print(*FORMATS[given.format](report, status=status, fail_on=given.fail_on), sep="\n")
+            return status
         lines = _lines(found.values())
         if not failures:
             lines = [*(lines or _nothing(place)), *_not_seen(given)]
