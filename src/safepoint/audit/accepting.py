@@ -59,7 +59,10 @@ def entries(settings: Settings) -> list[Entry]:
     told = settings.audit.get("accept", [])
     file = str(settings.file)
     if not isinstance(told, list):
-        raise _refusal(file, 1, "is no table", "Write [[audit.accept]] above it.")
+        raise ConfigurationError(
+            f"{shell(file)}: audit.accept is no list of tables.",
+            "Write [[audit.accept]] above each.",
+        )
     return [_entry(file, number, each) for number, each in enumerate(told, 1)]
 
 
