@@ -189,6 +189,9 @@ def test_places_are_relative_to_here_and_a_thread_has_a_name(
     ]
     lines = said(report(*found), "github").splitlines()
     files = [re.findall("file=([^,]*),", line) for line in lines]
+    load = replace(WARNING, where="train me.py", what="'train me.py':12:5 has SL01: it loads.")
+    (shown, _) = said(report(load), "github").splitlines()
+    assert shown.startswith("::warning file=train me.py,line=12,col=5,title=SP03.pickle::")
     assert files == [["models/x"], ["train me.py"], ["/srv/x"], [], [], [str(tmp_path)], []]
 
 

@@ -7,6 +7,7 @@ them stands what somebody accepted, with the reason, and each check that could n
 from __future__ import annotations
 
 import json as _json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
@@ -134,11 +135,16 @@ def _described(finding: Finding) -> Described:
 
 
 def _annotation(each: Finding) -> Annotation:
+    # What is found in code begins with its place, as the linter writes it.
+    place = re.match(rf"{re.escape(shell(each.where))}:(\d+):(\d+)\b", each.what)
+    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
     return Annotation(
         each.id,
         each.severity,
         f"{each.what} {each.do}",
         each.where,
+        line,
+        column,
         accepted=_accepted(each),
         more={"rule": each.rule, "seen": each.seen},
     )
