@@ -9,17 +9,23 @@ import errno
 import importlib
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from safepoint.anchor import FileAnchor
 from safepoint.errors import ConfigurationError, quoted
 from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
 
+_SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
+_COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
+
 
 class Screen(io.TextIOBase):
     """A stream for what people read: no control characters, and no errors halfway.
+
+    On a terminal the severity of a finding has a colour, unless the variable NO_COLOR is set.
 
     Attributes:
         failed: why nothing more can be written. The work goes on, since its status counts.
@@ -28,6 +34,8 @@ class Screen(io.TextIOBase):
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._charset = getattr(stream, "encoding", None) or "ascii"
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        self._coloured = stream is not None and not plain and stream.isatty()
         self.failed: OSError | None = None
 
     def write(self, text: str) -> int:
@@ -35,6 +43,8 @@ class Screen(io.TextIOBase):
         shown = "".join(
             each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
         )
+        if self._coloured:
+            shown = _SEVERITY.sub(_painted, shown)
         if self._stream is None:
             self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
         elif self.failed is None:
@@ -60,6 +70,10 @@ class Screen(io.TextIOBase):
         self.failed = error
         # What is left in the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _painted(found: re.Match[str]) -> str:
+    return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
 
 
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:

@@ -49,7 +49,7 @@ sql      Runs on a real PostgreSQL, as the login `data-login="worker_1"`, in the
          that code of psql: 2 for a connection that is refused, 3 for the first error.
          `data-tls="db.internal"` on the first such block puts TLS in between for all other
          blocks, with a certificate for that name, and the authority's in `ca.pem`.
-json, toml, ini
+json, toml, ini, yaml
          Parsed, strictly: a key stands once.
 
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below

@@ -16,7 +16,7 @@ TAB: Final = 4
 
 # What the opening line of a fence can say.
 _RUN: Final = frozenset({"python", "bash", "text", "sql"})
-_PARSED: Final = frozenset({"json", "toml", "ini"})
+_PARSED: Final = frozenset({"json", "toml", "ini", "yaml"})
 LANGUAGES: Final = _RUN | _PARSED
 _FILE: Final = r"[\w.-]+"
 _ATTRIBUTES: Final = {

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import yaml
+
 from tests.harness.blocks import TAB, Block
 from tests.harness.evidence import PACKAGES, Evidence, Outcome, imported_by
 from tests.harness.page import Page
@@ -490,6 +492,23 @@ def _ini(text: str) -> None:
     configparser.RawConfigParser(strict=True).read_string(text)
 
 
+def _yaml(text: str) -> None:
+    try:
+        waiting = [yaml.compose(text)]
+        yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(error) from None
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            keys = [key.value for key, _ in node.value]
+            if len(keys) != len({*keys}):
+                raise ValueError(f"{max(keys, key=keys.count)} stands twice")
+            waiting += [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+
+
 def check_make(page: Page, block: Block) -> str:
     """Check that each `make` target exists, and the syntax of lines that install something.
 
@@ -529,6 +548,7 @@ EVALUATORS: Final[dict[str, Callable[[Page, Block], str]]] = {
     "json": _parsed("JSON", _json),
     "toml": _parsed("TOML", tomllib.loads),
     "ini": _parsed("INI", _ini),
+    "yaml": _parsed("YAML", _yaml),
     "make": check_make,
     "paths": check_paths,
     "record": check_record,

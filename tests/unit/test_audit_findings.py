@@ -15,7 +15,7 @@ from safepoint.audit.finding import CATALOGUE, finding, refused
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 
-WHOLE = re.compile(r"SP[0-9]{2}\.[a-z0-9-]*[a-z0-9]")
+WHOLE = re.compile(r"(?:SP[0-9]{2}|audit)\.[a-z0-9-]*[a-z0-9]")
 BEGIN = re.compile(r"SP[0-9]{2}\.[a-z-]+-")
 GIVEN = {"where", "at", "quoted"}
 TREES = [
@@ -101,7 +101,7 @@ def test_each_entry_says_what_was_found_and_what_to_do(which: str) -> None:
     entry, rule = CATALOGUE[which], which.partition(".")[0]
     assert [key for key in entry if key != "seen"] == ["looks", "severity", "what", "do"]
     assert re.fullmatch(r"[A-Z].*\.", entry["looks"])
-    assert rule == "any" or rule in RULES
+    assert rule in ("any", "audit") or rule in RULES
     assert entry["severity"] in ("error", "warning", "note", "{severity}")
     assert re.fullmatch(r"[A-Z0-9{].*[.}]", entry["what"])
     assert re.fullmatch(r"[A-Z{].*\.|.*: [a-z{].*|\{[\w.]+\}", entry["do"])

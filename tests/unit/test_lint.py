@@ -315,7 +315,7 @@ def test_formats_are_complete_and_a_name_prints_no_line_of_its_own(out: Out) -> 
         assert "".join(lines).isascii()
         assert "".join(lines).isprintable()
     start = (
-        r"::error file=a%3Ab%2Cc%25\n%3A%3Aerror x\x1b[0m\udcff\u202e.py,line=2,col=1,title=SL01"
+        r"::error file=a%3Ab%2Cc%25%0A%3A%3Aerror x\x1b[0m\udcff\u202e.py,line=2,col=1,title=SL01"
     )
     assert lines[0].startswith(f"{start} (SP23)::torch.load without")
 

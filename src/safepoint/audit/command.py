@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, cast
@@ -15,6 +16,7 @@ from typing import Any, Final, cast
 from safepoint._command import keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor
+from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested
 from safepoint.audit.finding import Finding, Severity, finding, refused, worst_first
@@ -24,6 +26,7 @@ from safepoint.audit.folder import (
     check_ownership,
     check_places,
 )
+from safepoint.audit.formats import FORMATS
 from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
@@ -52,7 +55,6 @@ from safepoint.settings import (
 )
 from safepoint.settings import read as read_settings
 
-_SHOWN: Final = 20
 _NEEDS: Final = {
     "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers", "postgres_admin"),
     "store": ("key", "revoked", "anchor", "tenant", "approver", "operator", "app", "answers"),
@@ -82,6 +84,7 @@ def commands(sub: Any) -> None:
     parser.add_argument("--config", metavar="FILE", help=what)
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
+    parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
     add_options(parser)
 
 
@@ -296,15 +299,23 @@ FOUND: Final[dict[str, Look]] = {
 
 
 def _audit(options: argparse.Namespace) -> int:
-    """Look, and print one line per finding."""
+    """Look, and say what was found in the format that was asked for."""
     settings = read_settings(options.config)
+    accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    report = look(*_named(options, settings))
-    for line in _lines(report.findings) or [f"No findings: {', '.join(report.looked)}"]:
-        print(line) if report.findings or not report.failures else None
-    for failure in report.failures:
-        print(failure.why, file=sys.stderr)
-    return report.status(fail_on)
+    paths, stores = _named(options, settings)
+    report = look(paths, stores)
+    complete = not options.path and not options.store and not report.failures
+    today = datetime.now(UTC).date()
+    found = accept(report.findings, accepted, settings.folder, today, complete=complete)
+    report = replace(report, findings=tuple(worst_first(found)))
+    status = report.status(fail_on)
+    if options.format == "text" and not report.looked and not found:
+        print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
+        return status  # there is nothing to report on but what was asked for
+    for line in FORMATS[options.format](report, status=status, fail_on=fail_on):
+        print(line)
+    return status
 
 
 def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
@@ -365,23 +376,6 @@ class _Audit:
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
             why = f"The check {check} failed: {type(error).__name__}. Report it."
             self.failures.setdefault(why, Failure(check, where, why))
-
-
-def _lines(findings: Iterable[Finding]) -> list[str]:
-    """Return a line per finding, the worst first. A long row is cut, and none of errors."""
-    rows: dict[tuple[str, str], list[str]] = {}
-    for each in worst_first(findings):
-        rows.setdefault((each.rule, each.severity), []).append(str(each))
-    lines = []
-    for (rule, severity), row in rows.items():
-        shown = len(row) if severity == "error" else _SHOWN
-        lines += row[:shown]
-        if len(row) > shown:
-            lines.append(
-                f"{rule} {severity}: There are {len(row) - shown} more findings like these."
-                " Mend those above, and run the audit again."
-            )
-    return lines
 
 
 def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[Store]]:

@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple
 from safepoint.errors import quoted, shell
 from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
 from safepoint.models.lint.names import DATA, Tangled
+from safepoint.sarif import Annotation, Described, github_line, log
 
 __all__ = [
     "IDS",
@@ -500,7 +501,7 @@ def commands(sub: Any) -> None:
     )
     parser.set_defaults(run=_lint)
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder of code")
-    parser.add_argument("--format", choices=("text", "json", "github"), default="text")
+    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
     parser.add_argument("--list", action="store_true", help="say what is looked for, do no more")
 
 
@@ -512,11 +513,12 @@ def _lint(options: argparse.Namespace) -> int:
     if not options.paths:
         options.refuse("name a file or a folder")
     report = check_paths(options.paths)
-    if options.format == "json":
-        print(_as_json(report))
+    if options.format in _WHOLE:
+        print(_WHOLE[options.format](report))
     else:
         for finding in report.findings:
-            print(finding if options.format == "text" else _as_github(finding))
+            title, is_text = f"{finding.id} ({finding.rule})", options.format == "text"
+            print(finding if is_text else github_line(_annotation(finding), title))
         print(report.summary)
     for failure in report.failures:
         print(*failure, file=sys.stderr)
@@ -534,12 +536,23 @@ def _as_json(report: Report) -> str:
     return json.dumps({**counts, **rest, "findings": findings}, indent=2)
 
 
-def _as_github(finding: Finding) -> str:
-    """Return an annotation, as GitHub Actions shows them in a pull request."""
-    path = finding.path if finding.path.isprintable() else ascii(finding.path)[1:-1]
-    for character, code in (("%", "%25"), (":", "%3A"), (",", "%2C")):
-        path = path.replace(character, code)
+def _annotation(finding: Finding) -> Annotation:
     cell = f"cell {finding.cell}: " if finding.cell else ""
-    text = f"{cell}{finding.what} {finding.fix}".replace("%", "%25")
-    place = f"file={path},line={finding.line},col={finding.column}"
-    return f"::error {place},title={finding.id} ({finding.rule})::{text}"
+    text = f"{cell}{finding.what} {finding.fix}"
+    return Annotation(finding.id, "error", text, finding.path, finding.line, finding.column)
+
+
+def _as_sarif(report: Report) -> str:
+    return log(
+        # SARIF counts the lines of a notebook's file, and not those of a cell.
+        (
+            _annotation(each)._replace(line=0 if each.cell else each.line)
+            for each in report.findings
+        ),
+        {name: Described(f"{each.title} ({each.rule})", each.fix) for name, each in IDS.items()},
+        status=report.exit_code,
+        failures=(" ".join(each) for each in report.failures),
+    )
+
+
+_WHOLE: Final = {"json": _as_json, "sarif": _as_sarif}

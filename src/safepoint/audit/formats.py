@@ -1,0 +1,168 @@
+"""Formats: what an audit says, for people and for programs.
+
+Those for programs are complete. Text cuts long rows, and says how many more there are. In each of
+them stands what somebody accepted, with the reason, and each check that could not be made.
+"""
+
+from __future__ import annotations
+
+import json as _json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from safepoint.audit.finding import CATALOGUE, WORST_FIRST, Finding, Severity, worst_first
+from safepoint.audit.report import Failure, Report
+from safepoint.errors import shell
+from safepoint.rules import RULES
+from safepoint.sarif import Annotation, Described, github_line, log, readable, tool
+
+_SHOWN: Final = 20
+
+
+def text(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
+    """Yield a line per finding, the worst first, what is accepted, and one line about all of it."""
+    findings = worst_first(report.findings)
+    yield from _rows(each for each in findings if each.accepted is None)
+    for each in findings:
+        if each.accepted is not None:
+            yield f"{each} Accepted: {_accepted(each)}"
+    yield from map(_failed, report.failures)
+    yield _summary(report, status=status, fail_on=fail_on)
+
+
+def _rows(findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield a line each. A long row is cut, but none of errors or of what was not seen."""
+    rows: dict[tuple[str, str, bool], list[str]] = {}
+    for each in findings:
+        rows.setdefault((each.rule, each.severity, each.seen), []).append(str(each))
+    for (rule, severity, seen), row in rows.items():
+        shown = _SHOWN if seen and severity != "error" else len(row)
+        yield from row[:shown]
+        if len(row) > shown:
+            yield (
+                f"{rule} {severity}: There are {len(row) - shown} more findings like these."
+                " Mend those above, and run the audit again. Or list them all: --format json"
+            )
+
+
+def _summary(report: Report, *, status: int, fail_on: Severity) -> str:
+    """Return what was looked at, how much was found, and how to learn more."""
+    open_ones = [each for each in report.findings if each.accepted is None]
+    count = Counter(each.severity for each in open_ones)
+    parts = [_counted(count[each], each) for each in WORST_FIRST if count[each]] or ["no findings"]
+    unseen = sum(not each.seen for each in open_ones)
+    accepted = len(report.findings) - len(open_ones)
+    parts += [f"{unseen} of them about what was not seen"] if unseen else []
+    parts += [f"{accepted} accepted"] if accepted else []
+    parts += [f"{_counted(len(report.failures), 'check')} not made"] if report.failures else []
+    looked = f"Looked at {', '.join(report.looked)}" if report.looked else "Nothing was looked at"
+    passed = status == 0 and bool(open_ones)
+    enough = f" None is at --fail-on {fail_on} or above." if passed else ""
+    worst = [*worst_first(open_ones), *report.findings][:1]
+    learn = "".join(f" Learn more: safepoint explain {each.id}" for each in worst)
+    return f"{looked}: {', '.join(parts)}.{enough}{learn}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _accepted(finding: Finding) -> str:
+    accepted = finding.accepted
+    return "" if accepted is None else f"{accepted.reason} (until {accepted.until})"
+
+
+def _failed(failure: Failure) -> str:
+    named = [failure.check, shell(failure.where) if failure.where else ""]
+    which = " on ".join(filter(None, named))
+    return f"Not checked{f' ({which})' if which else ''}: {failure.why}"
+
+
+def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
+    """Yield one object with all of it."""
+    names = ("id", "rule", "severity", "what", "do", "where", "seen")
+    yield _json.dumps(
+        {
+            "format": 1,
+            "tool": tool(),
+            "status": status,
+            "fail_on": fail_on,
+            "looked_at": [readable(each) for each in report.looked],
+            "findings": [
+                {
+                    **{name: _plain(getattr(each, name)) for name in names},
+                    "accepted": each.accepted
+                    and {"reason": each.accepted.reason, "until": str(each.accepted.until)},
+                }
+                for each in worst_first(report.findings)
+            ],
+            "failures": [
+                {name: readable(value) for name, value in each._asdict().items()}
+                for each in report.failures
+            ],
+        },
+        indent=1,
+    )
+
+
+def _plain(value: Any) -> Any:
+    return readable(value) if isinstance(value, str) else value
+
+
+def sarif(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:  # noqa: ARG001
+    """Yield a log of SARIF 2.1.0."""
+    yield log(
+        map(_annotation, worst_first(report.findings)),
+        {each.id: _described(each) for each in report.findings},
+        status=status,
+        failures=map(_failed, report.failures),
+        looked_at=report.looked,
+    )
+
+
+def _described(finding: Finding) -> Described:
+    """Return what the catalogue and the rule say of a kind of finding."""
+    name = finding.id.partition(".")[2]
+    entry = CATALOGUE.get(finding.id) or CATALOGUE.get(f"any.{name}", {})
+    rule = RULES.get(finding.rule)
+    title = rule.title if rule else "What the settings accept is there, and is not over"
+    about = rule.callout if rule else title
+    return Described(
+        entry.get("looks", "") or title, f"{about} Learn more: safepoint explain {finding.id}"
+    )
+
+
+def _annotation(each: Finding) -> Annotation:
+    # What is found in code begins with its place, as the linter writes it.
+    place = re.match(rf"{re.escape(shell(each.where))}:(\d+):(\d+)\b", each.what)
+    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
+    return Annotation(
+        each.id,
+        each.severity,
+        f"{each.what} {each.do}",
+        each.where,
+        line,
+        column,
+        accepted=_accepted(each),
+        more={"rule": each.rule, "seen": each.seen},
+    )
+
+
+def github(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
+    """Yield a line for each annotation of GitHub Actions, and one about all of it."""
+    for each in worst_first(report.findings):
+        yield github_line(_annotation(each))
+    for failure in report.failures:
+        yield github_line(Annotation("not checked", "error", _failed(failure)))
+    yield _summary(report, status=status, fail_on=fail_on)
+
+
+FORMATS: Final[dict[str, Callable[..., Iterator[str]]]] = {
+    "text": text,
+    "json": json,
+    "sarif": sarif,
+    "github": github,
+}
+"""Each format by its name: a function of a report, its exit status, and what it fails on."""

@@ -1,0 +1,369 @@
+"""What an audit says, in each format; the exit status of it; and what somebody accepts."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sarif_pydantic import Sarif
+
+from safepoint import cli, settings
+from safepoint._command import Screen
+from safepoint.audit.accepting import Entry, accept, entries
+from safepoint.audit.finding import Accepted, Finding, Severity, finding
+from safepoint.audit.formats import FORMATS
+from safepoint.audit.report import Failure, Report
+from safepoint.errors import ConfigurationError
+from tests.unit.json_schemas import SARIF, complaints
+
+TODAY = date(2026, 11, 17)
+NOTE = finding("SP01.network", "/srv/state", kind="nfs")
+WARNING = finding("SP03.pickle", "/srv/state/x", what="is a pickle")
+ERROR = finding("SP04.mode", "/srv/state/y", mode=0o666)
+THREAD = finding("SP31.over", "order-7", last="order-7 #3", over=TODAY)
+UNSEEN = replace(finding("SP13.unseen", "/srv/closed", reason="Permission denied"), seen=False)
+OKAY = replace(ERROR, accepted=Accepted("Moves in May.", date(2027, 5, 31)))
+BLIND = replace(UNSEEN, accepted=Accepted("Of another team.", date(2027, 5, 31)))
+FAILURE = Failure("privileges", "db.example", "The server does not answer. Start it.")
+LOOKED = ("/srv/state: a folder of records",)
+
+
+def report(*findings: Finding, failures: tuple[Failure, ...] = ()) -> Report:
+    return Report(LOOKED, findings, failures)
+
+
+STATUS: dict[str, tuple[Report, dict[Severity, int]]] = {
+    "clean": (report(), {"error": 0, "warning": 0, "note": 0}),
+    "a note": (report(NOTE), {"error": 0, "warning": 0, "note": 1}),
+    "a warning": (report(WARNING, NOTE), {"error": 0, "warning": 1, "note": 1}),
+    "an error": (report(ERROR, WARNING, THREAD), {"error": 1, "warning": 1, "note": 1}),
+    "an accepted error": (report(OKAY), {"error": 0, "warning": 0, "note": 0}),
+    "accepted, and another": (report(OKAY, WARNING), {"error": 0, "warning": 1, "note": 1}),
+    "not seen": (report(UNSEEN), {"error": 2, "warning": 1, "note": 1}),
+    "not seen, which is accepted": (report(BLIND), {"error": 0, "warning": 0, "note": 0}),
+    "a check failed": (report(failures=(FAILURE,)), {"error": 2, "warning": 2, "note": 2}),
+    "failed, and found": (report(ERROR, failures=(FAILURE,)), {"error": 2, "note": 2}),
+    "nothing looked at": (Report((), (), ()), {"error": 2, "warning": 2, "note": 2}),
+}
+
+
+def said(which: Report, name: str, fail_on: Severity = "warning") -> str:
+    """What a format says, as a file gets it through the screen of the command."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n")
+    status = which.status(fail_on)
+    with redirect_stdout(Screen(stream)):
+        for line in FORMATS[name](which, status=status, fail_on=fail_on):
+            print(line)
+    stream.seek(0)
+    return stream.read()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("case", STATUS)
+def test_each_format_says_all_of_it_and_the_status(case: str, name: str) -> None:
+    which, statuses = STATUS[case]
+    for fail_on, status in statuses.items():
+        assert which.status(fail_on) == status, fail_on
+        text = said(which, name, fail_on)
+        for each in which.findings:
+            assert each.what in text
+            assert each.do in text
+            assert name == "text" or each.id in text
+            if each.accepted is not None:
+                assert each.accepted.reason in text
+                assert str(each.accepted.until) in text
+        for failure in which.failures:
+            assert failure.why in text
+            assert failure.check in text
+        assert name in ("sarif", "json") or text.splitlines()[-1].count(": ") >= 1
+        if name == "json":
+            told = json.loads(text)
+            assert (told["format"], told["status"], told["fail_on"]) == (1, status, fail_on)
+            assert told["looked_at"] == [*which.looked]
+            assert [each["seen"] for each in told["findings"]] == [
+                each.seen for each in which.findings
+            ]
+        if name == "sarif":
+            (run,) = read_sarif(text)["runs"]
+            (invocation,) = run["invocations"]
+            assert invocation["exitCode"] == status
+            assert invocation["executionSuccessful"] is not bool(which.failures)
+
+
+def read_sarif(text: str) -> Any:
+    """Hold it against the schema, and let somebody else read it."""
+    told = json.loads(text)
+    assert complaints(SARIF, told) == []
+    (run,) = Sarif.model_validate_json(text).runs
+    for ours, theirs in zip(told["runs"][0]["results"], run.results or (), strict=True):
+        assert (theirs.rule_id, theirs.level.value) == (ours["ruleId"], ours["level"])
+        assert theirs.message.text == ours["message"]["text"]
+        place = theirs.locations[0].physical_location.artifact_location
+        assert place.uri == ours["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    rules = {each["id"] for each in told["runs"][0]["tool"]["driver"]["rules"]}
+    assert rules == {each["ruleId"] for each in told["runs"][0]["results"]}
+    return told
+
+
+def test_the_summary_counts_and_says_how_to_learn_more() -> None:
+    whole = report(OKAY, UNSEEN, WARNING, NOTE, failures=(FAILURE,))
+    for name in ("text", "github"):
+        assert said(whole, name).splitlines()[-1] == (
+            "Looked at /srv/state: a folder of records: 2 warnings, 1 note, 1 of them about what"
+            " was not seen, 1 accepted, 1 check not made. Learn more: safepoint explain SP13.unseen"
+        )
+    assert said(report(WARNING), "text", "error").splitlines()[-1] == (
+        "Looked at /srv/state: a folder of records: 1 warning. None is at --fail-on error or above."
+        " Learn more: safepoint explain SP03.pickle"
+    )
+    assert said(Report((), (), ()), "text") == "Nothing was looked at: no findings.\n"
+
+
+def test_text_cuts_long_rows_but_none_that_matters() -> None:
+    """Errors, what was not seen and what is accepted stand there; the rest is counted."""
+    many = [
+        replace(each, what=f"{each.what} {number}")
+        for each in (ERROR, WARNING, UNSEEN, OKAY)
+        for number in range(30)
+    ]
+    lines = said(report(*many), "text").splitlines()
+    assert [sum(each.what in line for line in lines) for each in (ERROR, WARNING, UNSEEN)] == [
+        60,
+        20,
+        30,
+    ]
+    (cut,) = (line for line in lines if "more findings like these" in line)
+    assert cut.startswith("SP03 warning: There are 10 more")
+    for name in ("json", "sarif", "github"):
+        assert said(report(*many), name).count(WARNING.what) == 30
+
+
+HOSTILE = "/srv/a:b,c%0A\n::error::x\r\x1b[31m\udcff\u202e[see](https://evil.example) 'é"
+
+
+def test_a_name_writes_no_line_link_colour_or_half_a_character() -> None:
+    bad = Finding("SP03.pickle", "warning", f"{HOSTILE} is bad.", "Mend it.", HOSTILE)
+    whole = report(bad, failures=(Failure("x", HOSTILE, f"{HOSTILE} fails."),))
+    for name in FORMATS:
+        text = said(whole, name)
+        assert all(line.isprintable() for line in text.splitlines())
+        assert text.encode()
+    shown = said(whole, "github").splitlines()
+    assert [line.partition(" ")[0] for line in shown] == ["::warning", "::error", "Looked"]
+    begin = r"::warning file=/srv/a%3Ab%2Cc%250A%0A%3A%3Aerror%3A%3Ax%0D\x1b[31m\udcff\u202e[see]("
+    assert shown[0].startswith(begin)
+    (result,) = read_sarif(said(whole, "sarif"))["runs"][0]["results"]
+    assert "](" not in result["message"]["text"]
+    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri.startswith("file:///srv/a%3Ab%2Cc%250A%0A%3A%3Aerror%3A%3Ax%0D%1B%5B31m%FF%E2%80%AE")
+    where = json.loads(said(whole, "json"))["findings"][0]["where"]
+    assert where == HOSTILE.replace("\udcff", r"\udcff")
+
+
+def test_places_are_relative_to_here_and_a_thread_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GitHub refuses a whole log if one result is at no file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train me.py").write_text("")
+    found = [
+        replace(WARNING, where=where)
+        for where in (f"{tmp_path}/models/x", "train me.py", "/srv/x", "order-7", "", str(tmp_path))
+    ]
+    results = read_sarif(said(report(*found), "sarif"))["runs"][0]["results"]
+    places = [each["locations"][0] for each in results]
+    uris = [each["physicalLocation"]["artifactLocation"]["uri"] for each in places]
+    here = tmp_path.as_uri()
+    settings = "safepoint.toml"
+    assert uris == ["models/x", "train%20me.py", "file:///srv/x", settings, settings, here]
+    assert [each.get("logicalLocations") for each in places if "logicalLocations" in each] == [
+        [{"fullyQualifiedName": "order-7"}]
+    ]
+    lines = said(report(*found), "github").splitlines()
+    files = [re.findall("file=([^,]*),", line) for line in lines]
+    load = replace(WARNING, where="train me.py", what="'train me.py':12:5 has SL01: it loads.")
+    (shown, _) = said(report(load), "github").splitlines()
+    assert shown.startswith("::warning file=train me.py,line=12,col=5,title=SP03.pickle::")
+    assert files == [["models/x"], ["train me.py"], ["/srv/x"], [], [], [str(tmp_path)], []]
+
+
+def test_a_fingerprint_stays_when_the_words_change_and_no_two_are_one() -> None:
+    def prints(*findings: Finding) -> list[str]:
+        results = read_sarif(said(report(*findings), "sarif"))["runs"][0]["results"]
+        return [each["partialFingerprints"]["place/v1"] for each in results]
+
+    first = prints(ERROR, WARNING, WARNING, THREAD)
+    assert len({*first}) == 4
+    assert prints(replace(ERROR, what="It is 0777 now."), THREAD) == [first[0], first[3]]
+
+
+def test_the_linter_writes_the_same_sarif(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("import torch\nif x:\n    torch.load(y)\n")
+    cell = {"cell_type": "code", "source": "import torch\ntorch.load(y)"}
+    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": [cell]}))
+    assert cli.main(["lint", "a.py", "b.ipynb", "nowhere", "--format", "sarif"]) == 2
+    (run,) = read_sarif(capsys.readouterr().out)["runs"]
+    places = [each["locations"][0]["physicalLocation"] for each in run["results"]]
+    assert [each["region"] for each in places] == [
+        {"startLine": 3, "startColumn": 5},
+        {"startLine": 1},
+    ]
+    assert run["results"][1]["message"]["text"].startswith("cell 1: ")
+    (note,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert note["message"]["text"].startswith("nowhere is not there.")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_severity_has_a_colour_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(stream: io.StringIO) -> str:
+        print("SP04 error: A \x1b[31mname\x1b[0m. error: Mend it.", file=Screen(stream))
+        return stream.getvalue()
+
+    plain = "SP04 error: A \\x1b[31mname\\x1b[0m. error: Mend it.\n"
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert shown(io.StringIO()) == plain
+    assert shown(Terminal()) == plain.replace("SP04 error", "SP04 \x1b[31merror\x1b[0m")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert shown(Terminal()) == plain
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert shown(Terminal()) == plain
+
+
+# --- accepting ----------------------------------------------------------------------------------
+
+FITS = {
+    "the path itself": ("models/a.pkl", "/repo/models/a.pkl", True),
+    "another path": ("models/a.pkl", "/repo/models/b.pkl", False),
+    "below another folder": ("a.pkl", "/repo/models/a.pkl", False),
+    "what begins like it": ("models", "/repo/models/a.pkl", False),
+    "a glob": ("models/*.pkl", "/repo/models/a.pkl", True),
+    "a glob does not enter folders": ("models/*", "/repo/models/old/a.pkl", False),
+    "unless it says so": ("models/**/*.pkl", "/repo/models/old/er/a.pkl", True),
+    "or there is none": ("models/**/*.pkl", "/repo/models/a.pkl", True),
+    "all below": ("models/**", "/repo/models/old/a.pkl", True),
+    "a name with a bracket": ("a[1].pkl", "/repo/a[1].pkl", True),
+    "outside": ("../other/x", "/other/x", True),
+    "absolute": ("/srv/state/*", "/srv/state/x", True),
+    "a thread": ("order-7", "order-7", True),
+    "a tenant's thread": ("@acme/order-*", "@acme/order-7", True),
+    "threads by a glob": ("order-*", "@acme/order-7", False),
+    "nowhere": ("*", "", False),
+}
+
+
+def entry(place: str, until: date = TODAY, which: str = "SP03.pickle") -> Entry:
+    return Entry(which, place, "Moves in May.", until, "/repo/safepoint.toml")
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_an_entry_accepts_its_place_alone(case: str) -> None:
+    place, where, fits = FITS[case]
+    found = accept([replace(WARNING, where=where)], [entry(place)], "/repo", TODAY)
+    assert (found[0].accepted is not None) is fits
+    assert [each.id for each in found[1:]] == ([] if fits else ["audit.useless"])
+
+
+def test_a_folder_named_like_a_glob_is_no_glob() -> None:
+    found = accept([replace(WARNING, where="/[ab]/x")], [entry("x")], "/[ab]", TODAY)
+    assert found[0].accepted is not None
+    found = accept([replace(WARNING, where="/a/x")], [entry("x")], "/[ab]", TODAY)
+    assert found[0].accepted is None
+
+
+def test_what_is_over_or_idle_is_a_finding_and_hides_nothing() -> None:
+    day = timedelta(days=1)
+    late = entry("/srv/state/x", TODAY - day)
+    other = entry("/srv/state/x", which="SP03.record")
+    lasting = entry("/srv/**", TODAY + day)
+    wrong, over, idle = accept([WARNING], [late, other], "/repo", TODAY)
+    assert wrong == WARNING
+    assert (over.id, over.rule, over.severity) == ("audit.expired", "audit", "warning")
+    assert over.where == "/repo/safepoint.toml"
+    assert over.what == (
+        "What /repo/safepoint.toml accepts of SP03.pickle at '/srv/state/x' is over since"
+        " 2026-11-16."
+    )
+    assert idle.id == "audit.useless"
+    assert report(over).status() == 1
+    # Of two the later one counts, neither is idle, and all that is accepted is still there.
+    both = accept([WARNING, UNSEEN], [entry("/srv/**"), lasting], "/repo", TODAY)
+    assert both == [replace(WARNING, accepted=Accepted("Moves in May.", lasting.until)), UNSEEN]
+    # Nobody can tell that an entry is idle if only a part was looked at.
+    part = accept([], [late, other], "/repo", TODAY, complete=False)
+    assert [each.id for each in part] == ["audit.expired"]
+
+
+GOOD = {
+    "id": '"SP03.pickle"',
+    "place": '"x"',
+    "reason": '"Moves in May."',
+    "until": "2027-05-31",
+}
+REFUSED = {
+    "no reason": ({"reason": None}, "does not say reason"),
+    "no date": ({"until": None}, "does not say until"),
+    "another key": ({"untli": "1"}, "says 'untli'"),
+    "an empty reason": ({"reason": '" "'}, "gives no reason"),
+    "a reason of one word": ({"reason": '"ok"'}, "gives no reason"),
+    "a date in quotes": ({"until": '"2027-05-31"'}, "ends '2027-05-31', which is no date"),
+    "a time": ({"until": "2027-05-31T00:00:00Z"}, "which is no date"),
+    "a rule": ({"id": '"SP03"'}, "the id 'SP03'"),
+    "a glob of ids": ({"id": '"SP03.*"'}, "the id 'SP03.*'"),
+    "no such id": ({"id": '"SP03.pickel"'}, "the id 'SP03.pickel'"),
+    "the audit's own": ({"id": '"audit.useless"'}, "the id 'audit.useless'"),
+    "any": ({"id": '"any.unseen"'}, "the id 'any.unseen'"),
+    "a number": ({"id": "3"}, "the id 3"),
+    "no place": ({"place": '""'}, "has the place ''"),
+}
+
+
+def written(folder: Path, changes: dict[str, str | None], file: str = "safepoint.toml") -> Path:
+    told = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
+    lines = [f"{name} = {value}" for name, value in told.items()]
+    table = "audit.accept" if file == "safepoint.toml" else "tool.safepoint.audit.accept"
+    (folder / file).write_text("\n".join([f"[[{table}]]", *lines]))
+    return folder / file
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_an_entry_that_is_not_whole_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    changes, why = REFUSED[case]
+    file = written(tmp_path, changes)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError) as refusal:
+        entries(settings.read(file))
+    assert f"{file}: entry 1 of audit.accept" in str(refusal.value)
+    assert why in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("file", settings.FILES)
+def test_entries_stand_in_either_file(file: str, tmp_path: Path) -> None:
+    (found,) = entries(settings.read(written(tmp_path, {"id": '"SP13.unseen"'}, file)))
+    until = date(2027, 5, 31)
+    assert found == Entry("SP13.unseen", "x", "Moves in May.", until, str(tmp_path / file))
+    (tmp_path / "safepoint.toml").write_text("audit.accept = 3")
+    with pytest.raises(ConfigurationError, match="is no list of tables"):
+        entries(settings.read(tmp_path / "safepoint.toml"))
+
+
+@pytest.mark.parametrize("make", [dict, lambda: {"accept": []}])
+def test_settings_that_accept_nothing_change_nothing(make: Callable[[], Any]) -> None:
+    told = settings.Settings(None, {"audit": make()})
+    assert accept([WARNING], entries(told), "/repo", TODAY) == [WARNING]
