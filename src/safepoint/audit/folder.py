@@ -48,6 +48,7 @@ from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
 from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
+BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _ON_ITS_WAY: Final = 600.0
 # Clocks may differ, though not by more than this.
@@ -162,6 +163,20 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
     yield from (refused("SP04", refusal, path) for refusal in refusals)
     if not refusals and info.st_mode & 0o077:
         yield finding("SP04.mode", path, mode=stat.S_IMODE(info.st_mode))
+
+
+def around(file: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Yield who else could change or read a file of SQLite, what lies beside it, and its folder.
+
+    Args:
+        file: the file, absolute.
+        named: what was named, before links were resolved.
+    """
+    folder = str(Path(file).parent)
+    yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
+    yield from surroundings(folder, named=named)
+    for suffix in BESIDE:
+        yield from guarded("SP04", file + suffix, record_file(Path(file + suffix), None))
 
 
 def check_places(

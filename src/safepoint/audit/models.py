@@ -106,16 +106,16 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     for file in files(root, closed):
         try:
             found = inspect(file)
-            judged = list(_judged(file, found))
+            wrong = list(judged(file, found))
         except CheckpointError as error:
             closed[file] = error.what.rstrip(".")
             continue
         except Exception as error:  # noqa: BLE001  one file must never hide the others
             closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
             continue
-        if judged or found.verdict is not Verdict.NOT_A_MODEL:
+        if wrong or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
-            findings += judged
+            findings += wrong
         elif found.kind is not Kind.SEALED:  # which says of another file what it is
             skipped.append(quoted(os.path.relpath(file, root)))
     unseen = closed.findings("SP25")
@@ -131,7 +131,8 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     return worst_first([*findings, *unseen])
 
 
-def _judged(file: str, found: Inspection) -> Iterator[Finding]:
+def judged(file: str, found: Inspection) -> Iterator[Finding]:
+    """Yield what is wrong with a file, by what it was found to be and by its name."""
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
