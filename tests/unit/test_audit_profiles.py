@@ -147,7 +147,6 @@ def langgraph(file: Path, *, pickles: bool = False) -> None:
         if pickles:
             connection.execute("update writes set type = 'pickle' where channel = 'said'")
             connection.commit()
-        connection.execute("pragma journal_mode = delete")
     file.chmod(0o600)
 
 
@@ -167,7 +166,7 @@ def session(file: Path) -> None:
     base(file, SESSIONS)
 
 
-def agent(file: Path, version: str = "2026.9.1") -> None:
+def agent(file: Path, version: str = "2026.8.1") -> None:
     base(file, META.replace("VERSION", version) + AGENT.replace("SECRET", TOKEN))
 
 
@@ -296,6 +295,10 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
         thief.commit()
     assert recognise_database(str(root / "s.db")) is None
     assert [each.id for each in check_database(root / "s.db")] == ["SP13.refused"]
+    with closing(sqlite3.connect(root / "a.db")) as thief:
+        thief.execute("drop table heads")
+        thief.commit()
+    assert recognise_database(str(root / "a.db")) is None
     put(root / "s.txt", "SQLite format 4")
     assert recognise_database(str(root / "s.txt")) is None
 
@@ -322,6 +325,12 @@ def cached(root: Path, link: str = "../../blobs/0a") -> None:
     (snapshot / "model.bin").symlink_to(link)
     (snapshot / "config.json").symlink_to("../../blobs/0b")
     put(repo / "blobs/0b", "{}")
+
+
+def moved(root: Path) -> None:
+    blobs = root / "models--org--net/blobs"
+    blobs.rename(root.parent / "blobs")
+    blobs.symlink_to(root.parent / "blobs")
 
 
 def everything(root: Path) -> None:
@@ -391,12 +400,19 @@ FOLDERS: dict[str, tuple[Build, str, str]] = {
         "a cache of Hugging Face",
         "SP25.cache SP25.outside-cache",
     ),
+    "cache whose blobs are elsewhere": (
+        then(cached, moved),
+        "a cache of Hugging Face",
+        "SP25.cache SP25.outside-cache SP25.outside-cache",
+    ),
     "names alone": (
         lambda root: (
             put(root / "openclaw.json", {"meta": {}}),
             put(root / "pipeline_resume_1.json", {"pipeline": []}),
             put(root / "models--a--b/refs/main", "no commit"),
-            put(root / "s.jsonl", "[" * 100_000),
+            put(root / "models--a--b/blobs/0a", ""),
+            put(root / "models--a--b/snapshots/0/x", ""),
+            put(root / "s.jsonl", '{"session":' * 100_000),
             SigningKey.from_file(root / "k.key", create=True),
         ),
         "",

@@ -104,15 +104,10 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     closed, findings = Closed(), list[Finding]()
     looked, skipped = False, list[str]()
     for file in files(root, closed):
-        try:
-            found = inspect(file)
-            wrong = list(judged(file, found))
-        except CheckpointError as error:
-            closed[file] = error.what.rstrip(".")
+        judged = judge(file, file, closed)
+        if judged is None:
             continue
-        except Exception as error:  # noqa: BLE001  one file must never hide the others
-            closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
-            continue
+        found, wrong = judged
         if wrong or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
             findings += wrong
@@ -131,8 +126,25 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     return worst_first([*findings, *unseen])
 
 
-def judged(file: str, found: Inspection) -> Iterator[Finding]:
-    """Yield what is wrong with a file, by what it was found to be and by its name."""
+def judge(file: str, named: str, closed: Closed) -> tuple[Inspection, list[Finding]] | None:
+    """Look at a file, and say what is wrong with it. One must never hide the others.
+
+    Args:
+        file: what to open.
+        named: what it is called, for the findings.
+        closed: where to keep why it could not be looked at; then there is nothing to return.
+    """
+    try:
+        found = inspect(file)
+        return found, list(_judged(named, found))
+    except CheckpointError as error:
+        closed[named] = error.what.rstrip(".")
+    except Exception as error:  # noqa: BLE001  whoever made the file may have meant it to
+        closed[named] = f"{type(error).__name__}, which is a defect of safepoint"
+    return None
+
+
+def _judged(file: str, found: Inspection) -> Iterator[Finding]:
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"

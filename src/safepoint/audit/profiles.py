@@ -36,9 +36,8 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.audit.folder import BESIDE, around, record_file, surroundings
-from safepoint.audit.models import judged
-from safepoint.errors import CheckpointError, quoted
-from safepoint.models import inspect
+from safepoint.audit.models import judge
+from safepoint.errors import quoted
 from safepoint.rules import package_toml
 
 if sys.platform != "win32":
@@ -542,16 +541,15 @@ def _cache(root: str) -> Recognised | None:
     for repo in repos:
         for entry in files(f"{repo}/snapshots", closed):
             target = os.path.realpath(entry)
-            if not target.startswith(os.path.realpath(f"{repo}/blobs") + os.sep):
+            if not target.startswith(f"{repo}/blobs/"):
                 if os.path.islink(entry):  # noqa: PTH114  that of Path may raise
                     found.append(finding("SP25.outside-cache", entry))
                     continue
                 target = entry
-            try:
-                found += judged(entry, inspect(target))
+            judged = judge(target, entry, closed)
+            if judged is not None:
                 count += 1
-            except CheckpointError as error:
-                closed[entry] = error.what.rstrip(".")
+                found += judged[1]
     found += closed.findings("SP25")
     found += guarded("SP01", root, surroundings(root))
     found.append(finding("SP25.cache", root, count=count, repos=len(repos)))
