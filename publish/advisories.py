@@ -12,8 +12,11 @@ from publish.project import BrokenPage, Project
 from publish.sources import read_text
 
 FILE: Final = "publish/advisories.toml"
+FILES: Final = (FILE, "src/safepoint/audit/advisories.toml")
+"""Those that the audit compares with what is installed come with the package."""
 GROUPS: Final = {
     "checkpoints": "Stored state",
+    "approvals": "Approvals and sessions",
     "models": "Model files",
     "scanners": "Scanners",
 }
@@ -68,28 +71,33 @@ class Advisory:
 
 
 def read(project: Project) -> list[Advisory]:
-    """Return all of them, in the order of the file.
+    """Return all of them, in the order of the files.
 
     Raises:
-        BrokenPage: the file is no list of them, or one has another form, or names a rule, a page, a
+        BrokenPage: a file is no list of them, or one has another form, or names a rule, a page, a
             group or an id that there is not.
     """
     found: dict[str, Advisory] = {}
+    for file in FILES:
+        _read(project, file, found)
+    return list(found.values())
+
+
+def _read(project: Project, file: str, found: dict[str, Advisory]) -> None:
     try:
-        content = tomllib.loads(read_text(project.root, FILE))
+        content = tomllib.loads(read_text(project.root, file))
         for entry in content.pop("advisory", []):
             lists = {name: tuple(entry.get(name, ())) for name in _LISTS}
             each = Advisory(**{**entry, **lists})
             wrong = "stands twice" if each.id in found else _wrong(each, project)
             if wrong:
-                raise BrokenPage(f"{FILE}: {each.id} {wrong}; correct it")
+                raise BrokenPage(f"{file}: {each.id} {wrong}; correct it")
             found[each.id] = each
     except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
         # No TOML, or no list; or an entry with a field too many, or too few, or of another kind.
-        raise BrokenPage(f"{FILE}: not as it explains itself ({error}); correct it") from None
+        raise BrokenPage(f"{file}: not as it explains itself ({error}); correct it") from None
     if content:
-        raise BrokenPage(f"{FILE}: not only [[advisory]] tables; remove the rest")
-    return list(found.values())
+        raise BrokenPage(f"{file}: not only [[advisory]] tables; remove the rest")
 
 
 def _wrong(each: Advisory, project: Project) -> str | None:

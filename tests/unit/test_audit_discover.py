@@ -123,7 +123,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
-    "a foreign database": (lambda r: foreign(r / "x"), 2, "SP02.foreign"),
+    "a foreign database": (lambda r: foreign(r / "x"), 1, "SP02.foreign-database"),
     "a damaged database": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
         2,

@@ -18,6 +18,7 @@ from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import Closed, Finding, content, files, finding, listed
 from safepoint.audit.folder import key_file, location
 from safepoint.audit.models import judged, loads, loads_models, safety_test
+from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
 from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import check_paths, is_code, is_looked_at
@@ -63,7 +64,7 @@ class Found:
         self.has_torch = False
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
-        self._left_out, self._skipped = list[str](), list[str]()
+        self._left_out, self._skipped, self._judged = list[str](), list[str](), set[str]()
         if not os.path.lexists(self.path):
             raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if Path(self.path).is_dir():
@@ -75,7 +76,8 @@ class Found:
         for file in found:
             is_empty = False
             try:
-                self._look(file)
+                if file not in self._judged:
+                    self._look(file)
             except (FileNotFoundError, NotFound):
                 continue  # gone by now
             except OSError as error:
@@ -89,7 +91,8 @@ class Found:
         self.findings += self._whole(is_empty=is_empty)
 
     def __str__(self) -> str:
-        kinds = ", ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in self.counts.items() if n)
+        named = {kind: f"{n} {kind}{'s' * (n > 1)}" for kind, n in self.counts.items() if n}
+        kinds = ", ".join(k if k.startswith(("a ", "an ")) else n for k, n in named.items())
         return f"{shell(self.path)} ({kinds})" if kinds else shell(self.path)
 
     def _enters(self, folder: str) -> bool:
@@ -100,14 +103,15 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
-        self._foreign(_known_folder(folder), "foreign folder")
-        return True
+        known = recognise_folder(folder)
+        if known is not None:
+            self._foreign(known)
+            self._judged |= known.files or frozenset()
+        return known is None or known.files is not None
 
-    def _foreign(self, findings: Iterable[Finding] | None, what: str) -> bool:
-        if findings is not None:
-            self.findings += findings
-            self.counts[what] += 1
-        return findings is not None
+    def _foreign(self, known: Recognised) -> None:
+        self.findings += known.findings
+        self.counts[known.name] += 1
 
     def _look(self, file: str) -> None:
         info = os.stat(file)  # noqa: PTH116  a loop of links is an OSError, too
@@ -131,7 +135,9 @@ class Found:
             self.stores.append(file)
         elif ours:
             self.counts[ours] += 1
-        elif not self._foreign(_known_database(file), "foreign database"):
+        elif (known := recognise_database(file)) is not None:
+            self._foreign(known)
+        else:
             self.findings.append(finding("SP02.foreign", file))
 
     def _file(self, file: str, found: Inspection) -> None:
@@ -228,15 +234,3 @@ def _topmost(folders: Iterable[str]) -> list[str]:
         if not any(Path(each).is_relative_to(above) for above in found):
             found.append(each)
     return found
-
-
-def _known_folder(folder: str) -> Iterable[Finding] | None:
-    from safepoint.audit.profiles import recognise_folder
-
-    return recognise_folder(folder)
-
-
-def _known_database(file: str) -> Iterable[Finding] | None:
-    from safepoint.audit.profiles import recognise_database
-
-    return recognise_database(file)

@@ -44,6 +44,7 @@ from safepoint.audit.finding import (
 )
 from safepoint.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.names import spelled
+from safepoint.settings import BESIDE
 from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
 from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
@@ -167,6 +168,20 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
     yield from (refused("SP04", refusal, path) for refusal in refusals)
     if not refusals and info.st_mode & 0o077:
         yield finding("SP04.mode", path, mode=stat.S_IMODE(info.st_mode))
+
+
+def around(file: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Yield who else could change or read a file of SQLite, what lies beside it, and its folder.
+
+    Args:
+        file: the file, absolute.
+        named: what was named, before links were resolved.
+    """
+    folder = str(Path(file).parent)
+    yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
+    yield from surroundings(folder, named=named)
+    for suffix in BESIDE:
+        yield from guarded("SP04", file + suffix, record_file(Path(file + suffix), None))
 
 
 def check_places(

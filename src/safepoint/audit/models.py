@@ -104,18 +104,13 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     closed, findings = Closed(), list[Finding]()
     looked, skipped = False, list[str]()
     for file in files(root, closed):
-        try:
-            found = inspect(file)
-            about = list(judged(file, found))
-        except CheckpointError as error:
-            closed[file] = error.what.rstrip(".")
+        about = judge(file, file, closed)
+        if about is None:
             continue
-        except Exception as error:  # noqa: BLE001  one file must never hide the others
-            closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
-            continue
-        if about or found.verdict is not Verdict.NOT_A_MODEL:
+        found, wrong = about
+        if wrong or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
-            findings += about
+            findings += wrong
         elif found.kind is not Kind.SEALED:  # which says of another file what it is
             skipped.append(quoted(os.path.relpath(file, root)))
     missed = closed.findings("SP25")
@@ -129,6 +124,24 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
         values = {"count": len(skipped), "names": listed(skipped, _NAMED)}
         findings.append(finding("SP25.skipped", root, **values))
     return worst_first([*findings, *missed])
+
+
+def judge(file: str, named: str, closed: Closed) -> tuple[Inspection, list[Finding]] | None:
+    """Look at a file, and say what is wrong with it. One must never hide the others.
+
+    Args:
+        file: what to open.
+        named: what it is called, for the findings.
+        closed: where to keep why it could not be looked at; then there is nothing to return.
+    """
+    try:
+        found = inspect(file)
+        return found, list(judged(named, found))
+    except CheckpointError as error:
+        closed[named] = error.what.rstrip(".")
+    except Exception as error:  # noqa: BLE001  whoever made the file may have meant it to
+        closed[named] = f"{type(error).__name__}, which is a defect of safepoint"
+    return None
 
 
 def judged(file: str, found: Inspection) -> Iterator[Finding]:

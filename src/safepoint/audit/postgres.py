@@ -14,6 +14,7 @@ from itertools import combinations, product
 from typing import Any, Final, NamedTuple
 
 from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding
+from safepoint.audit.profiles import recognise_tables
 from safepoint.errors import StorageUnavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
@@ -299,7 +300,8 @@ def check_privileges(
         for the sessions of the logins, and if the anchor is on the server of the store. Under SP13,
         SP15, SP20 and SP19, an error for each function, trigger, table, policy, column and
         constraint of store, anchor, journal and answers that is not as `migrate` made it: also if
-        row-level security is off, or not forced.
+        row-level security is off, or not forced. Of a database that has LangGraph's tables and no
+        schema of safepoint, what is known of those.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -316,7 +318,10 @@ def check_privileges(
         }
         for part, database in seen.items():
             if part not in database.parts:
-                raise _no_schema(part, database)
+                foreign = recognise_tables(database) if part == "store" else None
+                if foreign is None:
+                    raise _no_schema(part, database)
+                return foreign.findings
         place = Deployed(seen)
         found = [each for check in _CHECKS for each in check(place)]
     return list({each.what: each for each in found}.values())

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
-from safepoint._files import absolute, location_refusals, require_posix
+from safepoint._files import absolute, require_posix
 from safepoint.audit.contents import has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, of_tenant, refused, worst_first
-from safepoint.audit.folder import record_file, surroundings
+from safepoint.audit.folder import around
+from safepoint.audit.profiles import UNREAD, recognise_database
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -25,7 +25,6 @@ from safepoint.errors import (
 from safepoint.models import inspect
 from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.settings import BESIDE
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
@@ -81,24 +80,20 @@ def check_database(
         raise StorageUnavailable(
             f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
         )
-    found = [*guarded("SP04", place, _place(place, path))]
+    found = [*guarded("SP04", place, around(place, path))]
     try:
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
             found += worst_first(_contents(storage))
     except StorageError as refusal:
-        found.append(refused("SP13", refusal, place))
+        foreign = recognise_database(place)
+        if foreign is None or foreign.name == UNREAD:
+            found.append(refused("SP13", refusal, place))
+        else:
+            found += foreign.findings
     unique: dict[str, Finding] = {}
     for each in found:
         unique.setdefault(each.what, each)  # what the place is like, it says once
     return list(unique.values())
-
-
-def _place(place: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
-    folder = str(Path(place).parent)
-    yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
-    yield from surroundings(folder, named=named)
-    for suffix in BESIDE:
-        yield from guarded("SP04", place + suffix, record_file(Path(place + suffix), None))
 
 
 def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
