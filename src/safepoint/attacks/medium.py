@@ -163,7 +163,7 @@ class Rows(Medium):
 
     def everything(self) -> dict[str, bytes]:
         """Return each text and each blob of each row, and what other files hold."""
-        found = {}
+        found: dict[str, bytes] = {}
         for name in self._files.names():
             if is_database(str(self.folder / name)):
                 found |= self._values(name)

@@ -208,7 +208,6 @@ def strike(factory: Any, attack: Attack) -> tuple[Outcome, str]:
     Returns:
         How it ended, and by which error it was refused or why it was not run.
     """
-
     if not _is_target(factory) and (why := out_of_reach(attack)):
         return Outcome.NOT_APPLICABLE, why
 
