@@ -28,7 +28,8 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.agent_framework import SealedCheckpointStorage
-from safepoint.attacks import TARGETS, Miss, Target
+from safepoint.attacks import Miss, Target
+from safepoint.attacks.home_made import MacPlaceTarget
 from safepoint.attacks.naive import NaiveLedger
 from safepoint.langgraph import SealedSaver
 
@@ -93,7 +94,7 @@ class MacPlace:
     """A home-made HMAC over the place and the state, as the ladder has it."""
 
     def __init__(self, folder: Path) -> None:
-        self._rung: Any = TARGETS["mac-place"](folder.parent)
+        self._rung = MacPlaceTarget(folder.parent)
         self._rung.keys = [_KEY]
 
     def save(self, thread: str, state: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ WINGED = [
     {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit"},
-    {"cli", "main__", "safepoint_pytest"},
+    {"cli", "main__", "pytest_safepoint"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -109,22 +109,25 @@ def _on_yours(options: argparse.Namespace) -> int:
     (named,) = options.target
     factory = imported(named, "app.storage:open_store")
     own.check(named, factory)
-    ended: Counter[Outcome] = Counter()
-    not_run: dict[str, list[str]] = {}
     chosen = options.attacks or list(ATTACKS)
-    widths = [_first(chosen), 10, 0]
+    # What no store with save and load has is counted, and a row for whoever asks for it by name.
+    away = {} if options.attacks else {name: own.out_of_reach(factory, name) for name in chosen}
+    shown = [name for name in chosen if not away.get(name)]
+    ended: Counter[Outcome] = Counter()
+    widths = [_first(shown), 10, 0]
     _row(["attack", named, ""], widths)
-    for name in chosen:
-        outcome, said = own.strike(factory, ATTACKS[name])
+    for name in shown:
+        outcome, said = own.strike(factory, name)
+        ended[outcome] += 1
         if outcome is Outcome.NOT_APPLICABLE:
-            not_run.setdefault(said, []).append(name)
+            _row([name, "-", f"takes {said}"], widths)
         else:
             _row([name, outcome, said], widths)
-            ended[outcome] += 1
+    ended.pop(Outcome.NOT_APPLICABLE, None)
     counts = ", ".join(f"{ended[each]} {each}" for each in Outcome if ended[each])
     print(f"{ended.total()} of {len(chosen)} attacks were run: {counts or 'none'}")
-    for why, names in not_run.items():
-        print(f"-  {len(names)} not run, for which it takes {why} ({', '.join(names)})")
+    for why, count in Counter(filter(None, away.values())).items():
+        print(f"{count:>2} not run: it takes {why}")
     if not ended:
         raise ConfigurationError(
             f"No attack could be run on {named}, so nothing is known about it.",

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from safepoint.attacks.kit import Attack, runs, works
-from safepoint.attacks.ladder import in_a_process
+from safepoint.attacks.ladder import ATTACKS, in_a_process
 from safepoint.attacks.medium import Disk, Memory, Rows
 from safepoint.attacks.outcome import Miss, Outcome
 from safepoint.attacks.target import Target, Trick
@@ -26,28 +26,28 @@ _NOT_RUN: Final = {
     "your key, which the kit does not have": (
         *("retired-key", "thief-prunes", "stolen-key-undelete", "stolen-key-rewrite", "fork"),
     ),
-    "your format: how it signs, hashes, numbers and prunes": (
+    "your format: how it signs, hashes, numbers": (
         *("edit-and-rehash", "key-substitution", "algorithm-downgrade", "strip-signature"),
         *("fast-forward", "forged-base", "cut-oldest", "plant-temp"),
     ),
-    "more than save and load: a history, going back, an index, a second store, a tenant": (
+    "a history, an index, a second store or a tenant": (
         *("reorder", "delete-middle", "splice-branches", "undelete-by-number", "point-elsewhere"),
         *("swap-stores", "swap-tenants", "guess-thread", "everything-in-one-folder"),
     ),
-    "a hand between the store and its disk": ("time-of-check",),
-    "a replica: here it is what restore-snapshot is": ("freeze",),
+    "a hand between store and disk": ("time-of-check",),
+    "a replica, which shows what restore-snapshot shows": ("freeze",),
 }
 _WHY: Final = {name: why for why, names in _NOT_RUN.items() for name in names}
 _ROWS: Final = "files: these records are rows"
 _MEMORY: Final = "a store in memory"
-_DELETE: Final = "a delete(thread), which this store does not have"
-_NO_EFFECT: Final = "something to touch: here it found nothing, or had no effect"
+_DELETE: Final = "a delete(thread)"
+_NO_EFFECT: Final = "something that is not here, or had no effect"
 
 _STATE: Final = re.compile(rb'\{\s*"amount":\s*42,\s*"payee":\s*"alice"\s*\}')
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05].*payee.*", re.DOTALL)
 _HARMLESS: Final = b"cdatetime\ntimedelta\n(I1\ntR."
 # What ends a worker. Whatever else stops a load counts as a refusal.
-_DEADLY: Final = (RecursionError, MemoryError)
+_DEADLY: Final = (RecursionError, MemoryError, SystemExit, KeyboardInterrupt)
 
 
 class Refused(Exception):
@@ -178,7 +178,7 @@ class OwnTarget(Target):
                 return getattr(store, method)(*given)
         except _DEADLY:
             raise
-        except Exception as error:
+        except BaseException as error:  # a refusal may be none that an application handles
             raise Refused(during, f"{type(error).__name__}: {error}") from error
 
 
@@ -187,36 +187,40 @@ def _mark(pickle: bytes, type_name: str) -> bytes:
     return json.dumps(held).encode()
 
 
-def out_of_reach(attack: Attack) -> str:
+def out_of_reach(factory: Any, name: str) -> str:
     """Say what an attack takes that no store with save and load has; nothing if it can be tried."""
+    attack = ATTACKS[name]
+    if _is_target(factory):
+        return ""
     if attack.control is runs:
         return _WORKFLOW
-    return _MEMORY if attack.needs is Memory else _WHY.get(attack.id, "")
+    return _MEMORY if attack.needs is Memory else _WHY.get(name, "")
 
 
 def _is_target(factory: Any) -> bool:
     return isinstance(factory, type) and issubclass(factory, Target)
 
 
-def strike(factory: Any, attack: Attack) -> tuple[Outcome, str]:
+def strike(factory: Any, name: str) -> tuple[Outcome, str]:
     """Run one attack on a store of yours, in a process and a temporary folder of its own.
 
     Args:
         factory: a `Factory`, or a class of `Target`, on which more attacks can be run.
-        attack: which.
+        name: the name of the attack.
 
     Returns:
         How it ended, and by which error it was refused or why it was not run.
     """
-    if not _is_target(factory) and (why := out_of_reach(attack)):
+    if why := out_of_reach(factory, name):
         return Outcome.NOT_APPLICABLE, why
+    attack = ATTACKS[name]
 
     def struck(folder: str) -> tuple[Outcome, str]:
         target = _aimed(factory, folder)
-        why = target.lacks(attack) if isinstance(target, OwnTarget) else ""
-        outcome = Outcome.NOT_APPLICABLE if why else attack.run(target)
+        lacks = target.lacks(attack) if isinstance(target, OwnTarget) else ""
+        outcome = Outcome.NOT_APPLICABLE if lacks else attack.run(target)
         if outcome is Outcome.NOT_APPLICABLE:
-            return outcome, why or _NO_EFFECT
+            return outcome, lacks or _NO_EFFECT
         refused = target.refused[-1].removeprefix("Refused: ") if target.refused else ""
         return outcome, refused.partition(":")[0] if outcome is Outcome.DETECTED else ""
 

@@ -78,7 +78,7 @@ class AttackTest(pytest.Item):
         """Attack, in a process and a temporary folder of its own."""
         from safepoint.attacks import Outcome, own
 
-        outcome, said = own.strike(self.factory, self.attack)
+        outcome, said = own.strike(self.factory, self.name)
         self.session.stash[_RAN].append(outcome is not Outcome.NOT_APPLICABLE)
         if outcome is Outcome.NOT_APPLICABLE:
             pytest.skip(f"it takes {said}")
