@@ -1,8 +1,8 @@
 """Explain: what an error means and what to do first, for whoever has its message in front of them.
 
-`safepoint explain SealBroken` prints it; without a name it lists every error, and for the
-id of a rule it says where the rule is. The words are those of `errors.toml`, which the site shows
-under "By error".
+`safepoint explain SealBroken` prints it; without a name it lists every error. For the id of a rule
+it says where the rule is, and for that of a finding of the audit what it is and what to do. The
+words are those of `errors.toml`, which the site shows under "By error", and of `findings.toml`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from typing import Any, Final
 
 from safepoint import errors
 from safepoint.errors import CheckpointError, NotFound, quoted
-from safepoint.rules import RULES, package_toml
+from safepoint.rules import RULES, Rule, package_toml
+
+_FINDING: Final = re.compile(r"(SP\d\d)\.([\w-]+)", re.IGNORECASE)
+_BLANK: Final = re.compile(r"\{([\w.]+)[^}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,16 +140,50 @@ def lines_of(found: Explanation) -> Iterator[str]:
 
 
 def _lines(name: str) -> Iterator[str]:
+    if found := _FINDING.match(name.strip()):
+        yield from _of_finding(found[1].upper(), found[2].lower())
+        return
     rule = RULES.get(_name(name).upper())
     if rule is None:
         yield from lines_of(explanation(name))
         return
     yield f"{rule.id}: {rule.title}"
     yield rule.callout
+    yield from _pages(rule)
+
+
+def _pages(rule: Rule) -> Iterator[str]:
     yield "On the site:"
     yield f"  - rules/#{rule.id.lower()}"
     if rule.page is not None:
         yield f"  - {rule.page.replace('.md', '/')}"
+
+
+def _of_finding(rule: str, name: str) -> Iterator[str]:
+    """Yield what the audit means by an id: its own words, with their blanks."""
+    said = package_toml("audit/findings.toml")
+    entry = said.get(rule, {}).get(name) or (said["any"].get(name) if rule in RULES else None)
+    if entry is None:
+        ids = [f"{each}.{inner}" for each in said for inner in said[each] if each in RULES]
+        near = difflib.get_close_matches(f"{rule}.{name}"[:100], ids)
+        do = (
+            f"Near it: {', '.join(near)}."
+            if near
+            else "Copy the id from what safepoint audit said."
+        )
+        raise NotFound(f"There is no finding {quoted(f'{rule}.{name}')}.", do)
+    texts = {key: _BLANK.sub(_shown, str(text).strip()) for key, text in entry.items()}
+    yield f"{rule}.{name} ({texts['severity']}): {texts['what']}"
+    if "looks" in texts:
+        yield f"Looks at: {texts['looks']}"
+    yield f"Do: {texts['do']}"
+    yield f"{rule}: {RULES[rule].title}"
+    yield from _pages(RULES[rule])
+
+
+def _shown(blank: re.Match[str]) -> str:
+    """Show a blank: where it is the whole text, that depends on what was found."""
+    return "as found" if blank[0] == blank.string.strip() else f"<{blank[1].rpartition('.')[2]}>"
 
 
 def _listed() -> Iterator[str]:
@@ -162,12 +199,15 @@ def commands(sub: Any) -> None:
     """Add `safepoint explain`."""
     parser = sub.add_parser(
         "explain",
-        help="say what an error or a rule means",
+        help="say what an error, a rule or a finding means",
         description="Say what an error means, what may be behind it, and what to do first.",
         epilog="exit status: 0, or 2 if there is no such error",
     )
     parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="as in the traceback: SealBroken; or a rule: SP12"
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="as in the traceback: SealBroken; a rule: SP12; or a finding: SP04.mode",
     )
     parser.set_defaults(run=_explain)
 

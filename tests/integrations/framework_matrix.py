@@ -126,7 +126,7 @@ def _on_model(attack: str, kind: type[ModelTarget], folder: str) -> Outcome:
 def _isolated(strike: Callable[[str], Outcome]) -> Outcome:
     logging.disable(logging.CRITICAL)  # the frameworks log what they skip
     try:
-        return in_a_process(strike)
+        return in_a_process(strike, Outcome.CRASHED)
     finally:
         logging.disable(logging.NOTSET)
 

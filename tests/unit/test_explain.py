@@ -18,6 +18,7 @@ import safepoint
 from publish.errors import markdown, sections
 from publish.project import BrokenPage, Project
 from safepoint import CheckpointError, SealBroken, errors, models
+from safepoint.audit.finding import CATALOGUE
 from safepoint.cli import COMMANDS, main
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
 from safepoint.rules import RULES
@@ -227,6 +228,26 @@ def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert RULES["SP09"].page is None
     main(["explain", "SP09"])
     assert capsys.readouterr().out.endswith("On the site:\n  - rules/#sp09\n")
+
+
+def test_a_finding_of_the_audit_is_explained_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "sp04.mode"]) == 0
+    assert capsys.readouterr().out.startswith("SP04.mode (error): <at> can be read by others")
+    for name in CATALOGUE:
+        found = name.replace("any.", "SP04.")
+        assert main(["explain", found]) == 0
+        out = capsys.readouterr().out
+        assert out.startswith(f"{found} (")
+        assert "\nDo: " in out
+        assert "{" not in out.partition("\nOn the site:")[0]
+        assert f"  - rules/#{found[:4].lower()}\n" in out
+    for unknown, do in (
+        ("SP04.mod", "Near it: SP04.mode, "),
+        ("SP99.mode", "Near it: SP04.mode, "),
+        ("SP04.nothing-at-all", "Copy the id from what safepoint audit said.\n"),
+    ):
+        assert main(["explain", unknown]) == 2
+        assert capsys.readouterr().err.startswith(f"There is no finding '{unknown}'. {do}")
 
 
 @pytest.mark.parametrize(

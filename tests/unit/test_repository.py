@@ -41,7 +41,7 @@ WINGED = [
     {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit", "examples"},
-    {"cli", "main__"},
+    {"cli", "main__", "pytest_safepoint"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]
 LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}

@@ -1,17 +1,21 @@
-"""`safepoint attack`: run the attacks on what is built in, and print the outcomes."""
+"""`safepoint attack`: run the attacks on what is built in or on yours, and print the outcomes."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from safepoint._command import imported
+from safepoint.attacks import own
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
+from safepoint.errors import ConfigurationError
 
 _EVERY = ATTACKS | RESIDUE
 _FALLS = [outcome for outcome in Outcome if outcome.succeeded]
@@ -35,7 +39,8 @@ def commands(sub: Any) -> None:
     parser = sub.add_parser(
         "attack",
         help="run the attacks and print the outcomes",
-        description="Run the attacks on the built-in targets and print the outcomes.",
+        description="Run the attacks on the built-in targets, or on a store of yours, and print the"
+        " outcomes.",
         epilog="exit status: 0 none gets through that should not, 1 one does, 2 it cannot be run",
     )
     parser.set_defaults(run=_attack)
@@ -49,8 +54,8 @@ def commands(sub: Any) -> None:
         "--target",
         action="append",
         metavar="NAME",
-        choices=list(TARGETS),
-        help=f"show this rung, one of {', '.join(TARGETS)}; may be repeated",
+        help="MODULE:FACTORY, which opens a store of yours in a folder and is imported; or a rung,"
+        f" one of {', '.join(TARGETS)}, which may be repeated",
     )
     on.add_argument("--models", action="store_true", help="attack those who load models")
     on.add_argument(
@@ -71,6 +76,8 @@ def commands(sub: Any) -> None:
 def _attack(options: argparse.Namespace) -> int:
     if options.in_memory and (options.models or options.network):
         options.refuse("--in-memory goes with neither --models nor --network")
+    if any(":" in name for name in options.target or ()):
+        return _on_yours(options)
     kit = (_models if options.models else _network if options.network else _stores)(options)
     for name in options.attacks:
         if name not in kit.attacks:
@@ -80,7 +87,7 @@ def _attack(options: argparse.Namespace) -> int:
         for name in chosen:
             print(f"{name} ({kit.attacks[name].rule}): {kit.attacks[name].story}")
         return 0
-    widths = [max(19, *(len(name) + 2 for name in chosen))]
+    widths = [_first(chosen)]
     widths += [max(10, len(name) + 2) for name in kit.columns]
     through = False
     _row(["attack", *kit.columns], widths)
@@ -92,7 +99,47 @@ def _attack(options: argparse.Namespace) -> int:
     return int(through)
 
 
+def _on_yours(options: argparse.Namespace) -> int:
+    """Attack one store of the user's, and account for what was not run."""
+    for name in options.attacks:
+        if name not in ATTACKS:
+            options.refuse(f"there is no attack {name!r}. Choose from {', '.join(ATTACKS)}")
+    if options.list or options.in_memory or options.residue or len(options.target) > 1:
+        options.refuse("a store of yours goes alone: with names of attacks, and no other option")
+    (named,) = options.target
+    factory = imported(named, "app.storage:open_store")
+    own.check(named, factory)
+    chosen = options.attacks or list(ATTACKS)
+    # What no store with save and load has is counted, and a row for whoever asks for it by name.
+    away = {} if options.attacks else {name: own.out_of_reach(factory, name) for name in chosen}
+    shown = [name for name in chosen if not away.get(name)]
+    ended: Counter[Outcome] = Counter()
+    widths = [_first(shown), 10, 0]
+    _row(["attack", named, ""], widths)
+    for name in shown:
+        outcome, said = own.strike(factory, name)
+        ended[outcome] += 1
+        if outcome is Outcome.NOT_APPLICABLE:
+            _row([name, "-", f"takes {said}"], widths)
+        else:
+            _row([name, outcome, said], widths)
+    ended.pop(Outcome.NOT_APPLICABLE, None)
+    counts = ", ".join(f"{ended[each]} {each}" for each in Outcome if ended[each])
+    print(f"{ended.total()} of {len(chosen)} attacks were run: {counts or 'none'}")
+    for why, count in Counter(filter(None, away.values())).items():
+        print(f"{count:>2} not run: it takes {why}")
+    if not ended:
+        raise ConfigurationError(
+            f"No attack could be run on {named}, so nothing is known about it.",
+            "Write a Target of safepoint.attacks for it.",
+        )
+    return int(any(outcome.succeeded for outcome in ended))
+
+
 def _stores(options: argparse.Namespace) -> _Kit:
+    for name in options.target or ():
+        if name not in TARGETS:
+            options.refuse(f"there is no target {name!r}. Choose from {', '.join(TARGETS)}")
     which = RESIDUE if options.residue else ATTACKS
     medium = Memory if options.in_memory else Disk
     usual = [name for name in which if which[name].needs in (None, medium)]
@@ -124,6 +171,10 @@ def _network(options: argparse.Namespace) -> _Kit:
         return NETWORK_ATTACKS[attack].run(mode)
 
     return _Kit(NETWORK_ATTACKS, NETWORK_ATTACKS, SSL_MODES, strike, lambda _: SSL_MODES[-1:])
+
+
+def _first(names: Iterable[str]) -> int:
+    return max(19, *(len(name) + 2 for name in names))
 
 
 def _row(cells: Iterable[str], widths: Iterable[int]) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+from warnings import catch_warnings, simplefilter
 
 from safepoint.attacks import location, payload, records, resuming, thief
 from safepoint.attacks.kit import EVERY, Attack
@@ -29,6 +30,7 @@ RESIDUE: dict[str, Attack] = {each.id: each for each in _ALL if each.residue}
 """What nothing in a store can detect, by its id."""
 
 _PATIENCE: Final = 60.0
+_T = TypeVar("_T")
 
 
 def isolated_outcome_of(attack: str, target: str, *, in_memory: bool = False) -> Outcome:
@@ -38,7 +40,7 @@ def isolated_outcome_of(attack: str, target: str, *, in_memory: bool = False) ->
         medium = Memory() if in_memory else None
         return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder, medium))
 
-    return in_a_process(strike)
+    return in_a_process(strike, Outcome.CRASHED)
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:
@@ -51,11 +53,14 @@ def scratch() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="safepoint-attack-", dir=quick if usable else None)
 
 
-def in_a_process(strike: Callable[[str], Outcome]) -> Outcome:
+def in_a_process(strike: Callable[[str], _T], died: _T) -> _T:
     """Run something in a process of its own, with a temporary folder, and return what it returns.
 
-    A process that dies, or does not come to an end, has crashed. Where the system cannot fork,
-    it runs in this process.
+    Where the system cannot fork, it runs in this process.
+
+    Args:
+        strike: what to run in that folder.
+        died: what to return if the process dies, or does not come to an end.
     """
     with scratch() as folder:
         if "fork" not in multiprocessing.get_all_start_methods():
@@ -63,9 +68,11 @@ def in_a_process(strike: Callable[[str], Outcome]) -> Outcome:
         context = multiprocessing.get_context("fork")
         receive, send = context.Pipe(duplex=False)
         child = context.Process(target=_run, args=(send, folder, strike))
-        child.start()
+        with catch_warnings():  # of threads, which the child does not wait for
+            simplefilter("ignore", DeprecationWarning)
+            child.start()
         send.close()
-        ended = Outcome.CRASHED
+        ended = died
         with receive, suppress(EOFError):  # it died without a word
             if receive.poll(_PATIENCE):
                 ended = receive.recv()
@@ -74,7 +81,7 @@ def in_a_process(strike: Callable[[str], Outcome]) -> Outcome:
         return ended
 
 
-def _run(send: Connection, folder: str, strike: Callable[[str], Outcome]) -> None:
+def _run(send: Connection, folder: str, strike: Callable[[str], object]) -> None:
     """Run as the child: say how it ended, and nothing else."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

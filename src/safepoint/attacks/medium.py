@@ -1,15 +1,22 @@
 """The adversary's hands: what somebody who can write a store can do to its records.
 
-On disk a record is a file below a folder; in memory it is an entry of a dict. An attack that is
-written for a medium runs on both.
+On disk a record is a file below a folder, in SQLite a value in a row, in memory an entry of a dict.
+An attack that is written for a medium runs on each.
 """
 
 from __future__ import annotations
 
 import os
+import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, Final
+
+from safepoint.settings import is_database
+
+_BESIDE: Final = ("-wal", "-shm", "-journal")
 
 
 class Medium(ABC):
@@ -141,3 +148,122 @@ class Disk(Medium):
         if self.folder.exists():
             self.folder.rename(self.beside().folder)
         self.folder.touch(mode=0o600)
+
+
+class Rows(Medium):
+    """Values in the rows of SQLite files below a folder, and the other files there.
+
+    The adversary may write the file, so no trigger stops them and no constraint. The name of a
+    value is its file, table and column, and what finds its row.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = Disk(folder)
+
+    def everything(self) -> dict[str, bytes]:
+        """Return each text and each blob of each row, and what other files hold."""
+        found: dict[str, bytes] = {}
+        for name in self._files.names():
+            if is_database(str(self.folder / name)):
+                found |= self._values(name)
+            elif not name.endswith(_BESIDE):
+                found[name] = (self.folder / name).read_bytes()
+        return found
+
+    def names(self) -> list[str]:
+        """Return the name of each."""
+        return sorted(self.everything())
+
+    def _read(self, name: str) -> bytes:
+        return self.everything()[name]
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write over a value, which stays the text or the blob that it was."""
+        if "\0" not in name:
+            self._files.write(name, data)
+            return
+        file, table, column, where = name.split("\0", 3)
+        with self._turn(file) as rows:
+            ((kind,),) = rows.execute(f"SELECT typeof({column}) FROM {table} WHERE {where}")  # noqa: S608
+            query = f"UPDATE {table} SET {column} = CAST(? AS {kind.decode()}) WHERE {where}"  # noqa: S608
+            rows.execute(query, (data,))
+
+    def delete(self, name: str) -> None:
+        """Remove the row of a value."""
+        if "\0" not in name:
+            self._files.delete(name)
+            return
+        file, table, _, where = name.split("\0", 3)
+        with self._turn(file) as rows:
+            rows.execute(f"DELETE FROM {table} WHERE {where}")  # noqa: S608
+
+    def beside(self) -> Rows:
+        """Return a folder next to this one that does not exist yet."""
+        return Rows(self._files.beside().folder)
+
+    def restore(self, snapshot: Medium) -> None:
+        """Make each database hold what it holds in the snapshot, even while it is open."""
+        assert isinstance(snapshot, Rows)  # noqa: S101  it is a copy of this one
+        kept = [name for name in Disk(snapshot.folder).names() if not name.endswith(_BESIDE)]
+        for name in self._files.names():
+            if name not in kept and not name.endswith(_BESIDE):
+                self._files.delete(name)
+        for name in kept:
+            path, live = snapshot.folder / name, self.folder / name
+            if not is_database(str(path)):
+                self._files.write(name, path.read_bytes())
+                continue
+            if not live.exists():
+                self._files.write(name, b"")
+            with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(live)) as new:
+                old.backup(new)
+
+    def _values(self, file: str) -> dict[str, bytes]:
+        found = {}
+        with self._turn(file) as rows:
+            tables = (
+                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
+            )
+            for (name,) in rows.execute(tables).fetchall():
+                table = _quoted(name)
+                columns = rows.execute(f"PRAGMA table_info({table})").fetchall()
+                key = " || ' AND ' || ".join(_found_by(rows, table, columns))
+                for column in (_quoted(each[1]) for each in columns):
+                    query = f"SELECT {key}, {column} FROM {table}"  # noqa: S608
+                    query += f" WHERE typeof({column}) IN ('text', 'blob')"
+                    for where, value in rows.execute(query):
+                        found[f"{file}\0{table}\0{column}\0{where.decode()}"] = bytes(value)
+        return found
+
+    @contextmanager
+    def _turn(self, file: str) -> Iterator[sqlite3.Connection]:
+        """Open a database, drop every trigger, and put each back as it was."""
+        with closing(sqlite3.connect(self.folder / file, isolation_level=None)) as rows:
+            rows.text_factory = bytes  # what is no UTF-8 is there as well
+            rows.execute("PRAGMA ignore_check_constraints = on")
+            rows.execute("BEGIN IMMEDIATE")
+            query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
+            triggers = rows.execute(query).fetchall()
+            for name, _ in triggers:
+                rows.execute(f"DROP TRIGGER {_quoted(name)}")
+            yield rows
+            for _, text in triggers:
+                rows.execute(text.decode())
+            rows.execute("COMMIT")
+
+
+def _quoted(name: bytes) -> str:
+    return '"{}"'.format(name.decode().replace('"', '""'))
+
+
+def _found_by(rows: sqlite3.Connection, table: str, columns: list[Any]) -> Iterator[str]:
+    """Yield what says in SQL how to find a row: by its number, or by its key if it has none."""
+    keys = ["rowid"]
+    try:
+        rows.execute(f"SELECT rowid FROM {table} LIMIT 0")  # noqa: S608
+    except sqlite3.OperationalError:
+        keys = [_quoted(each[1]) for each in columns if each[5]]
+    for key in keys:
+        name = key.replace("'", "''")
+        yield f"'{name} IS ' || quote({key})"

@@ -406,4 +406,8 @@ MODEL_TARGETS: Final[dict[str, type[ModelTarget]]] = {
 
 def outcome_of(attack: str, target: str) -> Outcome:
     """Run one attack on a built-in victim, in a process and a temporary folder of its own."""
-    return in_a_process(lambda folder: MODEL_ATTACKS[attack].run(MODEL_TARGETS[target](folder)))
+
+    def strike(folder: str) -> Outcome:
+        return MODEL_ATTACKS[attack].run(MODEL_TARGETS[target](folder))
+
+    return in_a_process(strike, Outcome.CRASHED)

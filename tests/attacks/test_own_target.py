@@ -1,0 +1,141 @@
+"""A store of one's own under attack: by the command, and as tests of pytest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from safepoint.attacks import ATTACKS, own
+from safepoint.cli import main
+from tests.harness.optional import need
+
+need("agent_framework", "needs safepoint[agent-framework]")
+need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
+
+from tests.attacks import own_stores
+
+ROOT = Path(__file__).resolve().parents[2]
+STORES = "tests.attacks.own_stores"
+FEW = "edit-state swap-threads replay-old-on-top torn-record restore-snapshot cut-newest"
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
+
+
+@pytest.mark.parametrize(
+    ("store", "attacks", "status", "summary"),
+    [
+        ("Naive", "", 1, "30 of 94: 2 detected, 23 accepted, 4 executed, 1 crashed"),
+        ("Pickles", "", 1, "18 of 94: 1 detected, 14 accepted, 3 executed"),
+        ("PickleRows", "", 1, "15 of 94: 2 detected, 10 accepted, 3 executed"),
+        ("MacPlace", "", 1, "30 of 94: 18 detected, 12 accepted"),
+        ("Sealed", "", 0, "32 of 94: 32 detected"),
+        ("sealed_sqlite", f"{FEW} undelete-thread", 0, "7 of 7: 7 detected"),
+        ("langgraph_sqlite", FEW, 1, "6 of 6: 1 detected, 5 accepted"),
+        ("langgraph_sealed", FEW, 0, "6 of 6: 6 detected"),
+        ("agent_framework_files", FEW, 1, "6 of 6: 1 detected, 5 accepted"),
+        ("agent_framework_sealed", f"{FEW} delete-thread", 0, "7 of 7: 7 detected"),
+        ("PlainTarget", f"{FEW} wider-tools", 1, "7 of 7: 1 detected, 6 accepted"),
+        ("Sealed", "edit-state wider-tools", 0, "1 of 2: 1 detected"),
+    ],
+)
+def test_a_store_is_attacked_and_every_attack_accounted_for(
+    store: str, attacks: str, status: int, summary: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["attack", "--target", f"{STORES}:{store}", *attacks.split()]) == status
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["attack", f"{STORES}:{store}"]
+    at = next(number for number, row in enumerate(rows) if "attacks were run" in row)
+    assert rows[at].replace(" attacks were run", "") == summary
+    shown = [row.split()[0] for row in rows[:at]]
+    away = [name for name in ATTACKS if own.out_of_reach(getattr(own_stores, store), name)]
+    assert shown == (attacks.split() or [name for name in ATTACKS if name not in away])
+    counted = [re.fullmatch(r" ?(\d+) not run: it takes .+", row) for row in rows[at + 1 :]]
+    assert sum(int(row[1]) for row in counted if row) == (0 if attacks else len(away))
+    assert all(row.split()[2] == "takes" for row in rows[:at] if row.split()[1] == "-")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--target {}:raises", "factory raised OSError: the disk is gone."),
+        ("--target {}:ReadOnly", "save raised PermissionError: read-only."),
+        ("--target {}:Forgetful", "load returned something else than what was saved."),
+        ("--target {}:Nowhere", "save wrote nothing into the folder that it was given."),
+        ("--target {}:dies", "its process died, or did not end."),
+        ("--target {}:NOT_CALLABLE", "it cannot be called."),
+        ("--target {}:Untouchable edit-state", "No attack could be run on"),
+        ("--target {}:Sealed wider-tools", "No attack could be run on"),
+        ("--target {}:nothing", "cannot be imported: it raised AttributeError."),
+        ("--target :", "':' is not MODULE:NAME. Write app.storage:open_store"),
+        ("--target nobody", "there is no target 'nobody'. Choose from naive"),
+        ("--target {}:Sealed --target naive", "a store of yours goes alone"),
+        ("--target {}:Sealed --in-memory", "a store of yours goes alone"),
+        ("--target {}:Sealed nothing", "there is no attack 'nothing'. Choose from"),
+    ],
+)
+def test_what_cannot_be_attacked_is_one_line(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And never 0: its refusals would prove nothing."""
+    assert main(["attack", *arguments.format(STORES, STORES).split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_the_page_lists_the_attacks_that_can_be_tried() -> None:
+    page = (ROOT / "docs/command/attack.md").read_text(encoding="utf-8")
+    section = page.partition("## Which attacks are run")[2].partition("\n## ")[0]
+    tried = {name for name in ATTACKS if not own.out_of_reach(own_stores.Naive, name)}
+    assert {*re.findall(r"`([a-z-]+)`", section)} & {*ATTACKS} == tried
+
+
+def pytests(*arguments: str) -> tuple[int, str]:
+    """Run pytest with the plugin alone, in the folder of the stores."""
+    run = [*PYTEST, "-p", "pytest_safepoint", "--noconftest", "-c", "/dev/null", *arguments]
+    ended = subprocess.run(
+        [*run, f"--rootdir={ROOT}"], cwd=ROOT, capture_output=True, text=True, check=False,
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("store", "attacks", "status", "said"),
+    [
+        ("Naive", "edit-state or reorder or torn-record", 1, "1 failed, 1 passed, 1 skipped"),
+        ("Naive", "edit-state", 1, "accepted: The payee alice in the store becomes mally"),
+        ("Naive", "edit-state", 1, "SP01: The storage backend is a trust boundary"),
+        ("Naive", "edit-state", 1, "safepoint explain SP01 (on the site: attacks/#edit-state)"),
+        ("Naive", "edit-state", 1, "FAILED safepoint::edit-state"),
+        ("Sealed", "edit-state or cut-newest", 0, "2 passed, 92 deselected"),
+        ("Sealed", "reorder", 5, "it takes a history, an index"),
+        ("raises", "edit-state", 4, "factory raised OSError: the disk is gone."),
+        ("nothing", "edit-state", 4, "cannot be imported"),
+    ],
+)
+def test_each_attack_is_a_test_of_pytest(store: str, attacks: str, status: int, said: str) -> None:
+    """One that could not be run is skipped, and if none could, it does not end well."""
+    target = f"--safepoint-target={STORES}:{store}"
+    code, output = pytests(target, "-rfs", "-k", attacks, "src/pytest_safepoint.py")
+    assert (code, said in output) == (status, True), output
+
+
+def test_the_plugin_costs_nothing_until_it_is_asked_for() -> None:
+    """Every pytest beside an installed safepoint imports it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["project"]["entry-points"] == {
+        "pytest11": {"pytest_safepoint": "pytest_safepoint"}
+    }
+    assert (
+        "src/pytest_safepoint.py"
+        in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    )
+    code = "import sys, pytest; before = {*sys.modules}; import pytest_safepoint; "
+    run = [sys.executable, "-c", code + "print(*({*sys.modules} - before))"]
+    ended = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["pytest_safepoint"]
+    assert "no tests ran" in pytests("src/pytest_safepoint.py")[1]
