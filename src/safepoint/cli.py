@@ -16,42 +16,34 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, Final, NoReturn
 
-from safepoint._command import Screen
-from safepoint.errors import (
-    AnchorError,
-    AnchorUnavailable,
-    CheckpointError,
-    LimitExceeded,
-    ModelError,
-    PickleRefused,
-    SealError,
-    StorageRefused,
-    UnsafeRuntime,
-)
+from safepoint._command import Screen, status_of
+from safepoint.errors import CheckpointError
 
 COMMANDS: Final = {
     "attack": "safepoint.attacks.command",
     "audit": "safepoint.audit.command",
     "convert": "safepoint.models.command",
+    "delete": "safepoint.operating",
     "explain": "safepoint.explain",
+    "history": "safepoint.operating",
+    "init": "safepoint.operating",
+    "journal": "safepoint.operating",
+    "keys": "safepoint.operating",
     "lint": "safepoint.models.lint",
-    "migrate-pickles": "safepoint.models.command",
+    "migrate": "safepoint.moving",
     "postgres": "safepoint.cli",
+    "prune": "safepoint.operating",
     "scan": "safepoint.models.command",
     "seal-model": "safepoint.models.command",
+    "show": "safepoint.operating",
     "test-storage": "safepoint.testing.storages",
     "try-postgres": "safepoint.testing.postgres",
+    "verify": "safepoint.operating",
     "verify-model": "safepoint.models.command",
 }
 """Each command, and the module that has it: imported when the command is typed."""
 
 _STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
-# It was looked at, and the answer is no. Any other error means that nothing was looked at.
-_REFUSED: Final = (
-    *(PickleRefused, LimitExceeded, SealError, AnchorError),
-    *(StorageRefused, ModelError),
-)
-_COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -77,7 +69,7 @@ def _run(arguments: list[str]) -> int:
         return int(options.run(options))
     except CheckpointError as error:
         print(error, file=sys.stderr)
-        return 1 if isinstance(error, _REFUSED) and not isinstance(error, _COULD_NOT) else 2
+        return status_of(error)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130

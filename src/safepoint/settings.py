@@ -308,17 +308,18 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
         NotFound: there is none.
     """
     found = places or default_locations(name)
-    if not os.path.lexists(found.storage_file) and not os.path.lexists(found.key_file):
+    keys, signs = found.key_files(), found.key_files("journal")
+    if not os.path.lexists(found.storage_file) and not keys:
         raise NotFound(
             f"There is no store {name}: no settings name it, and {shell(str(found.storage_file))}"
             " does not exist.",
             f"Make it: safepoint init {name}. Or name its parts in safepoint.toml.",
         )
     parts: dict[str, Any] = {}
-    if found.journal_key.exists():
+    if signs:
         parts |= {
             "journal": str(found.journal),
-            "journal_key": (str(found.journal_key),),
+            "journal_key": tuple(map(str, signs)),
             "journal_anchor": str(found.journal_anchor),
             "journal_name": name,
         }
@@ -332,7 +333,7 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
     return Store(
         store=name,
         storage=str(found.storage_file),
-        key=(str(found.key_file),),
+        key=tuple(map(str, keys or [found.key_file])),
         anchor=str(found.anchor_file),
         **parts,
     )

@@ -38,7 +38,7 @@ WINGED = [
     {"command", "settings"},
     {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"moving"},
-    {"attacks", "audit"},
+    {"attacks", "audit", "operating"},
     {"cli", "main__"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]
