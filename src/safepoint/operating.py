@@ -21,12 +21,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
+from safepoint import _files
 from safepoint._command import counted, key_of, status_of
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     NotFound,
-    StorageUnavailable,
     quoted,
     shell,
 )
@@ -184,7 +184,6 @@ def _store(options: argparse.Namespace) -> Store:
 
 def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Ledger:
     ledger = _store(options).opened(stack, write=write)
-    stack.callback(ledger.release)
     ours = options.tenant in ("", ledger.tenant_name)
     return ledger if ours else ledger.tenant(options.tenant)
 
@@ -202,13 +201,13 @@ def _init(options: argparse.Namespace) -> int:
     before = [each for each in parts if os.path.lexists(parts[each])]
     logging.getLogger("safepoint").addHandler(logging.NullHandler())  # said below
     with ExitStack() as stack:
-        ledger: Any = open_ledger(name, places=places)
-        stack.callback(ledger.storage.close)
-        stack.callback(ledger.anchor.close)
-        open_journal(name, places=places, create=True)
-        answers: Any = open_answers(name, places=places, create=True)
-        stack.callback(answers.storage.close)
-        stack.callback(answers.anchor.close)
+        ledger: Any = open_ledger(name)
+        stack.enter_context(ledger.storage)
+        stack.enter_context(ledger.anchor)
+        open_journal(name, create=True)
+        answers: Any = open_answers(name, create=True)
+        stack.enter_context(answers.storage)
+        stack.enter_context(answers.anchor)
     made = [each for each in parts if each not in before]
     if not made:
         print(f"Store {name} is there, and nothing was changed:")
@@ -293,17 +292,18 @@ def _verify(options: argparse.Namespace) -> int:
                 _progress("")
                 print(f"{_named(each, thread)}: {type(error).__name__}: {error}")
         _progress("")
-        said = f"{counted(len(threads), 'thread')}, {counted(records, 'record')} verified"
-        said += f", {wrong[1]} not." if wrong[1] else "."
-        said += f" {counted(wrong[2], 'thread')} could not be looked at." if wrong[2] else ""
-        print(said)
-        journal = None if options.thread else _store(options).journal_of(stack)
-        if journal is not None:
-            try:
+        found = counted(len(threads) - wrong.total(), "thread")
+        print(f"{found} verified, with {counted(records, 'record')}.")
+        for status, what in enumerate(("does not verify", "could not be looked at"), 1):
+            if wrong[status]:
+                print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
+        try:
+            journal = None if options.thread else _store(options).journal_of(stack)
+            if journal is not None:
                 print(f"Journal: {counted(journal.verify(), 'entry').replace('ys', 'ies')}.")
-            except CheckpointError as error:
-                wrong[status_of(error)] += 1
-                print(f"Journal: {type(error).__name__}: {error}")
+        except CheckpointError as error:
+            wrong[status_of(error)] += 1
+            print(f"Journal: {type(error).__name__}: {error}")
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
@@ -473,31 +473,23 @@ def _rotate(options: argparse.Namespace) -> int:
     print("what is sealed with it.")
     if (stopped := _stopped(options, name)) is not None:
         return stopped
-    following = places.keys / f"{of}-{_number(files[0], of) + 1}.key"
-    with ExitStack() as stack:
-        ledger = store.opened(stack, write=True)
+    folder = str(places.keys)
+    with (
+        ExitStack() as stack,
+        _files.translated("write to", folder),
+        _files.opened(folder, _files.FOLDER) as fd,
+        _files.locked(fd, folder),  # whoever makes a key there waits
+    ):
+        newest = places.key_files(of)[0]
+        number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
+        following = newest.with_name(f"{of}-{number}.key")
         detail = f"{of}: from {signs!r} to {key!r}"
-        with ledger.notes.doing("rotate", detail=detail):
-            if not key.is_same_as(signs):  # or a kill came between the two
-                _renamed(coming, following)
-            coming.unlink()
-    print(f"It is {shell(str(following))} now. Restart each worker, one after another: from then")
-    print("on it signs. The old key stays, since what it sealed is verified with it.")
+        with store.opened(stack, write=True).notes.doing("rotate", detail=detail):
+            coming.rename(following)
+            os.fsync(fd)
+    print(f"It is {shell(str(following))} now. Restart each worker,")
+    print("one after another: from then on it signs. The old key stays, to verify what it sealed.")
     return 0
-
-
-def _number(file: Path, of: str) -> int:
-    return int(file.stem.removeprefix(of).removeprefix("-") or 1)
-
-
-def _renamed(old: Path, new: Path) -> None:
-    try:
-        os.link(old, new)  # which never overwrites
-    except OSError as error:
-        raise StorageUnavailable(
-            f"The key {shell(str(new))} cannot be made ({error.strerror}).",
-            "The old key still signs. Look at the folder, and try again.",
-        ) from error
 
 
 # --- what cannot be undone

@@ -323,7 +323,7 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
             "journal_anchor": str(found.journal_anchor),
             "journal_name": name,
         }
-    if found.answers_file.exists():
+    if os.path.lexists(found.answers_file):
         parts |= {
             "answers": str(found.answers_file),
             "answers_anchor": str(found.answers_anchor),
@@ -341,8 +341,16 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
 
 def _people(folder: Path) -> Iterator[str]:
     """Yield the name of each person whose public key is in a folder, with its file."""
-    with suppress(FileNotFoundError):
-        yield from (f"{file.stem}={file}" for file in sorted(folder.glob("*.pub")))
+    try:
+        files = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError(
+            f"{shell(str(folder))} cannot be read ({error.strerror}).",
+            "Whose word counts is not known without it. Run this as the owner of the store.",
+        ) from None
+    yield from (f"{file.stem}={file}" for file in files if file.suffix == ".pub")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
