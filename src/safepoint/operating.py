@@ -100,7 +100,9 @@ def _keys_commands(sub: Any) -> None:
     _added(inner, "list", _list_keys, "list the keys of a store, and which of them signs", "NAME")
     new = _added(inner, "new", _new_key, "make a key in a new file", "FILE")
     choices = get_args(Algorithm)
-    new.add_argument("--algorithm", choices=choices, default="ed25519", help="(ed25519)")
+    new.add_argument(
+        "--algorithm", choices=choices, default="ed25519", help="ed25519 has a public half"
+    )
     half = "write the half of an Ed25519 key that verifies to a new file"
     _added(inner, "public", _public_key, half, "FILE", "NEW")
     rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
@@ -356,7 +358,11 @@ def _show(options: argparse.Namespace) -> int:
         found = view.latest(thread, state=True) if number is None else view.linked(thread, number)
         header, anchored = found.header, view.anchored(thread)
         if not options.state:
-            seen = f"has seen {anchored}" if anchored else "none has seen this thread"
+            seen = (
+                f"has seen {anchored}"
+                if anchored
+                else "none: nobody would see that newer ones were cut off"
+            )
             print(f"{header.place} of store {header.store}")
             for what, value in {
                 "seal": f"verified, by key {found.key} ({ledger.keys.find(found.key).algorithm})",
