@@ -61,7 +61,7 @@ from safepoint.models.machine import Class, Collect, Functions
 from safepoint.models.migration import Files, Link, check_elsewhere, migrate_pickles
 from safepoint.models.plain import functions_for
 from safepoint.names import DEFAULT_LIMITS, Limits, digest_of
-from safepoint.settings import is_database, read
+from safepoint.settings import database_in, is_database, read
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
@@ -676,14 +676,14 @@ def commands(sub: Any) -> None:
 
 
 def _migrate(options: argparse.Namespace) -> int:
-    dry, source = options.dry_run, options.source
+    dry, source = options.dry_run, database_in(options.source)
     if not (dry or options.allow_unsigned_migration):
         raise ConfigurationError(
             "These states carry no seal, so whoever could write them decides what they say.",
             "Look at them first, with --dry-run. If you vouch for them, add"
             " --allow-unsigned-migration",
         )
-    options.report = options.report or f"{os.path.abspath(source)}.moved"  # noqa: PTH100  no links
+    options.report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     store, what = read(options.config).store(options.name), _kind(source)
     with ExitStack() as stack:
         done = _moved(what, source, store.opened(stack, write=not dry), options)
@@ -702,7 +702,7 @@ def _migrate(options: argparse.Namespace) -> int:
     )
     if not dry:
         print(f"What was done is in {shell(options.report)}: keep it, and the originals.")
-    return 1 if count[REFUSED] else 2 * (not done)
+    return int(count[REFUSED] > 0)
 
 
 def _kind(source: str) -> str:
@@ -745,8 +745,13 @@ def _moved(what: str, source: str, ledger: Ledger, options: argparse.Namespace) 
         typed = ledger.with_codec(Codec(types))
         return migrate_pickles(source, typed, types=types, app=options.app, **vouching)
     check_elsewhere(options.report, source)
-    for _ in json_files(source):
-        pass  # all of them are read, before the first one is sealed
+    # All of them are read, before the first one is sealed.
+    if not sum(1 for _ in json_files(source)):
+        raise NotFound(
+            f"There is nothing in {shell(source)} that this can seal.",
+            "Name a folder of JSON files, of pickles or of Agent Framework, or the database of"
+            " LangGraph's SqliteSaver.",
+        )
     done = []
     with Sealer(ledger, options.report, dry_run=options.dry_run) as sealer:
         for each in json_files(source, app=options.app):
