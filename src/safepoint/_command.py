@@ -15,11 +15,42 @@ from collections.abc import Sequence
 from typing import Any, Final, TextIO
 
 from safepoint.anchor import FileAnchor
-from safepoint.errors import ConfigurationError, quoted
+from safepoint.errors import (
+    AnchorError,
+    AnchorUnavailable,
+    AnswersBroken,
+    CheckpointError,
+    ConfigurationError,
+    JournalBroken,
+    LimitExceeded,
+    ModelError,
+    PickleRefused,
+    RecordsMissing,
+    SealError,
+    StorageRefused,
+    UnsafeRuntime,
+    quoted,
+)
 from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
 
 _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
 _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
+# It was looked at, and the answer is no. Any other error means that nothing was looked at.
+_REFUSED: Final = (
+    *(PickleRefused, LimitExceeded, SealError, AnchorError, StorageRefused, ModelError),
+    *(RecordsMissing, JournalBroken, AnswersBroken),
+)
+_COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
+
+
+def status_of(error: CheckpointError) -> int:
+    """Return the exit status of a command that an error ends."""
+    return 1 if isinstance(error, _REFUSED) and not isinstance(error, _COULD_NOT) else 2
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number and a noun."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 class Screen(io.TextIOBase):

@@ -17,23 +17,13 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, Final, NoReturn
 
-from safepoint._command import Screen
-from safepoint.errors import (
-    AnchorError,
-    AnchorUnavailable,
-    CheckpointError,
-    LimitExceeded,
-    ModelError,
-    PickleRefused,
-    SealError,
-    StorageRefused,
-    UnsafeRuntime,
-)
+from safepoint._command import Screen, status_of
+from safepoint.errors import CheckpointError
 
 GROUPS: Final = {
     "to begin": {
         "init": "safepoint.operating",
-        "migrate": "safepoint.operating",
+        "migrate": "safepoint.moving",
         "examples": "safepoint.examples",
     },
     "to look": {
@@ -78,12 +68,6 @@ What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
 _STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
-# It was looked at, and the answer is no. Any other error means that nothing was looked at.
-_REFUSED: Final = (
-    *(PickleRefused, LimitExceeded, SealError, AnchorError),
-    *(StorageRefused, ModelError),
-)
-_COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +93,7 @@ def _run(arguments: list[str]) -> int:
         return int(options.run(options))
     except CheckpointError as error:
         print(error, file=sys.stderr)
-        return 1 if isinstance(error, _REFUSED) and not isinstance(error, _COULD_NOT) else 2
+        return status_of(error)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return 130

@@ -707,7 +707,9 @@ class Ledger:
 
     # --- forget
 
-    def prune(self, thread: str, *, keep: int, since: int | None = None) -> int:
+    def prune(
+        self, thread: str, *, keep: int, since: int | None = None, dry_run: bool = False
+    ) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
         A signed base says where the thread begins now, so that what is left still verifies. More
@@ -720,6 +722,7 @@ class Ledger:
             thread: the thread.
             keep: how many states, the newest at that moment.
             since: a sequence, from which on all is kept, however many others save meanwhile.
+            dry_run: change nothing, and say how many would be removed.
 
         Returns:
             How many were removed.
@@ -733,7 +736,11 @@ class Ledger:
         """
         _count("keep", keep)
         self._require(_RETENTION, "cannot remove records")
-        head = self._verified(thread).header.sequence  # and so the anchored record stays
+        if dry_run:
+            self.verify(thread)
+        # What is verified is anchored, and so the anchored record stays.
+        end = self._view.latest(thread) if dry_run else self._verified(thread)
+        head = end.header.sequence
         first, left, needed = 1, keep, head
         with suppress(NotFound):  # another process prunes, too, and further
             for opened in self._view.back(thread):
@@ -747,8 +754,8 @@ class Ledger:
         begins = self._view.span(thread).first
         # Not before `begins`: an interrupted prune to there is finished.
         first = max(min(first, needed, since or first), begins)
-        if first == 1:
-            return 0
+        if first == 1 or dry_run:
+            return first - begins
         with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):
             return self._cut(thread, first)
 

@@ -7,11 +7,14 @@ so, and nothing is unpickled. Of a thread, all is sealed or nothing.
 
 from __future__ import annotations
 
+import argparse
+import io
 import os
 import sqlite3
-from collections import defaultdict, deque
+import sys
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import is_dataclass, replace
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -22,6 +25,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
+from safepoint._command import counted, imported
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -36,22 +40,28 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.journal import Actor
 from safepoint.ledger import Ledger
 from safepoint.migrate import (
     OF_THE_SOURCE,
+    REFUSED,
     SEALED,
     THERE_ALREADY,
     Moved,
     Sealer,
     Unsigned,
     check_vouched,
+    json_files,
     listed,
+    read_file,
     strict_json,
 )
+from safepoint.models.look import Kind, identified
 from safepoint.models.machine import Class, Collect, Functions
-from safepoint.models.migration import Files, Link, check_elsewhere
+from safepoint.models.migration import Files, Link, check_elsewhere, migrate_pickles
 from safepoint.models.plain import functions_for
-from safepoint.names import Limits, digest_of
+from safepoint.names import DEFAULT_LIMITS, Limits, digest_of
+from safepoint.settings import database_in, is_database, read
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
@@ -633,3 +643,120 @@ def _builders(storage: SealedCheckpointStorage) -> Functions:
         elif key in found and not (isinstance(found[key], Collect) or issubclass(cls, Enum)):
             found[key] = Class(cls, found[key])
     return found | {("types", "GenericAlias"): GenericAlias}
+
+
+# --- the command
+
+
+def commands(sub: Any) -> None:
+    """Add `safepoint migrate`."""
+    what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
+    move: argparse.ArgumentParser = sub.add_parser("migrate", help=what, description=f"S{what[1:]}")
+    move.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
+    move.add_argument("name", metavar="NAME", help="the name of the store")
+    move.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    move.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
+    move.add_argument("--app", default="", metavar="NAME", help="what wrote them")
+    move.add_argument(
+        "--type",
+        metavar="MODULE:CLASS",
+        action="append",
+        default=[],
+        help="a dataclass, an Enum or a pydantic model of yours that is in the states; its module"
+        " is imported, and so runs; again for each",
+    )
+    for flag, meaning in {
+        "--dry-run": "write nothing, and say what would happen",
+        "--allow-missing-past": "take a checkpoint whose past is gone for the first",
+        "--allow-unsigned-migration": "that you vouch for these states: nobody signed them, so"
+        " whoever could write them decides what they say",
+    }.items():
+        move.add_argument(flag, action="store_true", help=meaning)
+    move.set_defaults(run=_migrate)
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    dry, source = options.dry_run, database_in(options.source)
+    if not (dry or options.allow_unsigned_migration):
+        raise ConfigurationError(
+            "These states carry no seal, so whoever could write them decides what they say.",
+            "Look at them first, with --dry-run. If you vouch for them, add"
+            " --allow-unsigned-migration",
+        )
+    options.report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
+    store, what = read(options.config).store(options.name), _kind(source)
+    with ExitStack() as stack:
+        done = _moved(what, source, store.opened(stack, write=not dry), options)
+    for each in done:
+        if each.outcome == REFUSED:
+            path = each.source if what == "thread" else str(Path(source, each.source))
+            print(f"{shell(path)}: {each.reason}", file=sys.stderr)
+        elif dry:
+            will = "would be sealed as" if each.outcome == SEALED else "is there already as"
+            print(f"{shell(each.source)} {will} {each.thread} #{each.sequence}.")
+    count = Counter(each.outcome for each in done)
+    would, nothing = ("would be ", " Nothing was written.") if dry else ("", "")
+    print(
+        f"{counted(len(done), what.split()[-1])}: {count[SEALED]:,} {would}sealed,"
+        f" {count[THERE_ALREADY]:,} sealed before, {count[REFUSED]:,} refused.{nothing}"
+    )
+    if not dry:
+        print(f"What was done is in {shell(options.report)}: keep it, and the originals.")
+    return int(count[REFUSED] > 0)
+
+
+def _kind(source: str) -> str:
+    """Tell what is in a file or a folder, by its content."""
+    if is_database(source):
+        return "thread"
+    pickles = False
+    for file in listed(source):
+        with suppress(CheckpointError):  # which whoever reads it says
+            data = read_file(file, DEFAULT_LIMITS.state_bytes + 1)
+            kind, _ = identified(io.BytesIO(data))
+            pickles = pickles or kind is Kind.PICKLE
+            if kind is Kind.JSON:
+                said = strict_json(data, "It", DEFAULT_LIMITS.state_bytes, DEFAULT_LIMITS.items)
+                if type(said) is dict and {"checkpoint_id", "workflow_name"} <= said.keys():
+                    return "workflow"
+    return "pickled file" if pickles else "file"
+
+
+def _moved(what: str, source: str, ledger: Ledger, options: argparse.Namespace) -> list[Moved]:
+    types = [imported(each, "--type app.models:Invoice") for each in options.type]
+    vouching: dict[str, Any] = {
+        "report": options.report,
+        "dry_run": options.dry_run,
+        "allow_unsigned_migration": options.allow_unsigned_migration,
+        "allow_missing_past": options.allow_missing_past,
+    }
+    by = Actor.process().name
+    if what == "thread":
+        from safepoint.langgraph import SealedSaver
+
+        saver = SealedSaver(ledger, types=types, app=options.app)
+        return move_sqlite_saver(source, saver, vouched_by=by, **vouching)
+    if what == "workflow":
+        from safepoint.agent_framework import SealedCheckpointStorage
+
+        storage = SealedCheckpointStorage(ledger, types=types)
+        return move_file_storage(source, storage, vouched_by=by, **vouching)
+    if what == "pickled file":
+        typed = ledger.with_codec(Codec(types))
+        return migrate_pickles(source, typed, types=types, app=options.app, **vouching)
+    check_elsewhere(options.report, source)
+    # All of them are read, before the first one is sealed.
+    if not sum(1 for _ in json_files(source)):
+        raise NotFound(
+            f"There is nothing in {shell(source)} that this can seal.",
+            "Name a folder of JSON files, of pickles or of Agent Framework, or the database of"
+            " LangGraph's SqliteSaver.",
+        )
+    done = []
+    with Sealer(ledger, options.report, dry_run=options.dry_run) as sealer:
+        for each in json_files(source, app=options.app):
+            try:
+                done.append(Moved(each.source, sealer.seal(each), each.thread, 1))
+            except OF_THE_SOURCE as error:
+                done.append(sealer.refuse(each.source, error))
+    return done

@@ -14,32 +14,37 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
 from safepoint import _files
-from safepoint.anchor import SQLiteAnchor
+from safepoint.anchor import FileAnchor, SQLiteAnchor
+from safepoint.answers import Answers
 from safepoint.codec import Codec
 from safepoint.errors import (
     ConfigurationError,
+    KeyRefused,
     StorageError,
     StorageUnavailable,
     UnsafeLocation,
     quoted,
     shell,
 )
-from safepoint.journal import Actor, Journal
-from safepoint.keys import Keyring, SigningKey
+from safepoint.journal import Actor, FileJournal, Journal
+from safepoint.keys import Algorithm, Keyring, SigningKey
 from safepoint.ledger import Claim, Ledger
 from safepoint.names import check_name, check_store
-from safepoint.storage import SQLiteCheckpointStorage
+from safepoint.storage import FileCheckpointStorage, SQLiteCheckpointStorage
 
 _LOG = logging.getLogger("safepoint")
+_KEY = re.compile(r"(signing|journal)(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
 _PARTS = ("storage", "keys", "anchor", "journal")
 _LOST = (
     "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
@@ -130,6 +135,27 @@ class Locations:
         """For the anchor of a journal, beside the other. No store can have its name."""
         return self.anchor.with_name(f"{self.anchor.name}.journal")
 
+    def key_files(self, of: Literal["signing", "journal"] = "signing") -> list[Path]:
+        """Return the files of the keys that are there: that which signs, then the others.
+
+        `signing.key` is the first that a store has. After a rotation there are `signing-2.key` and
+        so on, and the last of them signs. The others verify, and so does `signing-next.key`, with
+        which nobody signs yet.
+
+        Args:
+            of: those of the records, or those of the journal.
+        """
+        found: dict[int, Path] = {}
+        with suppress(OSError):  # what cannot be listed is refused where it is opened
+            for file in self.keys.iterdir():
+                if (name := _KEY.fullmatch(file.name)) and name[1] == of:
+                    found[0 if name[2] == "next" else int(name[2] or 1)] = file
+        return [found[number] for number in sorted(found, reverse=True)] if any(found) else []
+
+    def next_key(self, of: Literal["signing", "journal"] = "signing") -> Path:
+        """The file of a key that verifies, and signs once every worker knows it."""
+        return self.keys / f"{of}-next.key"
+
     @property
     def answers_file(self) -> Path:
         """For the database of signed answers and holds, beside the folder of the storage."""
@@ -150,7 +176,7 @@ class Locations:
         """The folder of the public keys of those who may hold a run: NAME.pub."""
         return self.keys / "operators"
 
-    def create(self, *, journal: bool = True) -> None:
+    def create(self, *, journal: bool = True, answers: bool = False) -> None:
         """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
 
         No link is followed below the platform's own folders. What exists is not changed, so this
@@ -158,6 +184,7 @@ class Locations:
 
         Args:
             journal: also those for a journal and its anchor.
+            answers: also those for answers and their anchor.
 
         Raises:
             UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
@@ -172,13 +199,18 @@ class Locations:
             {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
         )
         for name, path in folders.items():
-            if journal or "journal" not in name:
+            if (journal or "journal" not in name) and (answers or "answers" not in name):
                 with _files.translated("create", str(path)):
                     self._create(path)
 
     def _folders(self) -> dict[str, Path]:
         parts = {name: getattr(self, name) for name in _PARTS}
-        return {**parts, "journal's anchor": self.journal_anchor}
+        return {
+            **parts,
+            "journal's anchor": self.journal_anchor,
+            "answers": self.answers_file.parent,
+            "anchor of the answers": self.answers_anchor.parent,
+        }
 
     def _create(self, path: Path) -> None:
         """Make a folder and those above it that are missing, and look at each.
@@ -385,23 +417,18 @@ def open_ledger(
         StorageUnavailable: some of key, anchor and storage are there, and some are gone.
         CheckpointError: what `Locations.create` or one of the parts refuses.
     """
-    found = default_locations(check_store(store)) if places is None else places
-    if found.store != store:
-        raise ConfigurationError(
-            f"The places are of store {found.store}, and store {quoted(store)} was asked for.",
-            "Choose the places by the name of the store.",
-        )
+    found = _places(store, places)
     # A second look: while another process began the store, the first one saw half of that.
     if _lost(found) and (lost := _lost(found)):
         raise lost
     limits = (codec or Codec()).limits
-    new = not os.path.lexists(found.key_file)
+    new = not found.key_files()
     if new:
         found.create(journal=False)
     # The key comes last: where it is, all of it was there.
     storage = SQLiteCheckpointStorage(found.storage_file, limits=limits)
     anchor = SQLiteAnchor(found.anchor_file, create=new)
-    key = SigningKey.from_file(found.key_file, create=new, algorithm="ed25519" if new else None)
+    keys = _ring(found, create=new)
     if new:
         _LOG.warning(
             "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
@@ -414,7 +441,7 @@ def open_ledger(
     ledger = Ledger(
         storage,
         store=store,
-        keys=Keyring(key),
+        keys=keys,
         codec=codec,
         anchor=anchor,
         journal=journal,
@@ -425,6 +452,113 @@ def open_ledger(
     return ledger
 
 
+def open_journal(
+    store: str, *, places: Locations | None = None, create: bool = False
+) -> FileJournal:
+    """Open the journal of a store in the default places, with a key and an anchor of its own.
+
+    ```python
+    from safepoint import open_ledger
+    from safepoint.places import open_journal
+
+    journal = open_journal("invoices", create=True)  # safepoint init does that
+    ledger = open_ledger("invoices", journal=journal)
+    ledger.save("order-7", {"amount": 42})
+    print([entry.what for entry in open_journal("invoices").show()])
+    #> ['save']
+    ```
+
+    Args:
+        store: the name of the store.
+        places: where it is, in place of `default_locations(store)`.
+        create: begin it if there is none.
+
+    Raises:
+        JournalUnavailable: there is none.
+        StorageUnavailable: it has entries, and its key is gone.
+        CheckpointError: what `Locations.create` or one of the parts refuses.
+    """
+    found = _places(store, places)
+    new = create and not found.key_files("journal")
+    if new:
+        found.create()
+        anchor = FileAnchor(found.journal_anchor, create=True)
+        FileJournal(found.journal, keys=Keyring(SigningKey.generate()), create=True)
+        # The key comes last, here too: where it is, all of it was there.
+        for used in (FileCheckpointStorage(found.journal).threads(), anchor.threads(store)):
+            if used:
+                raise _begun("journal", store, found.journal_key)
+    anchor = FileAnchor(found.journal_anchor)
+    keys = _ring(found, "journal", create=new)
+    return FileJournal(found.journal, keys=keys, name=store, anchor=anchor)
+
+
+def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:
+    """Open the place for what people sign about a store, in the default places, with its anchor.
+
+    ```python
+    from safepoint.places import open_answers
+
+    answers = open_answers("invoices", create=True)  # safepoint init does that
+    ```
+
+    Args:
+        store: the name of the store.
+        places: where it is, in place of `default_locations(store)`.
+        create: begin it if there is none, and make the folders for the keys of those who sign.
+
+    Raises:
+        AnchorUnavailable: there is none.
+        StorageUnavailable: there are answers, and their anchor is gone.
+        CheckpointError: what `Locations.create` or one of the parts refuses.
+    """
+    found = _places(store, places)
+    new = create and not os.path.lexists(found.operators)  # which comes last
+    if new:
+        found.create(journal=False, answers=True)
+        if not os.path.lexists(found.answers_anchor):
+            with SQLiteCheckpointStorage(found.answers_file) as storage:
+                if storage.threads() or storage.tenants():
+                    raise _begun("answers", store, found.answers_anchor)
+    anchor = SQLiteAnchor(found.answers_anchor, create=new)
+    storage = SQLiteCheckpointStorage(found.answers_file)
+    if new:
+        for folder in (found.approvers, found.operators):
+            _files.create_root(str(folder))
+    return Answers(storage, anchor)
+
+
+def _places(store: str, places: Locations | None) -> Locations:
+    found = default_locations(check_store(store)) if places is None else places
+    if found.store != store:
+        raise ConfigurationError(
+            f"The places are of store {found.store}, and store {quoted(store)} was asked for.",
+            "Choose the places by the name of the store.",
+        )
+    return found
+
+
+def _ring(
+    places: Locations, of: Literal["signing", "journal"] = "signing", *, create: bool = False
+) -> Keyring:
+    """Load the keys of a store, or make the first one."""
+    files = places.key_files(of) or [places.keys / f"{of}.key"]
+    try:
+        algorithm: Algorithm | None = "ed25519" if create else None
+        key = SigningKey.from_file(files[0], create=create, algorithm=algorithm)
+        return Keyring(key, verify=[SigningKey.from_file(each) for each in files[1:]])
+    except KeyRefused:
+        if places.key_files(of) in ([], files):
+            raise
+        return _ring(places, of)  # a rotation gave one another name between the two
+
+
+def _begun(what: str, store: str, gone: Path) -> StorageUnavailable:
+    return StorageUnavailable(
+        f"The {what} of store {store} was begun, and is without {shell(str(gone))}.", _LOST
+    )
+
+
 def _lost(places: Locations) -> StorageUnavailable | None:
     """Return what to say if some of key, anchor and storage were lost, and None if none was."""
     files = {
@@ -433,6 +567,8 @@ def _lost(places: Locations) -> StorageUnavailable | None:
         "key": places.key_file,
     }
     missing = {name: path for name, path in files.items() if not os.path.lexists(path)}
+    if places.key_files():  # the first one may be locked away
+        missing.pop("key", None)
     if not missing or ("key" in missing and _unused(places, missing)):
         return None
     gone = " and ".join(f"the {name} {shell(str(path))}" for name, path in missing.items())

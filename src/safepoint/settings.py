@@ -333,21 +333,22 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
         NotFound: there is none.
     """
     found = places or default_locations(name)
-    if not os.path.lexists(found.storage_file) and not os.path.lexists(found.key_file):
+    keys, signs = found.key_files(), found.key_files("journal")
+    if not os.path.lexists(found.storage_file) and not keys:
         raise NotFound(
             f"There is no store {name}: no settings name it, and {shell(str(found.storage_file))}"
             " does not exist.",
             f"Make it: safepoint init {name}. Or name its parts in safepoint.toml.",
         )
     parts: dict[str, Any] = {}
-    if found.journal_key.exists():
+    if signs:
         parts |= {
             "journal": str(found.journal),
-            "journal_key": (str(found.journal_key),),
+            "journal_key": tuple(map(str, signs)),
             "journal_anchor": str(found.journal_anchor),
             "journal_name": name,
         }
-    if found.answers_file.exists():
+    if os.path.lexists(found.answers_file):
         parts |= {
             "answers": str(found.answers_file),
             "answers_anchor": str(found.answers_anchor),
@@ -357,7 +358,7 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
     return Store(
         store=name,
         storage=str(found.storage_file),
-        key=(str(found.key_file),),
+        key=tuple(map(str, keys or [found.key_file])),
         anchor=str(found.anchor_file),
         **parts,
     )
@@ -365,8 +366,16 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
 
 def _people(folder: Path) -> Iterator[str]:
     """Yield the name of each person whose public key is in a folder, with its file."""
-    with suppress(FileNotFoundError):
-        yield from (f"{file.stem}={file}" for file in sorted(folder.glob("*.pub")))
+    try:
+        files = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigurationError(
+            f"{shell(str(folder))} cannot be read ({error.strerror}).",
+            "Whose word counts is not known without it. Run this as the owner of the store.",
+        ) from None
+    yield from (f"{file.stem}={file}" for file in files if file.suffix == ".pub")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -40,7 +40,7 @@ WINGED = [
     {"sarif"},
     {"models", "testing", "explain", "langgraph", "agent_framework"},
     {"moving"},
-    {"attacks", "audit", "examples"},
+    {"attacks", "audit", "examples", "operating"},
     {"cli", "main__", "pytest_safepoint"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]

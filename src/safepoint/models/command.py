@@ -1,49 +1,31 @@
-"""The commands on models and pickles: scan, convert, seal-model, verify-model, migrate-pickles."""
+"""The commands on models and pickles: scan, convert, seal-model, verify-model."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import warnings
-from collections import Counter
-from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import imported, keyring_of
-from safepoint.anchor import FileAnchor
-from safepoint.codec import Codec
+from safepoint._command import counted, keyring_of
 from safepoint.errors import (
     CheckpointError,
-    ConfigurationError,
     LimitExceeded,
     PickleRefused,
     shell,
 )
 from safepoint.keys import Keyring, SigningKey
-from safepoint.ledger import Ledger
-from safepoint.migrate import REFUSED, SEALED, THERE_ALREADY
 from safepoint.models import fickled
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import UnrestrictedLoad, open_model, verified
 from safepoint.models.look import inspect
-from safepoint.models.migration import migrate_pickles
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
-from safepoint.storage import FileCheckpointStorage, InMemoryCheckpointStorage
 
 _SHOWN: Final = 20
 _TRUSTED: Final = (
     "you made FILE: load it without restriction, so that it can run code, with your rights and in a"
     " process of its own"
-)
-_TYPE: Final = (
-    "a dataclass, an Enum or a pydantic model of yours that is in the files; its module is"
-    " imported, and so runs; again for each"
-)
-_VOUCH: Final = (
-    "that you vouch for these files: nobody signed them, so whoever could write them decides what"
-    " they say"
 )
 
 
@@ -66,18 +48,6 @@ def commands(sub: Any) -> None:
         command.add_argument("--key", required=True, help="the key to seal it with")
         _flag(command, "--create", "make the key if there is none")
     verify.add_argument("--key", action="append", required=True, help="a key; or several")
-    move = _added(sub, "migrate-pickles", _migrate, "seal a folder of pickles as new threads")
-    move.add_argument("folder", metavar="FOLDER", help="the folder of the old files")
-    move.add_argument("--to", required=True, help="the folder of the new store")
-    move.add_argument("--store", required=True, help="the name of the store")
-    move.add_argument("--key", required=True, help="the key that seals them")
-    move.add_argument("--anchor", help="the folder of the store's anchor")
-    move.add_argument("--report", required=True, help="where to write down what was done")
-    move.add_argument("--app", default="", help="what wrote the old files")
-    move.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=_TYPE)
-    _flag(move, "--dry-run", "write nothing, and say what would happen")
-    _flag(move, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
-    _flag(move, "--allow-unsigned-migration", _VOUCH)
 
 
 def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
@@ -116,7 +86,7 @@ def _scanned(path: str, decompile: bool) -> int:
     for line in filter(None, (found.refused, *found.unseen)):
         print(f"  {line}")
     if found.tensors:
-        print(f"  {_counted(len(found.tensors), 'tensor')}")
+        print(f"  {counted(len(found.tensors), 'tensor')}")
     for name, tensor in list(found.tensors.items())[:_SHOWN]:
         print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
     if len(found.tensors) > _SHOWN:
@@ -125,10 +95,6 @@ def _scanned(path: str, decompile: bool) -> int:
         severity, code = fickled.decompile(each.data)
         print(f"# {each.where or shell(path)}: {severity}\n{code}")
     return int(not found.plain or not found.size)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _convert(options: argparse.Namespace) -> int:
@@ -143,7 +109,7 @@ def _convert(options: argparse.Namespace) -> int:
             safe=not options.trusted,
             keys=Keyring(key) if seal_beside(options.file) else None,
         )
-    size = f"{_counted(done.tensors, 'tensor')}, {done.size:,} bytes"
+    size = f"{counted(done.tensors, 'tensor')}, {done.size:,} bytes"
     print(f"{shell(done.path)}: {size}, equal to the last bit\n{done.digest}")
     return 0
 
@@ -161,56 +127,3 @@ def _verify(options: argparse.Namespace) -> int:
         if sealed is not None:
             print(f"{model.shown} is the model that was sealed as {sealed.name}\n{sealed.digest}")
     return 0
-
-
-def _migrate(options: argparse.Namespace) -> int:
-    dry = options.dry_run
-    if not (dry or options.allow_unsigned_migration):
-        raise ConfigurationError(
-            "These files carry no seal, so whoever could write them decides what they say.",
-            "Look at them first, with --dry-run. If you vouch for them, add"
-            " --allow-unsigned-migration",
-        )
-    types = [imported(each, "--type app.models:Invoice") for each in options.type]
-    done = migrate_pickles(
-        options.folder,
-        _ledger(options, types),
-        report=options.report,
-        types=types,
-        app=options.app,
-        dry_run=dry,
-        allow_unsigned_migration=options.allow_unsigned_migration,
-        allow_missing_past=options.allow_missing_past,
-    )
-    for each in done:
-        if each.outcome == REFUSED:
-            path = shell(str(Path(options.folder, each.source)))
-            print(f"{path}: {each.reason}", file=sys.stderr)
-        elif dry:
-            will = "would be sealed as" if each.outcome == SEALED else "is there already as"
-            print(f"{shell(each.source)} {will} {each.thread} #{each.sequence}.")
-    count = Counter(each.outcome for each in done)
-    would, nothing = ("would be ", " Nothing was written.") if dry else ("", "")
-    print(
-        f"{_counted(len(done), 'file')}: {count[SEALED]:,} {would}sealed,"
-        f" {count[THERE_ALREADY]:,} sealed before, {count[REFUSED]:,} refused.{nothing}"
-    )
-    return int(count[REFUSED] > 0)
-
-
-def _ledger(options: argparse.Namespace, types: list[type]) -> Ledger:
-    """Open the ledger that the states go to. For a dry run, one that cannot be written."""
-    storage: Any
-    if not options.dry_run:
-        storage = FileCheckpointStorage(options.to)
-    elif os.path.lexists(options.to):
-        storage = FileCheckpointStorage(options.to, read_only=True)
-    else:
-        storage = InMemoryCheckpointStorage()  # where nothing is yet
-    return Ledger(
-        storage,
-        store=options.store,
-        keys=Keyring(SigningKey.from_file(options.key)),
-        codec=Codec(types),
-        anchor=None if options.anchor is None else FileAnchor(options.anchor),
-    )

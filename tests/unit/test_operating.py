@@ -1,0 +1,520 @@
+"""What an operator types about a store: each command ends as it says, and changes what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import os
+import pickle
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import Approver, Ledger, SigningKey, open_ledger
+from safepoint.errors import StorageUnavailable, UnknownKey
+from safepoint.journal import Actor, Event
+from safepoint.places import default_locations, open_answers, open_journal
+from tests.harness.crash import CHANGING, killed
+from tests.unit.commands import said
+from tests.unit.storage_helpers import tree
+
+DANA = Approver("dana", SigningKey.generate("ed25519"))
+PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY")
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home, and a folder to stand in."""
+    for name in PLACES:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "home").mkdir(mode=0o700)
+    (tmp_path / "work").mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "home"
+
+
+def worker() -> Ledger:
+    """A worker as it starts."""
+    return open_ledger("invoices", journal=open_journal("invoices"))
+
+
+def begun() -> Ledger:
+    assert said("init", "invoices")[0] == 0
+    ledger = worker()
+    for number in range(1, 4):
+        ledger.save("order-7", {"secret": number}, app="invoice@1", label=f"step-{number}")
+    ledger.tenant("acme").save("order-8", {"secret": 8})
+    return ledger
+
+
+def close(ledger: Any) -> None:
+    ledger.storage.close()
+    ledger.anchor.close()
+
+
+def broken(rule: str, sql: str) -> None:
+    """Run SQL on the storage, past a rule of its database."""
+    with sqlite3.connect(default_locations("invoices").storage_file) as database:
+        ((text,),) = database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [rule])
+        for each in (f"DROP TRIGGER {rule}", sql, text):
+            database.execute(each)
+    database.close()
+
+
+def edited(thread: str, sequence: int) -> None:
+    text = "CAST(replace(CAST(record AS TEXT), 'secret', 'Secret') AS BLOB)"
+    where = f"thread = '{thread}' AND sequence = {sequence}"
+    broken("checkpoints_update", f"UPDATE checkpoints SET record = {text} WHERE {where}")  # noqa: S608
+
+
+# --- each command, on each kind of store
+
+
+def unused() -> None:
+    assert said("init", "invoices")[0] == 0
+
+
+def good() -> None:
+    close(begun())
+
+
+def tampered() -> None:
+    good()
+    edited("order-7", 3)
+
+
+def tampered_of_a_tenant() -> None:
+    good()
+    edited("order-8", 1)
+
+
+def cut() -> None:
+    good()
+    broken("checkpoints_delete", "DELETE FROM checkpoints WHERE sequence > 2")
+
+
+def open_key() -> None:
+    good()
+    default_locations("invoices").key_file.chmod(0o644)
+
+
+def lost_anchor() -> None:
+    good()
+    default_locations("invoices").anchor_file.unlink()
+
+
+def journal_cut() -> None:
+    good()
+    (default_locations("invoices").journal / "order-7/0000000003.checkpoint").unlink()
+
+
+def nothing() -> None:
+    pass
+
+
+CASES: list[tuple[Callable[[], None], str, int, str]] = [
+    (nothing, "verify invoices", 2, "There is no store invoices: no settings name it"),
+    (nothing, "keys rotate invoices", 2, "There is no store invoices"),
+    (nothing, "verify INVOICES", 2, "'INVOICES' is not a store name."),
+    (nothing, "verify invoices --config no.toml", 2, "no.toml cannot be read as settings"),
+    (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
+    (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
+    (unused, "show invoices order-7", 2, "There is no checkpoint of order-7"),
+    (unused, "journal invoices", 0, "No entry."),
+    (unused, "prune invoices order-7 --keep 1 --yes", 2, "There is no checkpoint of order-7"),
+    (unused, "delete invoices order-7 --yes", 2, "There is no checkpoint of order-7"),
+    (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
+    (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
+    (good, "verify invoices --signatures", 0, "2 threads verified, with 4 records."),
+    (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
+    (good, "verify invoices order-8 --tenant acme", 0, "1 thread verified, with 1 record.\n"),
+    (good, "verify invoices order-8", 2, "order-8: NotFound: There is no checkpoint of order-8"),
+    (good, "history invoices order-7", 0, "#1 20"),
+    (good, "history invoices order-8", 2, "There is no checkpoint of order-8"),
+    (good, "history invoices order-8 --tenant acme", 0, "#1 20"),
+    (good, "show invoices order-7", 0, "order-7 #3 of store invoices\n  seal     verified, by key"),
+    (good, "show invoices order-7 2 --state", 0, '{"secret":2}\n'),
+    (good, "show invoices order-7 9", 2, "Thread 'order-7' has no checkpoint 9."),
+    (good, "show invoices order-7 0", 2, "0 is not a sequence"),
+    (good, "journal invoices --thread order-7", 0, "1 20"),
+    (good, "journal invoices --by dana", 0, "No entry."),
+    (good, "journal invoices --until 2000-01-01", 0, "No entry."),
+    (good, "keys list invoices", 0, "records  "),
+    (good, "prune invoices order-7 --keep 3 --yes", 0, "There is nothing to remove of order-7"),
+    (good, "prune invoices order-7 --keep 0 --yes", 2, "keep is 0, and must be a whole number"),
+    (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
+    (tampered, "show invoices order-7", 1, "The state of order-7 #3 is not the one"),
+    (tampered, "prune invoices order-7 --keep 1 --yes", 1, "The state of order-7 #3 is not"),
+    (tampered, "delete invoices order-7 --yes", 1, "The state of order-7 #3 is not the one"),
+    (tampered_of_a_tenant, "verify invoices", 1, "@acme/order-8: SealBroken: "),
+    (cut, "verify invoices", 1, "order-7: RolledBack: order-7 ends at #2, and the anchor has seen"),
+    (cut, "history invoices order-7", 1, "order-7 ends at #2, and the anchor has seen #3."),
+    (cut, "show invoices order-7 1", 1, "order-7 ends at #2, and the anchor has seen #3."),
+    (open_key, "verify invoices", 2, "The key "),
+    (open_key, "keys list invoices", 2, "journal  "),
+    (lost_anchor, "verify invoices", 2, "/"),
+    (lost_anchor, "init invoices", 2, "Store invoices was begun, and is without the anchor"),
+    (
+        journal_cut,
+        "verify invoices",
+        1,
+        "2 threads verified, with 4 records.\nJournal: JournalBroken: ",
+    ),
+    (journal_cut, "journal invoices", 1, "The journal does not verify."),
+    (journal_cut, "delete invoices order-7 --yes", 1, "order-7 in store invoices would be ended"),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "command", "status", "first"), CASES, ids=[f"{c[0].__name__}: {c[1]}" for c in CASES]
+)
+def test_a_command_ends_as_it_says(
+    made: Callable[[], None], command: str, status: int, first: str, home: Path
+) -> None:
+    made()
+    before = tree(home)
+    ended, out, err = said(*command.split())
+    assert (ended, (out or err)[: len(first)]) == (status, first)
+    assert err.count("\n") <= 1
+    if "--yes" not in command:  # which writes down what is refused
+        assert tree(home) == before
+    if status == 1:
+        assert "ecret" not in out + err
+
+
+@pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys list invoices"])
+def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good()
+    real = os.listdir
+
+    def listdir(path: Any) -> Any:
+        if "safepoint-keys" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    status, out, err = said(*command.split())
+    assert (status, out, err.count("\n")) == (2, "", 1)
+
+
+def test_what_comes_before_a_record_that_does_not_verify_is_all_that_is_shown() -> None:
+    tampered()
+    status, out, err = said("history", "invoices", "order-7")
+    assert (status, [line[:2] for line in out.splitlines()]) == (1, ["#1", "#2"])
+    assert err.startswith("The state of order-7 #3 is not the one that was sealed.")
+
+
+# --- what cannot be undone
+
+
+class Terminal:
+    """A terminal on which somebody types a line, or presses a key."""
+
+    closed = False
+
+    def __init__(self, typed: str | type[BaseException]) -> None:
+        self._typed = typed
+
+    def isatty(self) -> bool:
+        return True
+
+    def readline(self, *_: int) -> str:
+        if isinstance(self._typed, str):
+            return self._typed
+        raise self._typed
+
+
+ASKED = ["prune invoices order-7 --keep 1", "delete invoices order-7", "keys rotate invoices"]
+
+
+@pytest.mark.parametrize("command", ASKED)
+@pytest.mark.parametrize(
+    ("terminal", "more", "status"),
+    [
+        (None, "", 2),
+        (io.StringIO("order-7\n"), "", 2),
+        (None, "--dry-run", 0),
+        (Terminal("no\n"), "", 1),
+        (Terminal(""), "", 1),
+        (Terminal("--dry-run"), "--dry-run", 0),
+        (Terminal(KeyboardInterrupt), "", 130),
+    ],
+    ids=["no stdin", "no terminal", "dry", "no", "end of file", "dry on one", "Ctrl-C"],
+)
+def test_what_nobody_agreed_to_is_not_done(
+    command: str,
+    terminal: Any,
+    more: str,
+    status: int,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    good()
+    if "rotate" in command:
+        assert said(*command.split())[0] == 0
+    before = tree(home)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    ended, out, err = said(*command.split(), *more.split())
+    assert (ended, "would" in out, err.count("\n")) == (status, True, int(status > 1))
+    assert tree(home) == before
+    assert worker().verify("order-7") == 3
+
+
+@pytest.mark.parametrize("more", ["--yes", ""])
+def test_what_is_pruned_and_deleted_is_gone_and_written_down(
+    more: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal("order-7\n"))
+    good()
+    status, out, _ = said("prune", "invoices", "order-7", "--keep", "1", *more.split())
+    assert status == 0
+    assert out.endswith("2 records removed. A backup may still have what is gone here.\n")
+    assert worker().verify("order-7") == 1
+    assert said("history", "invoices", "order-7")[1].startswith("It begins at #3: ")
+    assert said("delete", "invoices", "order-7", *more.split())[0] == 0
+    assert said("delete", "invoices", "order-7")[:2] == (
+        0,
+        f"order-7 in store invoices was deleted on {deleted_at()}.\n",
+    )
+    assert said("delete", "invoices", "order-7", "--erase", *more.split())[0] == 0
+    assert said("verify", "invoices")[1].startswith("2 threads verified, with 2 records.")
+    whats = [entry.what for entry in open_journal("invoices").show(thread="order-7")]
+    assert whats == [*["save"] * 3, *["prune"] * 2, "delete", *["erase"] * 2]
+
+
+def deleted_at() -> str:
+    return said("history", "invoices", "order-7")[1].splitlines()[-1].split()[1]
+
+
+# --- init
+
+
+def begin(folder: Path) -> None:
+    """Do what init does after `open_ledger`, whose own beginning has a test of its own."""
+    os.environ["HOME"] = str(folder)
+    open_journal("invoices", create=True)
+    close(open_answers("invoices", create=True))
+
+
+def test_init_that_is_killed_anywhere_goes_on_at_the_next_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (ground := tmp_path / "ground").mkdir(mode=0o700)
+    for left in killed(begin, ground):
+        monkeypatch.setenv("HOME", str(left.folder))
+        event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7")
+        open_journal("invoices", create=True).record(event)
+        answers = open_answers("invoices", create=True)
+        answers.hold(DANA, "invoices", "order-7")
+        close(answers)
+    assert "was completed. Made: storage, anchor, key.\n" in said("init", "invoices")[1]
+    assert open_journal("invoices").verify() == 1
+
+
+@pytest.mark.parametrize("lost", ["journal_key", "answers_anchor"])
+def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
+    good()
+    open_answers("invoices").hold(DANA, "invoices", "order-7")
+    places = default_locations("invoices")
+    getattr(places, lost).unlink()
+    if lost == "answers_anchor":
+        places.operators.rmdir()
+    before = tree(home)
+    status, _, err = said("init", "invoices")
+    assert (status, err.count("\n"), "was begun, and is without" in err) == (2, 1, True)
+    assert tree(home) == before
+
+
+def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
+    Path("safepoint.toml").write_text('[stores.invoices]\nstorage = "state"\nkey = ["k"]\n')
+    for command in ("init invoices", "keys rotate invoices"):
+        status, out, err = said(*command.split())
+        assert (status, out) == (2, "")
+        assert "says where store invoices is, and this is for the default places." in err
+    assert tree(home) == []
+
+
+# --- keys
+
+
+@pytest.mark.parametrize("more", ["", "--journal"])
+def test_a_rotation_takes_two_restarts_and_no_stop(more: str) -> None:
+    """Whoever was restarted once reads what those sealed who were restarted twice."""
+    rotate = ["keys", "rotate", "invoices", *more.split()]
+    old = begun()
+    assert said(*rotate)[0] == 0
+    between = worker()
+    assert said(*rotate, "--yes")[0] == 0
+    new = worker()
+    ring = [(each.journal or each).keys if more else each.keys for each in (old, between, new)]
+    assert ring[0].signing.id == ring[1].signing.id != ring[2].signing.id
+    assert {key.id for key in ring[1]} == {key.id for key in ring[2]}
+    new.save("order-7", {"secret": 4})
+    assert between.latest("order-7").state == {"secret": 4}
+    if not more:
+        with pytest.raises(UnknownKey):
+            old.latest("order-7")
+    assert said("verify", "invoices", "--signatures")[0] == 0
+    lines = [line for line in said("keys", "list", "invoices")[1].splitlines() if "verif" in line]
+    assert [line.split()[0] for line in lines] == ["journal" if more else "records"]
+    assert said(*rotate)[0] == 0
+    assert said(*rotate, "--yes")[0] == 0
+    files = default_locations("invoices").key_files("journal" if more else "signing")
+    assert [file.stem[-2:] for file in files] == ["-3", "-2", "al" if more else "ng"]
+
+
+def turn(folder: Path) -> None:
+    os.environ["HOME"] = str(folder)
+    assert said("keys", "rotate", "invoices", "--yes")[0] == 0
+
+
+def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good()
+    before = worker().keys.signing.id
+    assert said("keys", "rotate", "invoices")[0] == 0
+    (ground := tmp_path / "ground").mkdir(mode=0o700)
+    for left in killed(turn, ground, prepared=home):
+        monkeypatch.setenv("HOME", str(left.folder))
+        if left.steps[-1] not in CHANGING and not left.whole:
+            continue  # a statement of SQLite, about none of the keys
+        assert worker().verify("order-7", every_signature=True) == 3
+        if default_locations("invoices").next_key().exists():
+            assert said("keys", "rotate", "invoices", "--yes")[0] == 0
+        assert worker().keys.signing.id != before
+        assert len(default_locations("invoices").key_files()) == 2
+
+
+def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
+    assert said("init", "invoices")[0] == 0
+    for more in ([], ["--yes"]):
+        assert said("keys", "rotate", "invoices", *more)[0] == 0
+    close(worker())
+    worker().save("order-7", {"secret": 1})
+    default_locations("invoices").key_file.unlink()
+    assert worker().latest("order-7").state == {"secret": 1}
+    (last,) = default_locations("invoices").key_files()
+    last.rename(last.with_name("signing-next.key"))
+    with pytest.raises(StorageUnavailable, match="is without the key"):
+        worker()
+
+
+def test_a_key_is_made_once_and_its_public_half_is_another_file() -> None:
+    Path("keys").mkdir(mode=0o700)
+    assert said("keys", "new", "keys/a.key")[0] == 0
+    assert said("keys", "public", "keys/a.key", "a.pub")[0] == 0
+    for command in ("new keys/a.key", "public keys/a.key a.pub", "public a.pub b.pub", "new no/a"):
+        status, out, err = said("keys", *command.split())
+        assert (status, out, err.count("\n")) == (2, "", 1)
+    assert said("keys", "new", "keys/b.key", "--algorithm", "hmac-sha256")[0] == 0
+    assert said("keys", "public", "keys/b.key", "b.pub")[2].startswith("An HMAC key has no public")
+
+
+# --- what comes
+
+
+@pytest.mark.parametrize("command", ["history invoices order-7", "journal invoices"])
+def test_what_comes_is_followed_until_ctrl_c(command: str) -> None:
+    ledger = begun()
+    with subprocess.Popen(
+        [sys.executable, "-m", "safepoint", *command.split(), "--follow"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(3 if "history" in command else 4):
+            process.stdout.readline()
+        ledger.save("order-7", {"secret": 4}, label="step-4")
+        assert "4 20" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert (process.stdout.read(), process.stderr.read()) == ("", "Interrupted.\n")
+
+
+# --- migrate
+
+
+def of_json(folder: Path) -> None:
+    (folder / "order-1.json").write_text('{"amount": 1}')
+
+
+def of_pickles(folder: Path) -> None:
+    (folder / "order-1.pkl").write_bytes(pickle.dumps({"amount": 1}))
+
+
+def of_langgraph(folder: Path) -> None:
+    sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
+    base = pytest.importorskip("langgraph.checkpoint.base")
+    with sqlite.SqliteSaver.from_conn_string(str(folder / "graph.db")) as saver:
+        config = {"configurable": {"thread_id": "order-1", "checkpoint_ns": ""}}
+        saver.put(config, base.empty_checkpoint(), {}, {})
+
+
+def of_agent_framework(folder: Path) -> None:
+    framework = pytest.importorskip("agent_framework")
+    storage = framework.FileCheckpointStorage(folder)
+    asyncio.run(storage.save(framework.WorkflowCheckpoint("order-1", "graph", state={"a": 1})))
+
+
+KINDS: dict[Callable[[Path], None], str] = {
+    of_json: "1 file",
+    of_pickles: "1 file",
+    of_langgraph: "1 thread",
+    of_agent_framework: "1 workflow",
+}
+
+
+@pytest.mark.parametrize("fill", KINDS, ids=lambda fill: fill.__name__)
+def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> None:
+    (old := Path("old")).mkdir(mode=0o700)
+    fill(old)
+    unused()
+    noun, command, vouched = KINDS[fill], "migrate old invoices", "--allow-unsigned-migration"
+    refusal = "These states carry no seal, so whoever could write them decides what they say."
+    assert said(*command.split())[2].startswith(refusal)
+    status, out, _ = said(*command.split(), "--dry-run")
+    assert (status, out.splitlines()[-1]) == (
+        0,
+        f"{noun}: 1 would be sealed, 0 sealed before, 0 refused. Nothing was written.",
+    )
+    assert said("verify", "invoices")[0] == 2
+    for counts in ("1 sealed, 0 sealed before", "0 sealed, 1 sealed before"):
+        status, out, err = said(*command.split(), vouched)
+        assert (status, out.splitlines()[0], err) == (0, f"{noun}: {counts}, 0 refused.", "")
+    assert said("verify", "invoices")[0] == 0
+    assert {entry.what for entry in open_journal("invoices").show()} == {"migrate", "save"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "status", "line"),
+    [
+        ("", "", 2, "old cannot be read (No such file or directory)."),
+        ("a.txt", "", 2, "There is nothing in old that this can seal."),
+        ("order-1.json", "{", 2, "old/order-1.json is not strict JSON."),
+        ("Order 1.json", "{}", 2, "'old/Order 1.json' becomes a thread"),
+        ("order-7.json", "{}", 1, "old/order-7.json: order-7 exists in store invoices"),
+        ("order-1.pkl", "cos\nmkdir\n(Vmarker\ntR.", 1, "old/order-1.pkl: It wants os.mkdir"),
+    ],
+)
+def test_what_cannot_be_moved_is_named(name: str, content: str, status: int, line: str) -> None:
+    good()
+    if name:
+        Path("old").mkdir()
+        Path("old", name).write_text(content)
+    ended, _, err = said("migrate", "old", "invoices", "--allow-unsigned-migration")
+    assert (ended, err[: len(line)], err.count("\n")) == (status, line, 1)
+    assert said("verify", "invoices")[1].startswith("2 threads verified, with 4 records.")
+    assert not Path("marker").exists()
