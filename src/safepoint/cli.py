@@ -20,28 +20,36 @@ from safepoint._command import Screen
 from safepoint.errors import (
     AnchorError,
     AnchorUnavailable,
+    AnswersUnavailable,
     CheckpointError,
     LimitExceeded,
     ModelError,
     PickleRefused,
+    ResumeError,
     SealError,
     StorageRefused,
     UnsafeRuntime,
 )
 
 COMMANDS: Final = {
+    "approve": "safepoint.deciding",
     "attack": "safepoint.attacks.command",
     "audit": "safepoint.audit.command",
     "convert": "safepoint.models.command",
+    "deny": "safepoint.deciding",
     "explain": "safepoint.explain",
+    "hold": "safepoint.deciding",
     "lint": "safepoint.models.lint",
     "migrate-pickles": "safepoint.models.command",
+    "people": "safepoint.deciding",
     "postgres": "safepoint.cli",
+    "release": "safepoint.deciding",
     "scan": "safepoint.models.command",
     "seal-model": "safepoint.models.command",
     "test-storage": "safepoint.testing.storages",
     "try-postgres": "safepoint.testing.postgres",
     "verify-model": "safepoint.models.command",
+    "waiting": "safepoint.deciding",
 }
 """Each command, and the module that has it: imported when the command is typed."""
 
@@ -49,9 +57,9 @@ _STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it coul
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
     *(PickleRefused, LimitExceeded, SealError, AnchorError),
-    *(StorageRefused, ModelError),
+    *(StorageRefused, ModelError, ResumeError),
 )
-_COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
+_COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

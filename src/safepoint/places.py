@@ -24,6 +24,7 @@ from typing import Literal
 
 from safepoint import _files
 from safepoint.anchor import SQLiteAnchor
+from safepoint.answers import Answers
 from safepoint.codec import Codec
 from safepoint.errors import (
     ConfigurationError,
@@ -423,6 +424,28 @@ def open_ledger(
     )
     ledger.places = found
     return ledger
+
+
+def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:
+    """Open the place for signed answers and holds of a store, in the default places.
+
+    Args:
+        store: the name of the store.
+        places: where to keep it, in place of `default_locations(store)`.
+        create: begin it if it is missing. Pass it once, when you set the store up: where answers
+            were lost, that must show.
+
+    Raises:
+        CheckpointError: there is none, or a part of it refuses.
+    """
+    found = default_locations(check_store(store)) if places is None else places
+    new = create and not os.path.lexists(found.answers_file)
+    if new:
+        found.create(journal=False)
+        # The storage comes last: where it is, its anchor was there.
+        SQLiteAnchor(found.answers_anchor, create=True).close()
+    anchor = SQLiteAnchor(found.answers_anchor)
+    return Answers(SQLiteCheckpointStorage(found.answers_file), anchor)
 
 
 def _lost(places: Locations) -> StorageUnavailable | None:

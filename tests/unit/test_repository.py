@@ -31,12 +31,13 @@ TOP_LEVEL = {
 KERNEL = [
     *("errors", "rules", "names", "files", "sqlite", "codec", "keys", "record", "storage"),
     *("anchor", "verify", "journal", "ledger", "aio", "tenancy", "postgres", "tools"),
-    *("approval", "answers", "gate", "asking", "workflow", "places", "migrate", "safepoint"),
+    *("approval", "answers", "gate", "asking", "workflow", "questions", "places", "migrate"),
+    "safepoint",
 ]
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
     {"command", "settings"},
-    {"models", "testing", "explain", "langgraph", "agent_framework"},
+    {"models", "testing", "explain", "deciding", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit"},
     {"cli", "main__"},
