@@ -296,7 +296,7 @@ class Payload:
     resumed: Resumed | None = None
     origin: int | None = None
     expired: str = ""
-    next: str = ""
+    next: str = field(default="", compare=False)
 
     @property
     def is_over(self) -> bool:
