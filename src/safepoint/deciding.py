@@ -50,6 +50,7 @@ _MORE: Final = "    | "  # before what goes on from the row above, so that it pa
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
     listing = _parser(sub, "waiting", _waiting, "list the runs that wait for people")
+    listing.add_argument("--tenant", metavar="T", default="", help="those of this tenant alone")
     listing.add_argument("--full", action="store_true", help="show all of each question")
     for name, what in (("approve", "a yes to"), ("deny", "a no to")):
         run = _approve if name == "approve" else _deny
@@ -77,12 +78,12 @@ def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argpar
     parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=f"{what}.")
     parser.add_argument("store", metavar="NAME", help="the name of the store")
     parser.add_argument("--config", metavar="FILE", help="the settings (safepoint.toml)")
-    parser.add_argument("--tenant", metavar="T", default="", help="whose thread, or threads")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, tenant="")
     return parser
 
 
 def _person(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenant", metavar="T", default="", help="whose thread it is")
     parser.add_argument("thread", metavar="THREAD", help="the thread, as waiting lists it")
     parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
     parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")

@@ -41,6 +41,11 @@ class _Kept(NamedTuple):
     def head(self) -> Head:
         return self.link.opened.head
 
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a checkpoint of a LangGraph graph that has none around it."""
+        return "checkpoint" in self.plain and self.plain.get("ns") == ""
+
 
 def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     """Return what a thread waits for, oldest first: a graph may ask several things at once.
@@ -74,25 +79,25 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     Raises:
         CheckpointError: what was read on the way does not verify, or cannot be looked into.
     """
-    kept, ends_here = list[_Kept](), 0
+    kept, roots = list[_Kept](), 0
     for link in ledger.back(thread):
         data = plain_of(link.opened, ledger.cipher)
         if link.kind == "state" and not any(each.link.kind == "state" for each in kept):
             found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
             with suppress(WorkflowMismatch):
                 return _of_workflow(found, Payload.unpack(found))
-        found_here = _Kept(link, _parsed(link, data, ledger))
-        kept.append(found_here)
-        # The newest of a graph, and the one before it: what was asked before them is over.
-        ends_here += "checkpoint" in found_here.plain and found_here.plain.get("ns") == ""
-        if ends_here > 1:
+        kept.append(_Kept(link, _parsed(link, data, ledger)))
+        roots += kept[-1].is_root
+        if roots > 1:  # a graph went on, and what it asked before that is over
             break
-    place = ledger.store, ledger.tenant_name, thread
+    place, heads = (ledger.store, ledger.tenant_name, thread), {each.head for each in kept}
     try:
         return [
             question
             for question in dict.fromkeys(_of_adapters(kept[::-1]))
             if (question.store, question.tenant, question.thread) == place
+            and question.checkpoint == question.head
+            and question.head in heads
             and question.reasons == (Reason.ASKED,)
             and not any(_is_spent(each, question) for each in kept)
         ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from safepoint import Keyring, Ledger
+from safepoint import Gate, Keyring, Ledger
 from safepoint.approval import Question
 from safepoint.codec import Codec
 from safepoint.questions import open_questions
@@ -28,6 +30,7 @@ from tests.integrations.test_answers_in_adapters import (
     Office,
     Order,
 )
+from tests.unit.test_deciding import Office as Store
 
 
 def asked(office: Office, thread: str = "") -> list[str]:
@@ -65,9 +68,9 @@ def test_each_run_of_a_workflow_has_a_question_of_its_own() -> None:
     assert asked(office) == [first.text]
 
 
-def several(office: Graph) -> Any:
+def several(ledger: Ledger, gate: Gate) -> Any:
     """A graph that asks in a node, and in a subgraph at the same time; and waits for something."""
-    saver = SealedSaver(office.ledger(), gate=office.gate)
+    saver = SealedSaver(ledger, gate=gate)
 
     def ask(action: str) -> Any:
         def node(_: Any) -> Order:
@@ -76,12 +79,13 @@ def several(office: Graph) -> Any:
 
         return node
 
-    def waits(_: Any) -> Order:
+    def wait(_: Any) -> Order:
         interrupt({"question": "not one that people sign"})
         return {}
 
     inner = StateGraph(Order).add_node("in", ask("inside")).add_edge(START, "in").compile()
     outer = StateGraph(Order).add_node("sub", inner).add_node("out", ask("outside"))
+    waits: Any = wait
     outer.add_node("wait", waits)
     for name in ("sub", "out", "wait"):
         outer.add_edge(START, name)
@@ -90,13 +94,32 @@ def several(office: Graph) -> Any:
 
 def test_a_graph_asks_several_things_at_once() -> None:
     office = Graph()
-    told = several(office).invoke({"amount": 42}, RUN)["__interrupt__"]
+    told = several(office.ledger(), office.gate).invoke({"amount": 42}, RUN)["__interrupt__"]
     texts = {each.value: each.id for each in told if isinstance(each.value, str)}
     assert len(texts) == 2
     assert sorted(asked(office)) == sorted(texts)
     for text, ident in texts.items():  # one by one, and the other still waits
         answer = DANA.approve(Question.from_text(text))
         rest = set(asked(office)) - {text}
-        several(office).invoke(Command(resume={ident: answer}), RUN)
+        several(office.ledger(), office.gate).invoke(Command(resume={ident: answer}), RUN)
         assert set(asked(office)) == rest
     assert asked(office) == []
+
+
+def test_people_answer_a_graph_from_the_terminal(tmp_path: Path) -> None:
+    office = Store(tmp_path)
+
+    def graph() -> Any:
+        return several(office.ledger(), office.flow().gate)
+
+    graph().invoke({"amount": 42}, RUN)
+    dana = ("approve", "invoices", "Order 7", "--as", "dana", "--key", "dana.key")
+    status, _, err = office.run(*dana)
+    assert (status, err.count("\n"), " asks 2 things." in err) == (2, 1, True)
+    out = office.run("waiting", "invoices", "--full")[1]
+    for digest in re.findall(r"digest: (\S+)", out):
+        assert office.run(*dana, "--digest", digest)[0] == 0
+    assert office.run("waiting", "invoices")[1].count("1 of 1 yes, of dana") == 2
+    waiting = graph().get_state(RUN, subgraphs=True).interrupts
+    graph().invoke(Command(resume={each.id: "" for each in waiting}), RUN)
+    assert office.run("waiting", "invoices")[:2] == (0, "Nothing waits in invoices.\n")

@@ -238,6 +238,8 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices")[1]
     assert office.flow().resume(office.ledger(), "order-9").denied
     assert list(office.digests()) == ["order-8"]
+    office.ledger().delete("order-8")
+    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
 
 
 def test_two_of_two_people(tmp_path: Path) -> None:

@@ -1103,8 +1103,12 @@ def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -
 
 
 ASKED: State = {
-    **{"action": "pay", "arguments": {}, "next": "pay"},
-    **{"tell": [], "then": "deny", "within": 0},
+    "action": "pay",
+    "arguments": {},
+    "next": "pay",
+    "tell": [],
+    "then": "deny",
+    "within": 0,
 }
 NO_PAYLOADS: list[State] = [
     {"strange": 1},
