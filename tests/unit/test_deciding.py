@@ -86,6 +86,7 @@ class Office:
         given = [
             *("[stores.invoices]", 'storage = "state"', 'anchor = "anchor"', *lines),
             'approver = ["dana=dana.pub", "erin=erin.pub"]',
+            'revoked-approver = ["erin=mally.pub"]',
             f'operator = ["opal=opal.pub"]\npeople = {self.people}',
         ]
         (self.folder / "safepoint.toml").write_text("\n".join(given))
@@ -310,6 +311,7 @@ REFUSED: dict[str, tuple[int, str]] = {
     "approve invoices order-7 --as opal --key opal.key": (1, "'opal' is no approver"),
     "approve invoices order-7 --as dana --key mally.key --digest {}": (1, "mally.key is not the"),
     "approve invoices order-7 --as dana --key erin.key --digest {}": (1, "erin.key is not the"),
+    "approve invoices order-7 --as erin --key mally.key --digest {}": (1, "mally.key is not the"),
     "approve invoices order-7 --as dana --key dana.pub --digest {}": (2, "The file dana.pub holds"),
     "approve invoices order-7 --as dana --key nowhere --digest {}": (2, "The key file nowhere"),
     "approve invoices order-7 --as dana --key dana.key --digest x": (1, "order-7 asks something"),
@@ -374,6 +376,14 @@ def edited_before(office: Office) -> None:
     file.write_bytes(file.read_bytes().replace(b'"done":[]', b'"done":{}'))
 
 
+def resigned_before(office: Office) -> None:
+    """The first record has another's signature; what it says is the same."""
+    file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
+    other = office.folder / "state" / "order-8" / "0000000001.checkpoint"
+    line, rest = other.read_bytes().split(b"\n", 1)[0], file.read_bytes().split(b"\n", 1)[1]
+    file.write_bytes(line + b"\n" + rest)
+
+
 def planted(office: Office) -> None:
     """A question of the thief's own, sealed with the thief's own key."""
     genuine = office.ledger().storage.read("order-7", 2)
@@ -404,7 +414,9 @@ def unreadable(office: Office) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize("attack", [edited, edited_before, planted, moved, cut, unreadable])
+@pytest.mark.parametrize(
+    "attack", [edited, edited_before, resigned_before, planted, moved, cut, unreadable]
+)
 def test_what_does_not_verify_is_an_alarm_and_no_question(
     office: Office, attack: Callable[[Office], None]
 ) -> None:
