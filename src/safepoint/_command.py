@@ -19,6 +19,7 @@ from safepoint.errors import (
     AnchorError,
     AnchorUnavailable,
     AnswersBroken,
+    AnswersUnavailable,
     CheckpointError,
     ConfigurationError,
     JournalBroken,
@@ -26,6 +27,7 @@ from safepoint.errors import (
     ModelError,
     PickleRefused,
     RecordsMissing,
+    ResumeError,
     SealError,
     StorageRefused,
     UnsafeRuntime,
@@ -38,9 +40,9 @@ _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
     *(PickleRefused, LimitExceeded, SealError, AnchorError, StorageRefused, ModelError),
-    *(RecordsMissing, JournalBroken, AnswersBroken),
+    *(RecordsMissing, JournalBroken, AnswersBroken, ResumeError),
 )
-_COULD_NOT: Final = (AnchorUnavailable, UnsafeRuntime)
+_COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
 
 
 def status_of(error: CheckpointError) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -114,7 +115,7 @@ class Answers:
 
     # --- what people do
 
-    def put(self, approver: Approver, text: str) -> None:
+    def put(self, approver: Approver, text: str, *, why: str = "") -> None:
         """Put a signed yes or no where workers find it. When this returns, it is durable.
 
         Put again after a crash, the same text is kept once.
@@ -122,9 +123,11 @@ class Answers:
         Args:
             approver: who signed it.
             text: what their `approve` or `deny` gave.
+            why: a reason, for people. It is sealed with their key, and is no part of the answer.
 
         Raises:
             ApprovalError: it is no answer of theirs.
+            InvalidId: the reason is too long.
             LimitExceeded: they have answered that question too often.
             AnswersError: it could not be put. The message says whether it is there.
         """
@@ -136,11 +139,12 @@ class Answers:
                 "Nothing was put. Each person puts what they signed themselves.",
             ) from None
         question = said.question
+        _check_why(why)
         self._append(
             approver,
             question.tenant,
             _chain("answer", approver.key, question.text),
-            {"answer": said.text},
+            {"answer": said.text, **({"why": why} if why else {})},
             MOST if said.verdict == "denied" else MOST - 1,
         )
 
@@ -162,11 +166,7 @@ class Answers:
             InvalidId: a name is outside its grammar, or the reason is too long.
             AnswersError: it could not be put. The message says whether it is there.
         """
-        if len(why) > MAX_WHY:
-            raise InvalidId(
-                f"The reason of a hold has {len(why)} characters.",
-                f"Say it in {MAX_WHY}, and put the rest where people can read it.",
-            )
+        _check_why(why)
         return self._order(operator, Place(store, tenant, thread, 1), {"order": "hold", "why": why})
 
     def release(
@@ -268,10 +268,11 @@ class Answers:
             chain = _chain("answer", key, question.text)
             for opened in self._walk(self._view(key, question.tenant), chain, MOST):
                 with _told():
-                    said = people.open(_CODEC.decode(opened.payload)["answer"], revoked=True)
+                    put = _CODEC.decode(opened.payload)
+                    said = people.open(put["answer"], revoked=True)
                     if said.question != question or said.approver != name:
                         raise _misplaced(chain)
-                found.append(said)
+                found.append(replace(said, why=str(put.get("why", ""))))
         return found
 
     def orders(
@@ -318,6 +319,14 @@ def held(orders: list[Order], operators: Approvers) -> list[Order]:
         each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
     }
     return [each for each in orders if each.what == "hold" and each.hold not in releases]
+
+
+def _check_why(why: str) -> None:
+    if len(why) > MAX_WHY:
+        raise InvalidId(
+            f"The reason has {len(why)} characters.",
+            f"Say it in {MAX_WHY}, and put the rest where people can read it.",
+        )
 
 
 def _chain(kind: str, key: Key, about: str) -> str:

@@ -417,6 +417,7 @@ class Approval:
         nonce: 32 hex digits that no other approval has.
         question: what they answered.
         text: the signed text.
+        why: a reason, if one was put with it. It decides nothing.
     """
 
     approver: str
@@ -427,6 +428,7 @@ class Approval:
     nonce: str
     question: Question
     text: str = field(repr=False)
+    why: str = field(default="", repr=False, compare=False)
 
     def __str__(self) -> str:
         kind = "approval" if self.verdict == "approved" else "denial"

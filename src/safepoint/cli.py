@@ -40,6 +40,7 @@ GROUPS: Final = {
         "deny": "safepoint.deciding",
         "hold": "safepoint.deciding",
         "release": "safepoint.deciding",
+        "people": "safepoint.deciding",
     },
     "to keep it": {
         "keys": "safepoint.operating",

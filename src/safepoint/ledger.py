@@ -1105,13 +1105,14 @@ class Link:
         sequence: its place in the thread.
         kind: `state` or `note`.
         label: what it can be found by, or "".
+        opened: the record, verified, with the bytes that the codec wrote.
     """
 
     def __init__(self, opened: Opened, decode: Callable[[Opened], Checkpoint]) -> None:
         self.header = header = opened.header
         self.sequence, self.kind, self.label = header.sequence, header.kind, header.label
         self.digest = opened.digest
-        self._opened, self._decode = opened, decode
+        self.opened, self._decode = opened, decode
 
     def __repr__(self) -> str:
         return f"Link({self.header.place}, {self.kind}, label={self.label!r})"
@@ -1123,7 +1124,7 @@ class Link:
         Raises:
             DecodeError: it holds a type that the ledger's codec does not know.
         """
-        return self._decode(self._opened)
+        return self._decode(self.opened)
 
     @property
     def state(self) -> Any:

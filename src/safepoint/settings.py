@@ -352,14 +352,14 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
         parts |= {
             "answers": str(found.answers_file),
             "answers_anchor": str(found.answers_anchor),
-            "approver": tuple(_people(found.approvers)),
-            "operator": tuple(_people(found.operators)),
         }
     return Store(
         store=name,
         storage=str(found.storage_file),
         key=tuple(map(str, keys or [found.key_file])),
         anchor=str(found.anchor_file),
+        approver=tuple(_people(found.approvers)),
+        operator=tuple(_people(found.operators)),
         **parts,
     )
 

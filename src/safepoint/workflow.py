@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -33,6 +34,7 @@ from safepoint.asking import (
     note_late,
     noted,
 )
+from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -43,6 +45,7 @@ from safepoint.errors import (
     ConfigurationError,
     Conflict,
     Forked,
+    LimitExceeded,
     MigrationFailed,
     NotFound,
     NotOwner,
@@ -56,7 +59,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.journal import RESUMING
 from safepoint.ledger import Ledger, Link
-from safepoint.names import Head, check_name, check_sequence, spelled
+from safepoint.names import Head, Limits, check_name, check_sequence, spelled
 from safepoint.record import Checkpoint, check_app
 from safepoint.tools import Tool, ToolSet
 
@@ -70,6 +73,7 @@ _FEWER: Final = "Fewer people approved it than the policy asks for now."
 _OTHER_STEP: Final = "Another step comes next by now."
 _TOO_LATE: Final = "Nothing shows that it was used before it expired."
 _LAPSED: Final = ("", _FEWER, _OTHER_STEP, _TOO_LATE)
+_PLAIN: Final = Codec()
 _THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
@@ -239,7 +243,14 @@ _SHAPE: Final[dict[str, Any]] = {
     "state": dict,
     "done": [str],
     "tools": list,
-    "asked": {"action": str, "arguments": dict, "tell": [str], "then": str, "within": int},
+    "asked": {
+        "action": str,
+        "arguments": dict,
+        "next": str,
+        "tell": [str],
+        "then": str,
+        "within": int,
+    },
     "resumed": {
         "app": str,
         "digest": str,
@@ -274,6 +285,8 @@ class Payload:
         resumed: where this checkpoint came from, if it was resumed through the gate.
         origin: the checkpoint at which the last step ended, if that is an earlier one.
         expired: what happened because nobody approved in time: "deny", "continue", or "".
+        next: the step that would run once people have answered, for whoever asks them without the
+            workflow. "" if none is left.
     """
 
     state: dict[str, Any] = field(repr=False)
@@ -283,6 +296,7 @@ class Payload:
     resumed: Resumed | None = None
     origin: int | None = None
     expired: str = ""
+    next: str = field(default="", compare=False)
 
     @property
     def is_over(self) -> bool:
@@ -312,6 +326,7 @@ class Payload:
             and {
                 "action": asked.action,
                 "arguments": dict(asked.arguments),
+                "next": self.next,
                 "tell": list(asked.tell),
                 "then": asked.then,
                 "within": int(asked.within.total_seconds()) if asked.within else 0,
@@ -351,10 +366,11 @@ class Payload:
                         state=saved["state"],
                         done=tuple(saved["done"]),
                         tools=tools,
-                        asked=asked and _unpacked(**asked),
+                        asked=asked and _unpacked(asked),
                         resumed=resumed,
                         origin=saved.get("origin"),
                         expired=saved.get("expired", ""),
+                        next=asked["next"] if asked else "",
                     )
         raise WorkflowMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
@@ -362,8 +378,30 @@ class Payload:
         )
 
 
-def _unpacked(within: int, tell: list[str], **asked: Any) -> Ask:
-    return Ask(**asked, tell=tuple(tell), within=timedelta(seconds=within) if within else None)
+def _unpacked(asked: dict[str, Any]) -> Ask:
+    within = timedelta(seconds=asked["within"]) if asked["within"] else None
+    return Ask(asked["action"], asked["arguments"], within, tuple(asked["tell"]), asked["then"])
+
+
+def without_state(payload: bytes, limits: Limits) -> Any:
+    """Return what a workflow keeps besides the state, whose types only the application knows.
+
+    It is for `Payload.unpack`, and None if no workflow wrote it.
+
+    Raises:
+        LimitExceeded: it is too deep, or too much.
+    """
+    try:
+        check_shape(payload, limits)
+        found = json.loads(payload)
+        if type(found) is not dict or type(found.get("state")) is not dict:
+            return None
+        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
+        return _PLAIN.decode(text.encode("ascii"))
+    except LimitExceeded:
+        raise
+    except (CheckpointError, ValueError):
+        return None
 
 
 def _head(checkpoint: Checkpoint) -> Head:
@@ -1052,11 +1090,13 @@ class Run:
             self._check_answerable(name)
             at = None if self.at is None else _head(self.at)
             self.ledger.notes.write("pause", "intended", self.thread, at, asked.action)
+        done = (*self.done, name)
         payload = Payload(
             state={**self.state, **copy.deepcopy(dict(changes))},
-            done=(*self.done, name),
+            done=done,
             tools=self.workflow.tools,
             asked=asked,
+            next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload, at_once=acts)
         self.approved = None

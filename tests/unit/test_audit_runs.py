@@ -364,7 +364,7 @@ def narrowed_and_back(desk: Desk) -> None:
 
 
 DAY = timedelta(days=1)
-ASKED = {"action": "pay", "arguments": {}, "tell": [], "then": "deny", "within": 0}
+ASKED = {"action": "pay", "arguments": {}, "next": "", "tell": [], "then": "deny", "within": 0}
 FORGED: dict[str, Callable[[Desk], Any]] = {
     # A pause without an answer, or with one that is none.
     "a pause left out": after(Desk.paused, lambda d, _: d.write()),

@@ -32,13 +32,14 @@ TOP_LEVEL = {
 KERNEL = [
     *("errors", "rules", "names", "files", "sqlite", "codec", "keys", "record", "storage"),
     *("anchor", "verify", "journal", "ledger", "aio", "tenancy", "postgres", "tools"),
-    *("approval", "answers", "gate", "asking", "workflow", "places", "migrate", "safepoint"),
+    *("approval", "answers", "gate", "asking", "workflow", "questions", "places", "migrate"),
+    "safepoint",
 ]
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
     {"command", "settings"},
     {"sarif"},
-    {"models", "testing", "explain", "langgraph", "agent_framework"},
+    {"models", "testing", "explain", "deciding", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit", "examples", "operating"},
     {"cli", "main__", "pytest_safepoint"},

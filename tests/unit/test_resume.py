@@ -1102,13 +1102,21 @@ def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -
     assert desk.ledger().latest("order-7").sequence == 1
 
 
-ASKED: State = {"action": "pay", "arguments": {}, "tell": [], "then": "deny", "within": 0}
+ASKED: State = {
+    "action": "pay",
+    "arguments": {},
+    "next": "pay",
+    "tell": [],
+    "then": "deny",
+    "within": 0,
+}
 NO_PAYLOADS: list[State] = [
     {"strange": 1},
     {"asked": {**ASKED, "arguments": 7}},
     {"asked": {"action": "pay", "arguments": {}}},
     {"asked": {**ASKED, "action": ""}},
     {"asked": {**ASKED, "within": -1}},
+    {"asked": {**ASKED, "next": 7}},
     {"asked": {**ASKED, "then": "approve"}},
     {"expired": 7},
     {"approved": ["x"]},

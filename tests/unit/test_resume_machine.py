@@ -417,7 +417,7 @@ class Resuming(RuleBasedStateMachine):
             payload["state"] = {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
             asked = {"action": "pay", "arguments": {"amount": 5_000_000}}
-            payload["asked"] = {**asked, "tell": [], "then": "deny", "within": 0}
+            payload["asked"] = {**asked, "next": "pay", "tell": [], "then": "deny", "within": 0}
         elif taken:
             origin = last.payload.get("origin", state.head.sequence)
             payload["origin"] = 1 if forges == "origin" else origin
@@ -999,6 +999,7 @@ class Answering(RuleBasedStateMachine):
             forged = {
                 "action": "pay",
                 "arguments": {"amount": 5_000_000},
+                "next": "pay",
                 "tell": [],
                 "then": "deny",
             }

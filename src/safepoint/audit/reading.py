@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
-from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
@@ -28,10 +26,10 @@ from safepoint.errors import (
 )
 from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
-from safepoint.names import Head, Limits
+from safepoint.names import Head
 from safepoint.record import Checkpoint, Cipher, Header
 from safepoint.verify import View, plain_of
-from safepoint.workflow import Payload
+from safepoint.workflow import Payload, without_state
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (UnsafeLocation, "SP04"),
@@ -47,7 +45,6 @@ _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
 )
 _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
-_CODEC: Final = Codec()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +221,7 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
                 if opened.header.kind != "state":
                     continue
                 try:
-                    state = _without_state(plain_of(opened, cipher), view.limits)
+                    state = without_state(plain_of(opened, cipher), view.limits)
                 except DecodeError as error:
                     hidden.append((opened.header.cipher, error))
                 else:
@@ -251,25 +248,6 @@ def _entry(checkpoint: Checkpoint) -> Entry:
         return Entry(checkpoint, Payload.unpack(checkpoint))
     except WorkflowMismatch:
         return Entry(checkpoint, Payload({}), is_run=False)
-
-
-def _without_state(payload: bytes, limits: Limits) -> Any:
-    """Return what a workflow keeps besides the state, whose types only the application knows.
-
-    Raises:
-        LimitExceeded: it is too deep, or too much.
-    """
-    try:
-        check_shape(payload, limits)
-        found = json.loads(payload)
-        if type(found) is not dict or type(found.get("state")) is not dict:
-            return None
-        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
-        return _CODEC.decode(text.encode("ascii"))
-    except LimitExceeded:
-        raise
-    except (CheckpointError, ValueError):
-        return None
 
 
 def _kind(refusal: CheckpointError) -> str:

@@ -1,0 +1,238 @@
+"""What a thread waits for, read from its verified records alone.
+
+Whoever approves does not run the worker's code, and has none of its types. So a question is built
+again from what the worker sealed when it asked: by our own workflow, or by an adapter. It is the
+same as the worker's, to the byte.
+
+If another version or other tools are to run it by now, the worker's gate asks for more than the
+records say: it refuses the answer, and asks anew. The same holds where people approved it, and that
+lapsed before anybody acted upon it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from safepoint.approval import Question, Reason, ends, is_denial
+from safepoint.asking import SPENT
+from safepoint.codec import check_shape
+from safepoint.errors import CheckpointError, DecodeError, WorkflowMismatch
+from safepoint.gate import Gate
+from safepoint.ledger import Ledger, Link
+from safepoint.names import Head, spelled
+from safepoint.record import Checkpoint
+from safepoint.verify import plain_of
+from safepoint.workflow import Payload, without_state
+
+_ELSE: Final = "Find out what else has the writer's key."
+
+
+class _Kept(NamedTuple):
+    """A verified record, and its JSON: tags stand for types that need not be known."""
+
+    link: Link
+    plain: dict[str, Any]
+
+    @property
+    def head(self) -> Head:
+        return self.link.opened.head
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a checkpoint of a LangGraph graph that has none around it."""
+        return "checkpoint" in self.plain and self.plain.get("ns") == ""
+
+
+def open_questions(ledger: Ledger, thread: str) -> list[Question]:
+    """Return what a thread waits for, oldest first: a graph may ask several things at once.
+
+    ```python
+    from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
+    from safepoint import Keyring, Ledger, SigningKey, Workflow
+    from safepoint.questions import open_questions
+
+
+    def ask(state):
+        return Ask("pay", {"amount": 42})
+
+
+    def pay(state, call):
+        return {"paid": call.approved.arguments["amount"]}
+
+
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    run = Workflow("invoice", [ask, pay], gate=gate).start(ledger, thread="order-7")
+    print(open_questions(ledger, "order-7") == [run.question])
+    #> True
+    ```
+
+    Args:
+        ledger: the store, with its keys and its anchor; for a tenant's thread, that of the tenant.
+        thread: the thread.
+
+    Raises:
+        CheckpointError: what was read on the way does not verify, or cannot be looked into.
+    """
+    kept, roots = list[_Kept](), 0
+    for link in ledger.back(thread):
+        data = plain_of(link.opened, ledger.cipher)
+        if link.kind == "state" and not any(each.link.kind == "state" for each in kept):
+            found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
+            with suppress(WorkflowMismatch):
+                return _of_workflow(found, Payload.unpack(found))
+        kept.append(_Kept(link, _parsed(link, data, ledger)))
+        roots += kept[-1].is_root
+        if roots > 1:  # a graph went on, and what it asked before that is over
+            break
+    place, heads = (ledger.store, ledger.tenant_name, thread), {each.head for each in kept}
+    try:
+        return [
+            question
+            for question in dict.fromkeys(_of_adapters(kept[::-1]))
+            if (question.store, question.tenant, question.thread) == place
+            and question.checkpoint == question.head
+            and question.head in heads
+            and question.reasons == (Reason.ASKED,)
+            and not any(_is_spent(each, question) for each in kept)
+        ]
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise DecodeError(
+            f"{thread} holds records that are like those of an adapter, and are not.", _ELSE
+        ) from None
+
+
+def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
+    """Return what the end of a workflow's thread asks: as `Workflow.question` of the same code."""
+    asked, head = payload.asked, Head(checkpoint.sequence, checkpoint.digest)
+    if asked is None:
+        return []
+    said = Gate().decide(
+        checkpoint, head, had=payload.tools, has=payload.tools, app=checkpoint.app, asked=True
+    )
+    until = spelled(ends(checkpoint.created, asked.within)) if asked.within else ""
+    return [
+        Question(
+            store=checkpoint.store,
+            tenant=checkpoint.tenant,
+            thread=checkpoint.thread,
+            checkpoint=head,
+            head=head,
+            app=checkpoint.app,
+            tools=payload.tools.digest,
+            reasons=said.reasons,
+            details=said.details,
+            action=asked.action,
+            arguments=dict(asked.arguments),
+            next=payload.next,
+            done=payload.done,
+            until=until,
+            tell=asked.tell if until else (),
+            then=asked.then if until else "deny",
+        )
+    ]
+
+
+def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
+    """Yield what the records of an adapter ask, and did not go on from, oldest first."""
+    for each in kept:
+        for text in _texts(_tagged(each.plain.get("writes"), "langgraph.Interrupt")):
+            yield from _of_graph(text, kept)
+        for text in _texts(_tagged(each.plain.get("early"), "langgraph.Interrupt")):
+            yield from _of_graph(text, kept)
+    yield from _of_agents(kept)
+
+
+def _of_graph(text: str, kept: list[_Kept]) -> Iterator[Question]:
+    """Yield what a node of LangGraph asks, unless its graph, or one around it, went on."""
+    for question in _read(text):
+        states = {each.head: each.plain for each in kept if "checkpoint" in each.plain}
+        asks = states.get(question.checkpoint)
+        if asks is None:
+            return
+        ran = {(asks["ns"], asks["id"]), *asks["metadata"]["parents"].items()}
+        parts = question.scope.rpartition("#")[0].split("|")
+        around = {"|".join(parts[:count]) for count in range(len(parts))}
+        since = [
+            (plain["ns"], plain["id"])
+            for head, plain in states.items()
+            if head.sequence > question.checkpoint.sequence
+        ]
+        if all(space not in around or (space, ident) in ran for space, ident in since):
+            yield question
+
+
+def _of_agents(kept: list[_Kept]) -> Iterator[Question]:
+    """Yield what checkpoints of Agent Framework ask, unless one that follows does not."""
+    last = {each.link.label: each for each in kept}  # which a note follows, once it is deleted
+    states = [each.plain for each in last.values() if "checkpoint_id" in each.plain]
+    asks = {each["checkpoint_id"]: set(_pending(each)) for each in states}
+    over = set[str]()
+    for each in states:
+        before = asks.get(each.get("previous_checkpoint_id", ""), set())
+        over |= before - asks[each["checkpoint_id"]]
+    for each in states:
+        for text in _pending(each):
+            if text not in over:
+                yield from _read(text)
+
+
+def _pending(checkpoint: dict[str, Any]) -> Iterator[str]:
+    """Yield the questions that wait in a checkpoint, or in that of a workflow inside of it."""
+    yield from _tagged(checkpoint.get("pending_request_info_events"), "af.Question")
+    for inner in _tagged(checkpoint.get("state"), "af.WorkflowCheckpoint"):
+        yield from _pending(inner)
+
+
+def _tagged(plain: Any, tag: str) -> Iterator[Any]:
+    """Yield what stands behind a tag, wherever that is. No value of an application looks like it.
+
+    The depth was bounded before it was parsed.
+    """
+    if isinstance(plain, dict) and plain.keys() == {f"${tag}"}:
+        yield plain[f"${tag}"]
+    elif isinstance(plain, dict | list):
+        for each in plain.values() if isinstance(plain, dict) else plain:
+            yield from _tagged(each, tag)
+
+
+def _texts(interrupts: Iterator[Any]) -> Iterator[str]:
+    for each in interrupts:
+        if isinstance(each["value"], str):
+            yield each["value"]
+
+
+def _read(text: str) -> Iterator[Question]:
+    """Yield the question of a text, if it is one: a node may wait for other things, too."""
+    with suppress(CheckpointError):
+        yield Question.from_text(text)
+
+
+def _is_spent(kept: _Kept, question: Question) -> bool:
+    """Tell whether a note spends an answer to a question: a no, or a yes that has time left.
+
+    What an expired yes was used for shows in what followed. If nothing did, people are asked again.
+    """
+    note = kept.plain
+    if kept.link.label != SPENT or note.get("question") != question.text:
+        return False
+    texts = note["statements"]
+    return not texts or any(is_denial(text) or _expires(text) > datetime.now(UTC) for text in texts)
+
+
+def _expires(statement: str) -> datetime:
+    return datetime.fromisoformat(json.loads(statement.split("\n")[1])["expires"])
+
+
+def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
+    check_shape(data, ledger.codec.limits)
+    try:
+        found = json.loads(data)
+    except ValueError:
+        raise DecodeError(f"{link.header.place} is sealed, and is no state.", _ELSE) from None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,611 @@
+"""People at a terminal: they sign what they were shown, all of it, and nothing else."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    FileAnchor,
+    FileCheckpointStorage,
+    Gate,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Policy,
+    SigningKey,
+    Tool,
+    Workflow,
+    open_ledger,
+)
+from safepoint.answers import Answers
+from safepoint.approval import Question, Reason
+from safepoint.codec import Codec
+from safepoint.errors import ApprovalNeeded, DecodeError, ThreadHeld
+from safepoint.names import digest_of
+from safepoint.places import Locations, open_answers
+from safepoint.questions import open_questions
+from safepoint.record import Place, seal
+from safepoint.workflow import Call, Run
+from tests.unit.commands import said
+
+PEOPLE = ("dana", "erin", "opal", "mally")
+State = dict[str, Any]
+
+
+@dataclass
+class Order:
+    """A type that no approver has."""
+
+    number: int
+
+
+class Office:
+    """A store in a folder, its settings, its people, and a worker."""
+
+    def __init__(self, folder: Path, *, people: int = 1, algorithm: Any = "ed25519") -> None:
+        self.folder, self.people = folder, people
+        self.keys = {
+            name: SigningKey.from_file(folder / f"{name}.key", create=True, algorithm="ed25519")
+            for name in PEOPLE
+        }
+        for name, key in self.keys.items():
+            key.public.to_file(folder / f"{name}.pub")
+        self.writer = SigningKey.generate(algorithm)
+        verifies = "writer.key" if algorithm == "hmac-sha256" else "writer.pub"
+        half: Any = self.writer if algorithm == "hmac-sha256" else self.writer.public
+        half.to_file(folder / verifies)
+        self.journal = InMemoryJournal()
+        for name in ("anchor", "answers-anchor"):
+            FileAnchor(folder / name, create=True)
+        for name in ("state", "answers"):
+            FileCheckpointStorage(folder / name)
+        self.settle(
+            f'key = ["{verifies}"]', 'answers = "answers"\nanswers-anchor = "answers-anchor"'
+        )
+
+    def settle(self, *lines: str) -> None:
+        given = [
+            *("[stores.invoices]", 'storage = "state"', 'anchor = "anchor"', *lines),
+            'approver = ["dana=dana.pub", "erin=erin.pub"]',
+            'revoked-approver = ["erin=mally.pub"]',
+            f'operator = ["opal=opal.pub"]\npeople = {self.people}',
+        ]
+        (self.folder / "safepoint.toml").write_text("\n".join(given))
+
+    def ledger(self, key: Any = None, **options: Any) -> Ledger:
+        """Open it as a worker does; or, with a public key, as an approver does."""
+        keys = Keyring(self.writer) if key is None else Keyring(verify=key)
+        given = {"anchor": FileAnchor(self.folder / "anchor"), "journal": self.journal}
+        storage = FileCheckpointStorage(self.folder / "state")
+        return Ledger(storage, store="invoices", keys=keys, **{**given, **options})
+
+    def flow(self, asked: Ask | None = None, *, last: bool = False, **options: Any) -> Workflow:
+        def ask(state: State) -> Ask:
+            return asked or Ask("pay", {"amount": 42, "payee": "alice"})
+
+        def pay(state: State, call: Call) -> State:
+            return {"paid": call.approved.arguments["amount"], "by": list(call.approved.by)}
+
+        public = {name: self.keys[name].public for name in PEOPLE}
+        answers = Answers(
+            FileCheckpointStorage(self.folder / "answers"),
+            FileAnchor(self.folder / "answers-anchor"),
+        )
+        gate = Gate(
+            Policy({Reason.ASKED: self.people}),
+            Approvers({name: public[name] for name in ("dana", "erin")}),
+            answers=answers,
+            operators=Approvers({"opal": public["opal"]}),
+        )
+        return Workflow("invoice", [ask] if last else [ask, pay], gate=gate, **options)
+
+    def start(self, thread: str = "order-7", asked: Ask | None = None) -> Run:
+        return self.flow(asked).start(self.ledger(), thread=thread)
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        return said(*arguments, folder=self.folder)
+
+    def say(
+        self, verb: str, thread: str, digest: str | None = None, *more: str, name: str = "dana"
+    ) -> tuple[int, str, str]:
+        """Answer without a terminal, by the digest of what was shown."""
+        if digest is None:
+            digest = self.digests()[thread]
+        key = ("--as", name, "--key", f"{name}.key", "--digest", digest)
+        return self.run(verb, "invoices", thread, *key, *more)
+
+    def digests(self) -> dict[str, str]:
+        """Read what is asked, as a person reads it."""
+        text = self.run("waiting", "invoices", "--full")[1]
+        blocks = re.findall(r"^(\S+) (?:of the tenant \S+ )?wants .*?digest: (\S+)$", text, 24)
+        return dict(blocks)
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+# --- the question, without the worker's code ----------------------------------------------------
+
+ASKED: dict[str, tuple[Ask, dict[str, Any]]] = {
+    "plain": (Ask("pay"), {}),
+    "a version, and tools": (
+        Ask("pay", {"amount": 1}),
+        {"version": "3", "tools": [Tool("bank", permissions=["pay"])]},
+    ),
+    "a wait that ends": (
+        Ask("pay", {}, timedelta(hours=1), ("ops",), "continue"),
+        {},
+    ),
+    "whom to tell, of a wait that does not end": (Ask("pay", {}, None, ("ops",), "continue"), {}),
+    "nothing follows": (Ask("pay", {}), {"last": True}),
+    "hides": (Ask("pay", {"to": "ACME\u202e  \x1b[2J", "\u0430mount": b"\0", "$x": None}), {}),
+}
+
+
+@pytest.mark.parametrize("tenant", ["", "acme"])
+@pytest.mark.parametrize("name", ASKED)
+def test_the_records_ask_what_the_worker_asks(office: Office, name: str, tenant: str) -> None:
+    """To the byte, with a public key, and without its code and its types."""
+    asked, options = ASKED[name]
+    ledger, flow = office.ledger(codec=Codec([Order])), office.flow(asked, **options)
+    reader = office.ledger(office.writer.public, journal=None)
+    if tenant:
+        ledger, reader = ledger.tenant(tenant), reader.tenant(tenant)
+    run = flow.start(ledger, thread="order-7", order=Order(7))
+    assert run.question is not None
+    assert [each.text for each in open_questions(reader, "order-7")] == [run.question.text]
+    with pytest.raises(DecodeError):
+        reader.latest("order-7")
+
+    answers = flow.gate.answers
+    assert answers is not None
+    opal = Approver("opal", office.keys["opal"])
+    hold = answers.hold(opal, "invoices", "order-7", tenant=tenant)
+    with pytest.raises(ThreadHeld):  # which leaves a note behind the question
+        flow.resume(ledger, "order-7")
+    assert open_questions(reader, "order-7") == [run.question]
+    answers.release(opal, "invoices", "order-7", hold.hold, tenant=tenant)
+
+    dana = Approver("dana", office.keys["dana"])
+    with suppress(KeyError):  # of an amount that was not asked for
+        flow.resume(
+            ledger, "order-7", approvals=[dana.approve(open_questions(reader, "order-7")[0])]
+        )
+    assert open_questions(reader, "order-7") == []
+
+
+def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Office) -> None:
+    """Whoever has the writer's key, or a store of plain states, can save anything."""
+    like = [
+        {"checkpoint": 1, "ns": "", "writes": [{"value": 1}]},
+        {"checkpoint_id": [], "state": 3},
+        {"writes": 1, "early": 2},
+        ["checkpoint"],
+        None,
+    ]
+    ledger = office.ledger()
+    for number, state in enumerate(like):
+        ledger.save(f"odd-{number}", state)
+        with suppress(DecodeError):
+            assert open_questions(ledger, f"odd-{number}") == []
+    ledger.note("odd-4", {"question": 1}, label="spent/")
+    assert open_questions(ledger, "odd-4") == []
+
+
+# --- without a terminal -------------------------------------------------------------------------
+
+
+def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
+    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
+    run = office.start(asked=Ask("pay", {"amount": 42}, timedelta(hours=4)))
+    office.start("order-8", Ask("pay", {}, timedelta(hours=1)))
+    office.start("order-9")
+    status, out, _ = office.run("waiting", "invoices")
+    assert status == 0
+    assert re.findall(r"^\S+", out, re.MULTILINE) == ["order-8", "order-7", "order-9"]
+    assert "digest" not in out  # nobody signs what they were not shown
+    assert run.question is not None
+    full = office.run("waiting", "invoices", "--full")[1]
+    assert all(f"    {line}\n" in full for line in run.question.described)
+
+    status, out, err = office.say("approve", "order-7")
+    assert (status, err) == (0, "")
+    assert out.startswith("dana approved 'pay' in order-7.\nThe question was sha256:")
+    assert "1 of 1 yes, of dana" in office.run("waiting", "invoices")[1]
+    assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
+
+    assert office.say("deny", "order-9", None, "--reason", "not\u202e him")[0] == 0
+    assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices")[1]
+    assert office.flow().resume(office.ledger(), "order-9").denied
+    assert list(office.digests()) == ["order-8"]
+    office.ledger().delete("order-8")
+    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
+
+
+def test_two_of_two_people(tmp_path: Path) -> None:
+    office = Office(tmp_path, people=2)
+    office.start()
+    assert office.say("approve", "order-7")[0] == 0
+    assert office.say("approve", "order-7")[0] == 0  # who says it twice is one person
+    assert "1 of 2 yes, of dana" in office.run("waiting", "invoices")[1]
+    with pytest.raises(ApprovalNeeded):
+        office.flow().resume(office.ledger(), "order-7")
+    assert office.say("approve", "order-7", name="erin")[0] == 0
+    assert "2 of 2 yes, of dana, erin" in office.run("waiting", "invoices")[1]
+    assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana", "erin"]
+
+
+def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Office) -> None:
+    for tenant in ("acme", "globex"):
+        office.flow().start(office.ledger().tenant(tenant), thread="order-7")
+    out = office.run("waiting", "invoices", "--full")[1]
+    digests = re.findall(r"digest: (\S+)", out)
+    assert "order-7 of the tenant acme wants 'pay'" in out
+    assert "globex" not in office.run("waiting", "invoices", "--tenant", "acme")[1]
+    assert office.say("approve", "order-7", digests[0])[0] == 2  # nobody's thread
+    assert office.say("approve", "order-7", digests[0], "--tenant", "globex")[0] == 1
+    assert office.say("approve", "order-7", digests[0], "--tenant", "acme")[0] == 0
+    flow, opal = office.flow(), ("--as", "opal", "--key", "opal.key", "--tenant", "acme")
+    assert office.run("hold", "invoices", "order-7", *opal, "--reason", "?")[0] == 0
+    with pytest.raises(ThreadHeld):
+        flow.resume(office.ledger().tenant("acme"), "order-7")
+    assert office.run("release", "invoices", "order-7", *opal)[0] == 0
+    assert flow.resume(office.ledger().tenant("acme"), "order-7").state["paid"] == 42
+    with pytest.raises(ApprovalNeeded):
+        flow.resume(office.ledger().tenant("globex"), "order-7")
+
+
+def test_a_hold_is_released_by_itself(office: Office) -> None:
+    office.start()
+    order = ("invoices", "order-7", "--as", "opal", "--key", "opal.key")
+    holds = [office.run("hold", *order, "--reason", why)[1] for why in ("one", "two")]
+    digests = [re.findall(r"sha256:\w+", each)[0] for each in holds]
+    status, _, err = office.run("release", *order)
+    assert (status, err.count("\n"), "has 2 such holds" in err) == (1, 1, True)
+    assert office.run("release", *order, "--digest", digests[0])[0] == 0
+    assert "held by opal: 'two'" in office.run("waiting", "invoices")[1]
+    assert office.run("release", *order)[0] == 0
+    assert office.run("release", *order)[0] == 1
+    assert "held" not in office.run("waiting", "invoices")[1]
+
+
+def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(office: Office) -> None:
+    run = office.start()
+    office.settle('key = ["writer.pub"]')
+    assert "no place for answers" in office.run("waiting", "invoices")[1]
+    status, text, err = office.say("approve", "order-7")
+    assert (status, err.count("\n")) == (0, 1)
+    people = Approvers({"dana": office.keys["dana"].public})
+    assert people.open(text).question == run.question
+    assert office.flow().resume(office.ledger(), "order-7", approvals=[text]).state["paid"] == 42
+    opal = ("--as", "opal", "--key", "opal.key", "--reason", "x")
+    assert office.run("hold", "invoices", "order-7", *opal)[0] == 2
+
+
+DANA = ("--as", "dana", "--key", "dana.key")
+REFUSED: dict[str, tuple[int, str]] = {
+    "approve invoices order-7 --as dana --key dana.key": (2, "There is no terminal to show"),
+    "approve invoices order-1 --as dana --key dana.key": (2, "There is no thread 'order-1'"),
+    "approve invoices order-7 --as mally --key mally.key": (1, "'mally' is no approver"),
+    "approve invoices order-7 --as opal --key opal.key": (1, "'opal' is no approver"),
+    "approve invoices order-7 --as dana --key mally.key --digest {}": (1, "mally.key is not the"),
+    "approve invoices order-7 --as dana --key erin.key --digest {}": (1, "erin.key is not the"),
+    "approve invoices order-7 --as erin --key mally.key --digest {}": (1, "mally.key is not the"),
+    "approve invoices order-7 --as dana --key dana.pub --digest {}": (2, "The file dana.pub holds"),
+    "approve invoices order-7 --as dana --key nowhere --digest {}": (2, "The key file nowhere"),
+    "approve invoices order-7 --as dana --key dana.key --digest x": (1, "order-7 asks something"),
+    "approve invoices order-7 --as dana --key dana.key --digest {} --tenant acme": (2, "There is"),
+    "approve invoices done --as dana --key dana.key": (1, "done waits for nobody."),
+    "approve invoices late --as dana --key dana.key": (1, "The wait of late ended at"),
+    "approve nowhere order-7 --as dana --key dana.key": (2, "There is no store nowhere"),
+    "hold invoices order-1 --as opal --key opal.key --reason x": (2, "There is no thread 'order-"),
+    "hold invoices order-7 --as dana --key dana.key --reason x": (1, "'dana' is no operator"),
+    "hold invoices order-7 --as opal --key dana.key --reason x": (1, "dana.key is not the key"),
+    "hold invoices order-7 --as opal --key opal.key --reason {long}": (2, "The reason has 1001"),
+    "hold invoices order-7 --as opal --key opal.key": (2, "safepoint hold: the following"),
+    "release invoices order-7 --as opal --key opal.key": (1, "order-7 has 0 such holds: none."),
+    "people add invoices mally mally.pub": (2, "The settings say who may approve in invoices."),
+}
+
+
+def test_refusals(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, the right status, and nothing is put."""
+    monkeypatch.setenv("HOME", str(office.folder))
+    office.start()
+    office.start("late", Ask("pay", {}, timedelta(seconds=1)))
+    run = office.start("done")
+    assert run.question is not None
+    answer = Approver("dana", office.keys["dana"]).deny(run.question)
+    office.flow().resume(office.ledger(), "done", approvals=[answer])
+    digest = office.digests()["order-7"]
+    time.sleep(1.1)
+    before = tree(office.folder)
+    for line, (status, begins) in REFUSED.items():
+        given = [each.format(digest, long="x" * 1001) for each in line.split()]
+        found, out, err = office.run(*given)
+        assert (found, out, err.count("\n")) == (status, "", 1), line
+        assert err.startswith(begins), (line, err)
+    assert tree(office.folder) == before
+    assert ", which is over" in office.run("waiting", "invoices")[1]
+
+
+def tree(folder: Path) -> dict[Path, bytes]:
+    return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_a_store_whose_reader_could_have_written_it_is_refused(tmp_path: Path) -> None:
+    office = Office(tmp_path, algorithm="hmac-sha256")
+    office.start()
+    for verb in ("approve", "deny"):
+        status, out, err = office.say(verb, "order-7")
+        assert (status, out, err.count("\n")) == (2, "", 1)
+        assert "is for hmac-sha256: whoever can verify" in err
+
+
+# --- what a thief does --------------------------------------------------------------------------
+
+
+def edited(office: Office) -> None:
+    file = office.folder / "state" / "order-7" / "0000000002.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":43'))
+
+
+def edited_before(office: Office) -> None:
+    file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b'"done":[]', b'"done":{}'))
+
+
+def resigned_before(office: Office) -> None:
+    """The first record has another's signature; what it says is the same."""
+    file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
+    other = office.folder / "state" / "order-8" / "0000000001.checkpoint"
+    line, rest = other.read_bytes().split(b"\n", 1)[0], file.read_bytes().split(b"\n", 1)[1]
+    file.write_bytes(line + b"\n" + rest)
+
+
+def planted(office: Office) -> None:
+    """A question of the thief's own, sealed with the thief's own key."""
+    genuine = office.ledger().storage.read("order-7", 2)
+    payload = genuine.split(b"\n", 2)[2].rstrip(b"\n").replace(b"alice", b"mally")
+    place = Place("invoices", "", "order-7", 3)
+    previous = office.ledger().load("order-7", 2).digest
+    record, _ = seal(
+        payload, place, office.keys["mally"], created=datetime.now(UTC), previous=previous
+    )
+    office.ledger().storage.append("order-7", 3, record)
+
+
+def moved(office: Office) -> None:
+    """A question of another thread."""
+    folder = office.folder / "state"
+    for number in ("1", "2"):
+        name = f"000000000{number}.checkpoint"
+        (folder / "order-7" / name).write_bytes((folder / "order-8" / name).read_bytes())
+
+
+def cut(office: Office) -> None:
+    (office.folder / "state" / "order-7" / "0000000002.checkpoint").unlink()
+
+
+def unreadable(office: Office) -> None:
+    file = office.folder / "state" / "order-7" / "0000000002.checkpoint"
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize(
+    "attack", [edited, edited_before, resigned_before, planted, moved, cut, unreadable]
+)
+def test_what_does_not_verify_is_an_alarm_and_no_question(
+    office: Office, attack: Callable[[Office], None]
+) -> None:
+    office.start()
+    office.start("order-8")
+    digest = office.digests()["order-7"]
+    attack(office)
+    status, out, err = office.run("waiting", "invoices", "--full")
+    assert (status, err) == (1, "")
+    assert re.findall(r"^(?:ALARM: )?\S+", out, re.MULTILINE) == ["order-8", "ALARM: order-7:"]
+    before = tree(office.folder / "answers")
+    for verb in ("approve", "deny"):
+        status, out, err = office.say(verb, "order-7", digest)
+        assert (out, err.count("\n"), status > 0) == ("", 1, True)
+    assert tree(office.folder / "answers") == before
+
+
+# --- at a terminal ------------------------------------------------------------------------------
+
+LAST = "all else is no: "
+MORE = "all else ends it: "
+
+
+def talk(
+    office: Office,
+    arguments: Sequence[str],
+    *steps: tuple[str, str | Callable[[], object]],
+    rows: int = 60,
+    columns: int = 100,
+) -> tuple[int, str, str]:
+    """Type to `safepoint` on a terminal of its own; return its status, the screen, the output."""
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    command = [sys.executable, "-m", "safepoint", *arguments]
+    with subprocess.Popen(
+        command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, cwd=office.folder, text=True
+    ) as process:
+        os.close(theirs)
+        screen, seen = "", 0
+
+        def more() -> str:
+            assert select.select([ours], [], [], 30)[0], screen
+            with suppress(OSError):  # of a terminal that nobody has any more
+                return os.read(ours, 65536).decode()
+            return ""
+
+        for prompt, typed in steps:
+            while prompt not in screen[seen:]:
+                if MORE in screen[seen:]:  # on the way to the last page
+                    os.write(ours, b"\n")
+                    seen = len(screen)
+                screen += (new := more())
+                if not new:
+                    break
+            seen = len(screen)
+            if isinstance(typed, str):
+                os.write(ours, typed.encode())
+            else:
+                typed()
+        while new := more():
+            screen += new
+        out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    return process.returncode, screen.replace("\r\n", "\n"), out
+
+
+APPROVE = ("approve", "invoices", "order-7", *DANA)
+
+
+def test_the_dialogue(office: Office) -> None:
+    run = office.start()
+    assert run.question is not None
+    status, screen, out = talk(office, APPROVE, (LAST, "order-7\n"))
+    assert status == 0
+    assert out.startswith("dana approved 'pay' in order-7.\n")
+    assert [line for line in run.question.described if line not in screen] == []
+    assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana"]
+
+
+@pytest.mark.parametrize(
+    "typed", ["\n", "y\n", "yes\n", "order-7 \n", "ORDER-7\n", "order-77\n", "\xd0\xb0\n", "\x04"]
+)
+def test_anything_else_is_no(office: Office, typed: str) -> None:
+    office.start()
+    before = tree(office.folder / "answers")
+    status, screen, out = talk(office, APPROVE, (LAST, typed))
+    assert (status, out) == (1, "")
+    assert screen.endswith("Nothing was signed.\n")
+    assert tree(office.folder / "answers") == before
+
+
+def test_no_approval_before_the_last_page(office: Office) -> None:
+    """A long argument cannot push another off the screen, nor pass for a line of its own."""
+    hides = "x" * 97 + "thread: order-1" + "y" * 2000 + "action: 'nothing'"
+    run = office.start(asked=Ask("pay", {"amount": 5_000_000, "note": hides}))
+    assert run.question is not None
+    for typed in ("q\n", "order-7\n"):
+        status, screen, out = talk(office, APPROVE, (MORE, typed), rows=12)
+        assert (status, out, LAST in screen) == (1, "", False)
+    status, screen, out = talk(office, APPROVE, (LAST, "order-7\n"), rows=12)
+    assert status == 0
+    rows = screen.split("\n")
+    assert max(map(len, rows)) <= 100
+    assert [row for row in rows if row.startswith(("thread:", "action:"))] == [
+        "action: 'pay'",
+        "thread: order-7",
+    ]
+    whole = re.sub(r"\n(Enter shows what follows, all else ends it: \n)?    \| ", "", screen)
+    assert [line for line in run.question.described if line not in whole] == []
+
+
+def test_what_was_typed_before_it_was_asked_for_does_not_count(office: Office) -> None:
+    office.start()
+    status, _, out = talk(office, APPROVE, ("", "order-7\norder-7\n"), (LAST, "\n"))
+    assert (status, out) == (1, "")
+
+
+def test_a_run_that_moved_on_since_it_was_shown_is_not_signed(office: Office) -> None:
+    run = office.start()
+    assert run.question is not None
+    text = Approver("erin", office.keys["erin"]).approve(run.question)
+
+    def goes_on() -> None:
+        office.flow().resume(office.ledger(), "order-7", approvals=[text])
+
+    before = tree(office.folder / "answers")
+    status, screen, out = talk(office, APPROVE, (LAST, goes_on), ("", "order-7\n"))
+    assert (status, out) == (1, "")
+    assert "order-7 has moved on since it was shown. Nothing was signed." in screen
+    assert tree(office.folder / "answers") == before
+
+
+def test_what_is_shown_is_what_is_signed(office: Office) -> None:
+    """Invisible, bidirectional and look-alike characters, trailing spaces, control characters."""
+    odd = {"to": "\u0430lice ", "IBAN": "DE\u202e12\u200b", "x\ty": "\x1b[2Jz", "e\u0301": "  "}
+    run = office.start(asked=Ask("pay", odd))
+    assert run.question is not None
+    status, screen, _ = talk(office, APPROVE, (LAST, "order-7\n"))
+    assert status == 0
+    assert screen.isascii()
+    for line in (r"'to': '\u0430lice '", r"'IBAN': 'DE\u202e12\u200b'", r"'x\ty': '\x1b[2Jz'"):
+        assert f"argument {line}" in screen
+    gate = office.flow().gate
+    assert gate.answers is not None
+    (signed,) = gate.answers.about(run.question, gate.people)
+    assert signed.question.arguments == odd
+    assert (
+        digest_of(Question.from_text(run.question.text).text.encode()) in office.digests().values()
+    )
+
+
+# --- who may ------------------------------------------------------------------------------------
+
+
+def test_people_of_a_store_in_the_default_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ledger = open_ledger("invoices")
+    with closing(open_answers("invoices", create=True).storage):  # type: ignore[type-var]
+        pass
+    places = ledger.places
+    assert isinstance(places, Locations)
+    office = tmp_path / "office"
+    office.mkdir()
+    keys = {}
+    for name in PEOPLE:
+        keys[name] = SigningKey.from_file(office / f"{name}.key", create=True, algorithm="ed25519")
+        keys[name].public.to_file(office / f"{name}.pub")
+    SigningKey.from_file(places.key_file).public.to_file(office / "writer.pub")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status, out, err = said("people", *arguments, folder=office)
+        assert (out + err).count("\n") >= 1
+        return status, out + err
+
+    assert run("list", "invoices") == (0, "Nobody may approve or hold in invoices.\n")
+    assert run("add", "invoices", "dana", "dana.pub")[0] == 0
+    assert run("add", "invoices", "opal", "opal.pub", "--operator")[0] == 0
+    listed = f"approver dana {keys['dana'].id}\noperator opal {keys['opal'].id}\n"
+    assert run("list", "invoices") == (0, listed)
+    for person, file in (
+        *(("dana", "erin.pub"), ("opal2", "opal.pub"), ("dan", "dana.pub")),
+        *(("writer", "writer.pub"), ("erin", "erin.key"), ("../erin", "erin.pub"), ("x", "none")),
+    ):
+        assert run("add", "invoices", person, file)[0] == 2, person
+    assert run("add", "invoices", "dana", "dana.pub", "--operator")[0] == 2
+    assert run("list", "invoices") == (0, listed)
+    assert run("list", "nowhere")[0] == 2
+    assert [each.name for each in places.approvers.iterdir()] == ["dana.pub"]
