@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         0,
         "",
     ),
-    "code": (lambda r: (r / "a.py").write_text("print()\n"), 0, ""),
+    "code": (lambda r: (r / "a.py").write_text('print("!!python/")\n'), 0, ""),
     "code that loads": (
         lambda r: (r / "a.py").write_text("import torch\n\ntorch.load(p)\n"),
         1,

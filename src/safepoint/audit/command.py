@@ -143,6 +143,12 @@ class Place:
         except (CheckpointError, OSError):
             return False  # another check says why
 
+    @property
+    def is_sealed(self) -> bool:
+        """Whether there are records that a key could verify, as far as can be told without it."""
+        there = self.disk or self.store.postgres
+        return there is not None and all(each.id != "SP02.unsealed" for each in self.contents)
+
     @cached_property
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
@@ -231,7 +237,7 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from place.unverified
     if place.is_empty:
         yield finding("SP02.empty", place.where)
-    elif place.keys is None and all(each.id != "SP02.unsealed" for each in place.contents):
+    elif place.keys is None and place.is_sealed:
         yield finding("SP02.no-key", place.where, place=place.name)
     if ledger is None:
         return
@@ -300,8 +306,9 @@ def _audit(options: argparse.Namespace) -> int:
     settings = read_settings(options.config)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings))
-    for line in _lines(report.findings) or [f"No findings: {', '.join(report.looked)}"]:
-        print(line) if report.findings or not report.failures else None
+    clean = [] if report.failures else [f"No findings: {', '.join(report.looked)}"]
+    for line in _lines(report.findings) or clean:
+        print(line)
     for failure in report.failures:
         print(failure.why, file=sys.stderr)
     return report.status(fail_on)
@@ -363,7 +370,8 @@ class _Audit:
             why = str(refusal)
             self.failures.setdefault(why, Failure(check, where, why))
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-            why = f"The check {check} failed: {type(error).__name__}. Report it."
+            which = f"check {check}" if check else "audit"
+            why = f"The {which} failed: {type(error).__name__}. Report it."
             self.failures.setdefault(why, Failure(check, where, why))
 
 
