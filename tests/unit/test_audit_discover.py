@@ -213,6 +213,10 @@ def test_a_file_alone_is_the_same(root: Path) -> None:
     for name, expected in (("db", "SP02.no-key"), ("x.pt", "SP24.runs-code"), ("x.py", "")):
         found = look([str(root / name)]).findings
         assert [each.id for each in found] == expected.split()
+    store(root / "state", "acme")
+    (root / "link").symlink_to("state")
+    found = look([str(root / "link")]).findings
+    assert [each.id for each in found if each.rule == "SP04"][:1] == ["SP04.link"]
     assert said("audit", root / "x.py")[1] == f"No findings: {root}/x.py (1 Python file)\n"
 
 

@@ -116,7 +116,8 @@ class Place:
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
         self.folder = path if is_folder else None
         self.disk = self.folder or self.database
-        self.name, self.where = shell(path or ""), path or ""
+        self.where = "" if path is None else absolute(path)
+        self.name = shell(self.where)
         if store.postgres is not None:
             from safepoint.postgres.connection import parsed, place
 
@@ -396,7 +397,7 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     """Return what to look at: what the options name, or else what the settings do."""
     paths = options.path
     told = Store.of(vars(options))
-    given = {name for name, value in _DEFAULTS.items() if getattr(told, name) != value}
+    given = {name for name in _DEFAULTS if getattr(options, name, None) not in (None, [])}
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
         options.refuse("a connection string is no PATH: give --postgres")
     if given:

@@ -214,6 +214,7 @@ def is_storage(folder: str) -> bool:
 
     Its name makes it one: what the record holds is for the checks to tell.
     """
+    folder = os.path.realpath(folder)
     for name in _names(folder):
         threads = [f"{folder}/{name}"]
         if name[:1] == "@" and is_thread(name[1:]):
