@@ -70,7 +70,7 @@ def test_each_call_fills_the_blanks_and_no_others() -> None:
 @pytest.mark.parametrize("which", CATALOGUE)
 def test_each_entry_says_what_was_found_and_what_to_do(which: str) -> None:
     entry, rule = CATALOGUE[which], which.partition(".")[0]
-    assert list(entry) == ["severity", "what", "do"]
+    assert list(entry)[-3:] == ["severity", "what", "do"]
     assert rule in ("any", "audit") or rule in RULES
     assert entry["severity"] in ("error", "warning", "note", "{severity}")
     assert re.fullmatch(r"[A-Z0-9{].*[.}]", entry["what"])
