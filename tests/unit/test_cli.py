@@ -59,7 +59,7 @@ def test_the_command_is_a_script_and_nothing_else_is() -> None:
 def test_help_names_every_command_and_each_has_its_own(said: Callable[..., Said]) -> None:
     code, out, err = said("--help")
     assert (code, err) == (0, "")
-    assert all(f"\n    {name}" in out for name in THERE)
+    assert all(f"\n  {name} " in out for name in THERE)
     assert said() == (2, out, "")
     for name in THERE:
         code, out, err = said(name, "--help")

@@ -127,11 +127,9 @@ def _described(finding: Finding) -> Described:
     name = finding.id.partition(".")[2]
     entry = CATALOGUE.get(finding.id) or CATALOGUE.get(f"any.{name}", {})
     rule = RULES.get(finding.rule)
-    title = rule.title if rule else "What the settings accept is there, and is not over"
-    about = rule.callout if rule else title
-    return Described(
-        entry.get("looks", "") or title, f"{about} Learn more: safepoint explain {finding.id}"
-    )
+    short = entry.get("looks") or (rule.title if rule else finding.id)
+    about = f"{rule.callout} " if rule else ""
+    return Described(short, f"{about}Learn more: safepoint explain {finding.id}")
 
 
 def _annotation(each: Finding) -> Annotation:
