@@ -126,7 +126,7 @@ class _Commands:
     """Where modules add their commands: it keeps what each does, for a list by group."""
 
     def __init__(self, parser: Parser) -> None:
-        self._sub = parser.add_subparsers(metavar="COMMAND", help=argparse.SUPPRESS)
+        self._sub = parser.add_subparsers(prog="safepoint", help=argparse.SUPPRESS)
         self._does: dict[str, str] = {}
 
     def add_parser(self, name: str, *, help: str, **named: Any) -> Any:  # noqa: A002  argparse's
@@ -146,6 +146,7 @@ class _Commands:
 def _parser(arguments: list[str]) -> Parser:
     parser = Parser(
         prog="safepoint",
+        usage="safepoint COMMAND ...",
         description="Checkpoint security that you can run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -265,10 +265,16 @@ def _journal(place: Place) -> Iterator[Finding]:
         ends = store.journal_anchor_of(stack)
         keys = keyring_of(store.journal_key)
         yield from check_journal(store.journal, keys, name=store.journal_name, anchor=ends)
-    parts = {"anchor": store.anchor, "journal": store.journal}
     held = Path(store.key[0]).parent if store.key else None
-    apart = store.journal_anchor
-    yield from check_places(place.home, keys=held, **parts, journal_anchor=apart)
+    heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
+    yield from check_places(
+        place.home, keys=held, anchor=heads, journal=store.journal, journal_anchor=ends
+    )
+
+
+def _folder(path: str | None) -> str | None:
+    """Return the folder of an anchor, which may be a file in it."""
+    return str(Path(absolute(path)).parent) if path and is_database(path) else path
 
 
 Look = Callable[[Any], Iterable[Finding]]
