@@ -262,9 +262,8 @@ def _journal(place: Place) -> Iterator[Finding]:
     if store.journal is None:
         return
     with ExitStack() as stack:
-        ends = store.journal_anchor_of(stack)
-        keys = keyring_of(store.journal_key)
-        yield from check_journal(store.journal, keys, name=store.journal_name, anchor=ends)
+        anchor, keys = store.journal_anchor_of(stack), keyring_of(store.journal_key)
+        yield from check_journal(store.journal, keys, name=store.journal_name, anchor=anchor)
     held = Path(store.key[0]).parent if store.key else None
     heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
     yield from check_places(
