@@ -174,16 +174,17 @@ def _refusals(
     shown, mode, user = shell(path), info.st_mode, os.geteuid()
     is_folder = noun == "folder"
     if stat.S_ISLNK(mode):
-        yield UnsafeLocation(f"{shown} is a symbolic link.", do[0])
+        yield UnsafeLocation(f"{shown} is a symbolic link.", do[0], "link")
     elif not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
-        yield UnsafeLocation(f"{shown} is not a {noun}.", do[1])
+        yield UnsafeLocation(f"{shown} is not a {noun}.", do[1], "other-kind")
     elif info.st_uid != user:
         what = f"{shown} belongs to user {info.st_uid}, and this process is user {user}."
-        yield UnsafeLocation(what, do[2])
+        yield UnsafeLocation(what, do[2], "other-owner")
     elif mode & _OTHERS_WRITE:
         yield UnsafeLocation(
             f"{shown} can be written by others (mode {stat.S_IMODE(mode):04o}).",
             do[2] if mode & stat.S_ISVTX else f"Run: chmod {'700' if is_folder else '600'} {shown}",
+            "writable",
         )
 
 
@@ -215,6 +216,7 @@ def hard_link_refusals(
             f"{shown} has a second name (hard link).",
             f"Whoever holds it may change the record. Find it, and remove it:"
             f" find / -samefile {shown}",
+            "hard-link",
         )
 
 
@@ -235,9 +237,11 @@ def _open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
     if info.st_mode & stat.S_ISVTX or stat.S_ISLNK(info.st_mode):
         return
     if info.st_mode & stat.S_IWOTH:
-        yield UnsafeLocation(f"Every user can rename and {inside}", f"Run: chmod o-w {shown}")
+        do = f"Run: chmod o-w {shown}"
+        yield UnsafeLocation(f"Every user can rename and {inside}", do, "replaceable")
     if groups and info.st_mode & stat.S_IWGRP and info.st_gid not in (0, os.getegid()):
-        yield UnsafeLocation(f"The group {info.st_gid} can {inside}", f"Run: chmod g-w {shown}")
+        do = f"Run: chmod g-w {shown}"
+        yield UnsafeLocation(f"The group {info.st_gid} can {inside}", do, "replaceable")
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
@@ -246,6 +250,7 @@ def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]
         yield UnsafeLocation(
             f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
             "Name a folder that has only root and your own user above it.",
+            "stranger",
         )
 
 
@@ -278,6 +283,7 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
         yield UnsafeLocation(
             f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
+            refusal.kind,
         )
 
 
@@ -342,6 +348,7 @@ def same_folder(path: str, identity: tuple[int, int], noun: str) -> opened:
             f"{shell(path)} is not the folder that this {noun} was opened on.",
             f"Find out who replaced it, and construct the {noun} again if that is right:"
             f" ls -ld {shell(path)}",
+            "replaced",
         )
     return found
 

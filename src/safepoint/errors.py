@@ -77,7 +77,10 @@ class CheckpointError(Exception):
         what: what happened, as one sentence.
         do: what to do next, as one or two sentences.
         address: where the site explains it, from its root: `errors/#sealbroken`.
+        kind: which of several things of its class it is, in a word; None if there is one alone.
     """
+
+    kind: str | None = None
 
     def __init__(self, what: str, do: str) -> None:
         super().__init__(what, do)
@@ -193,6 +196,10 @@ class RecordsMissing(StorageError):
 
 class UnsafeLocation(StorageError):
     """Somebody else could change what is stored at that path."""
+
+    def __init__(self, what: str, do: str, kind: str | None = None) -> None:
+        super().__init__(what, do)
+        self.kind = kind
 
 
 class StorageFull(StorageError):

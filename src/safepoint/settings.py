@@ -4,6 +4,7 @@
 
     [audit]                       # what `safepoint audit` looks at if nothing is named
     paths = ["models", "src"]
+    fail-on = "warning"           # or error, or note
 
     [stores.invoices]             # a store by its name: each key is an option of `safepoint audit`
     storage = "/srv/state/invoices.db"
@@ -40,6 +41,8 @@ from safepoint.places import Locations, default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
 
 FILES: Final = ("safepoint.toml", "pyproject.toml")
+AUDIT: Final = ("paths", "fail-on", "accept")
+SEVERITIES: Final = ("error", "warning", "note")
 _MOST: Final = 1024 * 1024
 _SQLITE: Final = b"SQLite format 3\0"
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
@@ -159,8 +162,7 @@ class Store:
         """Open the journal, None if there is none."""
         if not (self.journal or self.postgres_journal):
             return None
-        keys = keyring_of(self.journal_key)
-        anchor = _anchor(self.journal_anchor, None, stack, write=True)
+        keys, anchor = keyring_of(self.journal_key), self.journal_anchor_of(stack, write=True)
         if self.postgres_journal is not None:
             from safepoint.postgres import PostgresJournal
 
@@ -168,6 +170,10 @@ class Store:
             made = PostgresJournal(dsn, keys=keys, name=self.journal_name, anchor=anchor)
             return stack.enter_context(made)
         return FileJournal(str(self.journal), keys=keys, name=self.journal_name, anchor=anchor)
+
+    def journal_anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
+        """Open the journal's own anchor, None if it has none."""
+        return _anchor(self.journal_anchor, None, stack, write=write)
 
     def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
         """Open the place for what people sign, None if there is none."""
@@ -216,6 +222,9 @@ class Settings:
         if unknown:
             raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
         self.audit: Mapping[str, Any] = self._table(told, "audit")
+        for name in self.audit:
+            if name not in AUDIT:
+                raise self._refusal(f"says {quoted(name)} of the audit", ", ".join(AUDIT))
         stores = self._table(told, "stores")
         self._stores = {check_name("store", name): self._table(stores, name) for name in stores}
 
@@ -223,6 +232,22 @@ class Settings:
     def stores(self) -> list[str]:
         """The names of the stores that the file has."""
         return list(self._stores)
+
+    @property
+    def paths(self) -> list[str]:
+        """What the audit looks at besides the stores."""
+        found = self._below("PATH", self.audit.get("paths", []))
+        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+            raise self._refusal(f"has {quoted(found)} as the paths of the audit", "a list of paths")
+        return found
+
+    @property
+    def fail_on(self) -> str:
+        """From which severity on a finding of the audit fails it."""
+        found = self.audit.get("fail-on", "warning")
+        if found not in SEVERITIES:
+            raise self._refusal(f"has {quoted(found)} as fail-on", ", ".join(SEVERITIES))
+        return str(found)
 
     def store(self, name: str) -> Store:
         """Return a store by its name: as the file says it, or that in the default places.

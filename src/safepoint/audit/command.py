@@ -1,4 +1,4 @@
-"""`safepoint audit`: read a place once, and make each check of the table. Nothing is changed."""
+"""`safepoint audit`: read each place once, and make each check of the table. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 from safepoint._command import keyring_of
 from safepoint._files import absolute
-from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
-from safepoint.approval import Approvers, Reason
+from safepoint.anchor import Anchor
 from safepoint.audit.contents import check_contents, keys_inside
-from safepoint.audit.finding import Finding, content, finding, refused, worst_first
+from safepoint.audit.discover import Found, check_code, check_tested
+from safepoint.audit.finding import Finding, Severity, finding, refused, worst_first
 from safepoint.audit.folder import (
     check_append_only,
     check_location,
@@ -24,192 +25,182 @@ from safepoint.audit.folder import (
     check_places,
 )
 from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
-from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
+from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
-from safepoint.audit.postgres import check_privileges, unseen_tenants
+from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
 from safepoint.audit.reading import mixed, read
-from safepoint.audit.runs import Runs
-from safepoint.audit.sqlite import BESIDE, check_database
+from safepoint.audit.report import Failure, Report
+from safepoint.audit.runs import Runs, holds
+from safepoint.audit.sqlite import check_database
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     KeyRefused,
     StorageError,
-    quoted,
     shell,
 )
-from safepoint.gate import Gate, Policy
-from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.storage.file import FileCheckpointStorage
-from safepoint.storage.sqlite import SQLiteCheckpointStorage
-
-if TYPE_CHECKING:
-    from safepoint.postgres import PostgresCheckpointStorage
+from safepoint.settings import (
+    BESIDE,
+    SEVERITIES,
+    Settings,
+    Store,
+    add_options,
+    database_in,
+    is_database,
+)
+from safepoint.settings import read as read_settings
 
 _SHOWN: Final = 20
-_SQLITE: Final = b"SQLite format 3\0"
-# Each with what is given to it: a dot stands for "again for each", N for a number that is 1.
-_OPTIONS: Final = """
-postgres DSN the connection string of your workers, without a password: name a PGPASSFILE
-postgres-anchor DSN that of the anchor, if it is in PostgreSQL
-postgres-journal DSN that of the journal, to look at its login
-postgres-admin DSN one that may read pg_hba_file_rules, which a worker may not
-models FOLDER a folder of models; also checks the PyTorch here
-code PROJECT a project that loads models or pickles, and its tests
-store NAME the store's name, to verify its records
-key FILE. the key that sealed them, secret or public; again for each older one
-revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
-anchor PATH the folder or the file of its anchor, to notice a rollback
-anchor-every N after how many checkpoints your ledger moves the anchor (1), or step
-approver NAME=FILE. who may approve a resume, and the file of their public key
-revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
-people N how many different people have to approve what a step asks (1)
-app NAME@VERSION. what runs today: threads that another version of it wrote show
-journal PATH the folder of the journal, to verify it
-journal-key FILE. the key that signs the journal, secret or public; again for each older one
-journal-anchor PATH the folder of the journal's own anchor
-journal-name NAME the journal's name (journal); that of default_locations is its store's
-"""
 _NEEDS: Final = {
-    "postgres": ("postgres_anchor", "postgres_journal", "postgres_admin"),
-    "store": ("key", "revoked", "anchor", "approver", "app"),
+    "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers", "postgres_admin"),
+    "store": ("key", "revoked", "anchor", "tenant", "approver", "operator", "app", "answers"),
     "approver": ("people", "revoked_approver"),
+    "answers": ("answers_anchor",),
     "journal_key": ("journal",),
     "journal": ("journal_key", "journal_anchor", "journal_name"),
 }
+_DEFAULTS: Final = {each.name: each.default for each in fields(Store)}
 
 
 def commands(sub: Any) -> None:
     """Add `safepoint audit`."""
     parser = sub.add_parser(
         "audit",
-        help="check a store, models or code",
-        description="Check a store in files, SQLite or PostgreSQL, models, or code. Nothing is"
-        " changed.",
-        epilog="exit status: 0 nothing to mend, 1 an error or a warning, 2 it cannot be looked at",
+        help="check stores, state, models and code",
+        description="Check stores, state of other frameworks, models and code: each path is found"
+        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
+        epilog="exit status: 0 nothing to do, 1 findings from --fail-on up, 2 it could not look",
     )
     parser.set_defaults(run=_audit)
-    path = "the folder of a file storage, or the file of an SQLite storage or its folder"
-    parser.add_argument("path", metavar="PATH", nargs="?", help=path)
-    for line in _OPTIONS.strip().splitlines():
-        name, given, what = line.split(" ", 2)
-        how: dict[str, Any] = {"action": "append", "default": []} if given.endswith(".") else {}
-        kind = number_or_step if name == "anchor-every" else int
-        how |= {"type": kind, "default": 1} if given == "N" else {}
-        parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
-
-
-def number_or_step(text: str) -> int | str:
-    """Return what a ledger takes as `anchor_every`."""
-    return text if text == "step" else int(text)
+    path = "a folder or a file: a store, a database, models, code, or all of these"
+    parser.add_argument("path", metavar="PATH", nargs="*", help=path)
+    what = "a store of the settings, or of the default places; with PATH, the name of that one"
+    parser.add_argument("--store", metavar="NAME", help=what)
+    what = "the settings (safepoint.toml or pyproject.toml, here or above)"
+    parser.add_argument("--config", metavar="FILE", help=what)
+    what = "from which severity on a finding fails the audit (warning)"
+    parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
+    add_options(parser)
 
 
 class Place:
-    """What the command was told of. What more than one check needs of it is read once.
+    """A store, by its parts. What more than one check needs of it is read once.
 
     Attributes:
-        given: the options.
+        store: its parts.
         keys: the keys that sealed the records, None if none was given.
         gate: who may approve, None if nobody was named.
-        models: the folder of models, or None.
-        code: the folder of a project, or None.
         database: the file of an SQLite storage, by how it begins, or None.
         location: any other path that was given, or None.
         folder: that path, if it is a folder, or None.
         disk: the storage on disk, or None.
-        name: what to call the store, for a person; None if there is none to look at.
+        name: what to call the store, for a person.
+        where: its path, or its name.
         unverified: why its records are not verified, although there are keys.
     """
 
-    def __init__(self, given: argparse.Namespace, stack: ExitStack) -> None:
-        self.given = given
-        self._stack = stack
-        sealed = given.key or given.revoked
-        self.keys = keyring_of(given.key, given.revoked) if sealed else None
-        self._anchor = None if given.anchor is None else _anchor(given.anchor)
-        self.gate = _gate_of(given) if given.approver else None
-        for part, name in (("store", given.store), ("journal", given.journal_name)):
+    def __init__(self, store: Store, stack: ExitStack) -> None:
+        self.store, self._stack = store, stack
+        self.keys = keyring_of(store.key, store.revoked) if store.key or store.revoked else None
+        if store.postgres_anchor is None:
+            self._anchor  # noqa: B018  what is wrong with it is said before anything is looked at
+        self.gate = store.gate_of() if store.approver else None
+        for part, name in (("store", store.store), ("journal", store.journal_name)):
             if name is not None:
                 check_name(part, name)
-        self.models, self.code = given.models, given.code
-        path = given.path and _inside(given.path)
-        self.database = path if path is not None and _is_sqlite(path) else None
+        path = store.storage and database_in(store.storage)
+        self.database = path if path is not None and is_database(path) else None
         self.location = path if self.database is None else None
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
         self.folder = path if is_folder else None
         self.disk = self.folder or self.database
-        self.name = None if path is None else shell(path)
-        if given.postgres is not None:
+        self.name, self.where = shell(path or ""), path or ""
+        if store.postgres is not None:
             from safepoint.postgres.connection import parsed, place
 
-            self.name = place(parsed(given.postgres))
+            self.name = self.where = place(parsed(store.postgres))
         self.unverified: list[Finding] = []
+
+    def __str__(self) -> str:
+        kind = "SQLite" if self.database else "PostgreSQL" if self.store.postgres else "files"
+        return f"{self.name} (a store in {kind})"
 
     @property
     def home(self) -> str | None:
         """The folder that the storage is in, if it is on disk."""
         return str(Path(absolute(self.database)).parent) if self.database else self.folder
 
-    @property
+    @cached_property
     def is_empty(self) -> bool:
         """Whether there is a store, as far as it may be read, and no record in it."""
         if (self.disk or self.ledger) is None:
             return False
-        storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
-        return not storage.threads() and not storage.tenants()
+        try:
+            storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
+            return not (storage.threads() or storage.tenants())
+        except (CheckpointError, OSError):
+            return False  # another check says why
 
     @cached_property
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
-        given, anchor = self.given, self._anchor
-        if self.keys is None or (self.disk is None and given.postgres is None):
+        store = self.store
+        if self.keys is None or (self.disk is None and store.postgres is None):
             return None
-        self.unverified = [finding("SP02.not-verified", self.name or "")]
+        self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
+        every: Any = store.anchor_every
         try:
-            if given.postgres_anchor is not None:
-                from safepoint.postgres import PostgresAnchor
-
-                anchor = self._stack.enter_context(PostgresAnchor(given.postgres_anchor))
-            options = {"anchor": anchor, "anchor_every": given.anchor_every, "tenant": self._tenant}
-            ledger = Ledger(self._storage, store=given.store, keys=self.keys, **options)
+            options = {"anchor": self._anchor, "anchor_every": every, "tenant": self._tenant}
+            ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
-            self.unverified.insert(0, refused("SP15", refusal, self.name or ""))
+            self.unverified.insert(0, refused("SP15", refusal, self.where))
             return None
         except (StorageError, KeyRefused):
-            if given.postgres is not None:
+            if store.postgres is not None:
                 raise
             return None  # another check has said why
         self.unverified = []
         return ledger
 
     @cached_property
-    def _storage(
-        self,
-    ) -> FileCheckpointStorage | SQLiteCheckpointStorage | PostgresCheckpointStorage:
-        if self.folder is not None:
-            return FileCheckpointStorage(self.folder, read_only=True)
-        if self.database is not None:
-            opened = SQLiteCheckpointStorage(self.database, read_only=True)
-            return self._stack.enter_context(opened)
-        from safepoint.postgres import PostgresCheckpointStorage
+    def contents(self) -> list[Finding]:
+        """What its files hold."""
+        if self.database is None:
+            return [] if self.folder is None else check_contents(self.folder, self.keys)
+        # SQLite loses its locks if somebody else in the process opens its files.
+        ours = {os.path.realpath(absolute(self.database) + suffix) for suffix in BESIDE}
+        return keys_inside(self.home or "", self.keys, without=ours)
 
-        return self._stack.enter_context(PostgresCheckpointStorage(self.given.postgres))
+    @cached_property
+    def _anchor(self) -> Anchor | None:
+        return self.store.anchor_of(self._stack)
+
+    @cached_property
+    def _storage(self) -> Any:
+        return self.store.storage_of(self._stack)
 
     @cached_property
     def _tenant(self) -> str:
-        """The tenant that the login of a database serves, if it serves one."""
-        whose = "" if self.given.postgres is None else unseen_tenants(self.given.postgres)[0]
-        return "" if whose == "*" else whose
+        """The tenant that was named, or that the login of a database serves."""
+        return self.store.tenant or self.served.replace("*", "")
 
+    @cached_property
+    def served(self) -> str:
+        """Whom the login of a database serves; `*` is every tenant."""
+        return "" if self.store.postgres is None else tenant_of(self.store.postgres)
 
-def _contents(place: Place) -> Iterable[Finding]:
-    if place.database is None:
-        return [] if place.folder is None else check_contents(place.folder, place.keys)
-    # SQLite loses its locks if somebody else in the process opens its files.
-    ours = {os.path.realpath(absolute(place.database) + suffix) for suffix in BESIDE}
-    return keys_inside(place.home or "", place.keys, without=ours)
+    def answers(self) -> Iterator[Finding]:
+        """Look at where the answers are kept, and at what operators signed."""
+        store = self.store
+        if store.answers is not None:
+            path = database_in(store.answers)
+            yield from check_database(path) if is_database(path) else check_location(path)
+        answers = store.answers_of(self._stack)
+        gate = store.gate_of(answers)
+        if self.ledger is not None and gate is not None and store.operator:
+            yield from holds(self.ledger, gate)
 
 
 def _owners(path: str) -> Iterable[Finding]:
@@ -217,65 +208,70 @@ def _owners(path: str) -> Iterable[Finding]:
     return [each for each in check_ownership(path) if each.severity != "note"]
 
 
-def _privileges(place: Place) -> Iterable[Finding]:
-    given = place.given
-    if given.postgres is None:
-        return []
-    apart = {"anchor": given.postgres_anchor, "journal": given.postgres_journal}
-    return check_privileges(given.postgres, **apart)
+def _privileges(place: Place) -> Iterator[Finding]:
+    store = place.store
+    if store.postgres is not None:
+        apart = {"anchor": store.postgres_anchor, "journal": store.postgres_journal}
+        yield from check_privileges(store.postgres, **apart)
+        yield from unseen_tenants(place.where, place.served)
 
 
 def _network(place: Place) -> Iterator[Finding]:
-    given = place.given
-    if given.postgres is not None:
-        yield from check_network(given.postgres, admin=given.postgres_admin)
-    for other in (given.postgres_anchor, given.postgres_journal):
+    store = place.store
+    if store.postgres is not None:
+        yield from check_network(store.postgres, admin=store.postgres_admin)
+        if store.postgres_admin is None and not may_see_rules(store.postgres):
+            yield finding("SP06.rules-unseen", place.where)
+    for other in (store.postgres_anchor, store.postgres_journal, store.postgres_answers):
         yield from () if other is None else check_network(other)
 
 
 def _records(place: Place) -> Iterator[Finding]:
     ledger, gate = place.ledger, place.gate
     yield from place.unverified
+    if place.is_empty:
+        yield finding("SP02.empty", place.where)
+    elif place.keys is None and all(each.id != "SP02.unsealed" for each in place.contents):
+        yield finding("SP02.no-key", place.where, place=place.name)
     if ledger is None:
         return
-    runs = Runs(gate, place.given.app)
+    runs = Runs(gate, place.store.app)
     if gate is not None:
         yield from approvers_apart(ledger, gate.people)
     yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
     yield from runs.without_tools(ledger.store) if gate is not None else ()
 
 
-def _anchored(ledger: Ledger) -> Iterable[Finding]:
-    return [] if ledger.anchor is None else check_anchor(ledger)
+def _answers(place: Place) -> Iterable[Finding]:
+    has_some = place.store.answers or place.store.postgres_answers
+    return place.answers() if has_some else []
 
 
 def _journal(place: Place) -> Iterator[Finding]:
-    given = place.given
-    if given.journal is None:
+    store = place.store
+    if store.journal is None:
         return
-    ends = given.journal_anchor
-    yield from check_journal(
-        given.journal,
-        keyring_of(given.journal_key),
-        name=given.journal_name or "journal",
-        anchor=None if ends is None else FileAnchor(ends),
-    )
-    keys = Path(given.key[0]).parent if given.key else None
-    parts = {"keys": keys, "anchor": given.anchor, "journal": given.journal}
-    yield from check_places(place.home, **parts, journal_anchor=ends)
+    with ExitStack() as stack:
+        ends = store.journal_anchor_of(stack)
+        keys = keyring_of(store.journal_key)
+        yield from check_journal(store.journal, keys, name=store.journal_name, anchor=ends)
+    parts = {"anchor": store.anchor, "journal": store.journal}
+    held = Path(store.key[0]).parent if store.key else None
+    apart = store.journal_anchor
+    yield from check_places(place.home, keys=held, **parts, journal_anchor=apart)
 
 
-Look = Callable[[Place], Iterable[Finding]]
+Look = Callable[[Any], Iterable[Finding]]
 
 
-def _on(part: str, check: Callable[[Any], Iterable[Finding]]) -> Look:
+def _on(part: str, check: Look) -> Look:
     """Return how to make a check on a part of a place, if it has that part."""
     return lambda place: [] if getattr(place, part) is None else check(getattr(place, part))
 
 
 CHECKS: Final[dict[str, Look]] = {
     "location": _on("location", check_location),
-    "contents": _contents,
+    "contents": lambda place: place.contents,
     "append-only": _on("folder", check_append_only),
     "database": _on("database", check_database),
     "privileges": _privileges,
@@ -283,45 +279,92 @@ CHECKS: Final[dict[str, Look]] = {
     "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
     "records": _records,
     "tenants": _on("ledger", mixed),
-    "anchor": _on("ledger", _anchored),
+    "anchor": _on("ledger", check_anchor),
+    "answers": _answers,
     "owners": _on("disk", _owners),
     "journal": _journal,
-    "torch": _on("models", lambda _: check_torch()),
-    "models": _on("models", check_models),
-    "loads": _on("code", check_loads),
-    "safety-test": _on("code", check_safety_test),
 }
-"""Each check by a name of its own."""
+"""Each check of a store by a name of its own."""
+
+FOUND: Final[dict[str, Look]] = {
+    "files": lambda found: found.findings,
+    "torch": lambda found: check_torch() if found.has_torch else [],
+    "loads": check_code,
+    "safety-test": check_tested,
+}
+"""Each check of what is found at a path, and is no store."""
 
 
-def _audit(given: argparse.Namespace) -> int:
-    """Make each check, and print one line per finding. One that fails keeps no other from it."""
-    _check(given)
-    # By their words: two rules may speak of one thing in the same ones, and the first is enough.
-    found: dict[str, Finding] = {}
-    failures: dict[str, None] = {}
-    with ExitStack() as stack:
+def _audit(options: argparse.Namespace) -> int:
+    """Look, and print one line per finding."""
+    settings = read_settings(options.config)
+    fail_on = cast("Severity", options.fail_on or settings.fail_on)
+    report = look(*_named(options, settings))
+    for line in _lines(report.findings) or [f"No findings: {', '.join(report.looked)}"]:
+        print(line) if report.findings or not report.failures else None
+    for failure in report.failures:
+        print(failure.why, file=sys.stderr)
+    return report.status(fail_on)
+
+
+def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
+    """Audit paths, each found out by its content, and stores by their parts."""
+    audit = _Audit()
+    for path in paths:
+        with audit.trying("", path):
+            found = Found(path)
+            audit.make(FOUND, found, path, is_something=bool(+found.counts))
+            for each in found.stores:
+                audit.store(Store(storage=each))
+    for store in stores:
+        audit.store(store)
+    failed = tuple(audit.failures.values())
+    return Report(tuple(audit.looked), tuple(worst_first(audit.found.values())), failed)
+
+
+class _Audit:
+    """Makes checks. One that fails keeps no other from being made.
+
+    Attributes:
+        looked: what was looked at.
+        found: each finding by its words: two rules may speak of one thing in the same ones, and
+            the first is enough.
+        failures: each by its words.
+    """
+
+    def __init__(self) -> None:
+        self.looked: list[str] = []
+        self.found: dict[str, Finding] = {}
+        self.failures: dict[str, Failure] = {}
+
+    def store(self, store: Store) -> None:
+        """Make each check of a store."""
+        named = store.storage or store.store or ""
+        with self.trying("", named), ExitStack() as stack:
+            place = Place(store, stack)
+            self.make(CHECKS, place, place.where)
+
+    def make(
+        self, checks: dict[str, Look], at: object, where: str, *, is_something: bool = True
+    ) -> None:
+        """Make each check of a table."""
+        for name, check in checks.items():
+            with self.trying(name, where):
+                for each in check(at):
+                    self.found.setdefault(each.what, each)
+        self.looked += [str(at)] if is_something else []
+
+    @contextmanager
+    def trying(self, check: str, where: str) -> Iterator[None]:
+        """Keep what ends a check."""
         try:
-            place = Place(given, stack)
+            yield
         except CheckpointError as refusal:
-            print(refusal, file=sys.stderr)
-            return 2
-        for name, look in CHECKS.items():
-            try:
-                for each in look(place):
-                    found.setdefault(each.what, each)
-            except CheckpointError as refusal:
-                failures[str(refusal)] = None
-            except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-                failures[f"The check {name} failed: {type(error).__name__}. Report it."] = None
-        lines = _lines(found.values())
-        if not failures:
-            lines = [*(lines or _nothing(place)), *_not_seen(given)]
-    for line in lines:
-        print(line)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 2 if failures else int(any(each.severity != "note" for each in found.values()))
+            why = str(refusal)
+            self.failures.setdefault(why, Failure(check, where, why))
+        except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
+            why = f"The check {check} failed: {type(error).__name__}. Report it."
+            self.failures.setdefault(why, Failure(check, where, why))
 
 
 def _lines(findings: Iterable[Finding]) -> list[str]:
@@ -341,104 +384,44 @@ def _lines(findings: Iterable[Finding]) -> list[str]:
     return lines
 
 
-def _nothing(place: Place) -> Iterator[str]:
-    """Say that nothing was found, and where nobody looked."""
-    given, rest = place.given, ""
-    looked = [shell(each) for each in (given.models, given.code) if each is not None]
-    if place.is_empty:
-        yield (
-            f"No records: {place.name} holds none, so none was verified. If there should be some,"
-            " check the path."
-        )
-    elif place.name is not None:
-        looked.insert(0, place.name)
-        if place.keys is None:
-            rest = " (records not verified: give --key and --store)"
-        elif given.anchor is None and given.postgres_anchor is None:
-            rest = " (a rollback would not show: give --anchor)"
-    if looked:
-        yield f"No findings: {', '.join(looked)}{rest}"
+def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[Store]]:
+    """Return what to look at: what the options name, or else what the settings do."""
+    paths = options.path
+    told = Store.of(vars(options))
+    given = {name for name, value in _DEFAULTS.items() if getattr(told, name) != value}
+    if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
+        options.refuse("a connection string is no PATH: give --postgres")
+    if given:
+        return [], [_told(options, settings, told, given)]
+    if not paths:
+        paths, names = settings.paths, settings.stores
+        if not paths and not names:
+            options.refuse('name a PATH, or write safepoint.toml: [audit], paths = ["src"]')
+        return paths, [settings.store(name) for name in names]
+    return paths, []
 
 
-def _not_seen(given: argparse.Namespace) -> list[str]:
-    """Say what no worker's login can look at, and nobody else was asked to."""
-    if given.postgres is None:
-        return []
-    missed = unseen_tenants(given.postgres)[1]
-    lines = [missed] if missed else []
-    if given.postgres_admin is None and not may_see_rules(given.postgres):
-        line = "pg_hba.conf was not looked at: this login may not read it, as it should be."
-        lines.append(f"{line} Give --postgres-admin.")
-    return lines
-
-
-def _check(given: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    has = {name for name, value in vars(given).items() if value not in (None, [], 1)}
-    store = has & {"path", "postgres"}
-    if not store and not has & {"models", "code"}:
-        given.refuse("give PATH, --postgres, --models or --code")
-    if not store and has & {"key", "store", "anchor", "journal"}:
-        given.refuse("--key, --store, --anchor and --journal need PATH or --postgres")
-    if len(store) == 2:
-        given.refuse("give PATH or --postgres, and run it again for the other one")
+def _told(options: argparse.Namespace, settings: Settings, told: Store, given: set[str]) -> Store:
+    """Return the store that the options name, or change. Those that do not go together end it."""
+    paths, place = options.path, bool(options.path) or told.postgres is not None
+    if len(paths) > 1:
+        options.refuse("give one PATH with the options of a store")
+    if paths and told.postgres is not None:
+        options.refuse("give PATH or --postgres, and run it again for the other one")
+    if not place and told.store is None:
+        first = min(given).replace("_", "-")
+        options.refuse(f"--{first} needs PATH, --postgres or --store")
+    known = told.store is not None and (not place or told.store in settings.stores)
+    base = settings.store(told.store or "") if known else Store()
+    store = replace(base, **{name: getattr(told, name) for name in given})
+    if place:
+        store = replace(store, storage=paths[0] if paths else None, postgres=told.postgres)
+    has = {name for name, value in _DEFAULTS.items() if getattr(store, name) != value}
     if {"anchor", "postgres_anchor"} <= has:
-        given.refuse("give --anchor or --postgres-anchor")
+        options.refuse("give --anchor or --postgres-anchor")
     if "store" in has and not has & {"key", "revoked"}:
-        given.refuse("--store needs --key")
+        options.refuse("--store needs --key")
     for other, names in _NEEDS.items():
-        for name in has.intersection(names) if other not in has else ():
-            given.refuse(f"--{name} needs --{other}".replace("_", "-"))
-    for name in ("anchor_every", "people"):
-        if getattr(given, name) != "step" and getattr(given, name) < 1:
-            given.refuse(f"--{name} must be 1 or more".replace("_", "-"))
-
-
-def _gate_of(given: argparse.Namespace) -> Gate:
-    """Load the public keys of those who may approve.
-
-    Raises:
-        KeyRefused: one is no public key.
-        ConfigurationError: a name has no file, or there are fewer people.
-    """
-    keys: dict[str, list[VerifyingKey]] = {}
-    gone: list[VerifyingKey] = []
-    for option in ("approver", "revoked-approver"):
-        for each in getattr(given, option.replace("-", "_")):
-            name, equals, file = each.partition("=")
-            if not equals:
-                raise ConfigurationError(
-                    f"{quoted(each)} does not say whose key it is.",
-                    f"Write --{option} dana=dana.key",
-                )
-            key = VerifyingKey.from_file(file)
-            keys.setdefault(name, []).append(key)
-            gone += [key] if option != "approver" else []
-    return Gate(Policy({Reason.ASKED: given.people}), Approvers(keys, revoked=gone))
-
-
-def _anchor(path: str) -> Anchor:
-    """Open an anchor of files, or one in a file of SQLite."""
-    file = _inside(path)
-    in_file = os.path.isfile(file)  # noqa: PTH113  that of Path may raise
-    return SQLiteAnchor(file, read_only=True) if in_file else FileAnchor(path)
-
-
-def _inside(path: str) -> str:
-    """Return the database of a folder that holds nothing else; or the path as it is.
-
-    What lies beside other files does not choose how those are read: they are looked at as files.
-    """
-    with suppress(OSError, ValueError):
-        found = [str(each) for each in Path(path).iterdir()]
-        file = min(found, key=len)
-        if {*found} <= {file + each for each in BESIDE} and _is_sqlite(file):
-            return file
-    return path
-
-
-def _is_sqlite(path: str) -> bool:
-    with suppress(OSError, ValueError):
-        begins = content(path, len(_SQLITE))
-        return begins is not None and begins[0] == _SQLITE
-    return False
+        for name in sorted(has.intersection(names)) if other not in has else ():
+            options.refuse(f"--{name} needs --{other}".replace("_", "-"))
+    return store

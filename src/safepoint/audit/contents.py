@@ -52,9 +52,11 @@ _PICKLES: Final = (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
 class File:
     """A file of a store: where it is, how it begins, how many bytes it has, and what it is."""
 
-    def __init__(self, path: str, data: bytes, size: int) -> None:
+    def __init__(self, path: str, data: bytes, size: int, found: Inspection | None = None) -> None:
         self.path, self.data, self.size = path, data, size
         self.sealed = SEALED.match(data)
+        if found is not None:
+            self.found = found
 
     @cached_property
     def text(self) -> bytes:
@@ -236,6 +238,18 @@ def has_pickle(found: Inspection) -> bool:
     """Tell whether a file, or a record, is a pickle or carries one."""
     plain = found.verdict in (Verdict.PICKLE, Verdict.TORCH, Verdict.RUNS_CODE)
     return plain or (found.verdict is Verdict.REFUSED and not found.refused)
+
+
+def of_state(file: File) -> Iterator[Finding]:
+    """Look at a text that may be the state of anybody: for pickles, and for who decodes it."""
+    if has_pickle(file.found):
+        yield from _pickles(file)
+    kind, chooses = _kind_of(file)
+    if chooses:
+        yield finding("SP10.format", file.path, kind=kind, format=FORMAT)
+        yield from _bounds(file, DEFAULT_LIMITS)
+    elif file.size > len(file.data) and file.is_json:
+        raise LimitExceeded(f"It has {file.size} bytes of JSON.", _LOOK)
 
 
 def _pickles(file: File) -> Iterator[Finding]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from safepoint._files import absolute
 from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
+from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
 
 Severity = Literal["error", "warning", "note"]
@@ -20,6 +22,8 @@ Severity = Literal["error", "warning", "note"]
 DEEPEST: Final = 64
 WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 _SEVERITIES: Final[dict[str, Severity]] = {each: each for each in WORST_FIRST}
+# Of what `safepoint lint` finds, these take a protection away from other loads too.
+_UNDOES: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
@@ -59,17 +63,49 @@ class Finding:
         return self.id.partition(".")[0]
 
     def __str__(self) -> str:
-        return f"{self.rule} {self.severity}: {self.what} {self.do}"
+        return f"{self.id} {self.severity}: {self.what} {self.do}"
 
 
-def _catalogue() -> Mapping[str, Mapping[str, str]]:
-    found = package_toml("audit/findings.toml")
-    ids = {f"{rule}.{name}": each for rule in found for name, each in found[rule].items()}
-    return MappingProxyType(ids)
+def _catalogue() -> Mapping[str, Mapping[str, Any]]:
+    told = package_toml("audit/findings.toml")
+    found = {f"{rule}.{name}": each for rule in told for name, each in told[rule].items()}
+    refusal, load = found.pop("any.refused"), found.pop("any.load")
+    for kind in _errors(CheckpointError):
+        first = (kind.__doc__ or "").partition("\n")[0]
+        looks = f"What the library itself refuses here, as {kind.__name__}: {first}"
+        found[f"any.{_name_of(kind)}"] = {"looks": looks, **refusal}
+    for name, each in IDS.items():
+        severity = "error" if name in _UNDOES else "warning"
+        entry = {
+            "looks": f"Code, for this: {each.title}.",
+            **load,
+            "severity": severity,
+            "seen": name != "SL90",
+        }
+        found[f"{each.rule}.{name.lower()}"] = entry
+    return MappingProxyType(found)
+
+
+def _errors(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        if each.__module__ == CheckpointError.__module__:
+            yield from _errors(each)
+
+
+def _name_of(kind: type[CheckpointError]) -> str:
+    """Return the name of an error as part of an id: seal-broken."""
+    known = next(each for each in kind.__mro__ if each.__module__ == CheckpointError.__module__)
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", known.__name__).lower()
 
 
 CATALOGUE: Final = _catalogue()
-"""What `findings.toml` says, by the id of each finding."""
+"""Each kind of finding by its id. What may be found under several rules stands under `any`."""
+
+
+def entry_of(which: str) -> Mapping[str, Any]:
+    """Return what the catalogue says of the id of a finding."""
+    return CATALOGUE.get(which) or CATALOGUE[f"any.{which.partition('.')[2]}"]
 
 
 def finding(which: str, where: str, /, **values: object) -> Finding:
@@ -80,10 +116,11 @@ def finding(which: str, where: str, /, **values: object) -> Finding:
         where: the path, or the thread, that it is about, as it is.
         values: what fits the blanks of its texts.
     """
-    entry = CATALOGUE.get(which) or CATALOGUE[f"any.{which.partition('.')[2]}"]
+    entry = entry_of(which)
     values |= {"where": where, "at": shell(where), "quoted": quoted(where)}
     severity, what, do = (entry[key].format_map(values) for key in ("severity", "what", "do"))
-    return Finding(which, _SEVERITIES[severity], what, do, where)
+    seen: bool = entry.get("seen", True)
+    return Finding(which, _SEVERITIES[severity], what, do, where, seen)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
@@ -99,7 +136,8 @@ def listed(names: list[str], most: int = 5) -> str:
 
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
     """Return what the library itself refuses, in its words."""
-    return finding(f"{rule}.refused", where, what=refusal.what, do=refusal.do)
+    which = f"{rule}.{refusal.kind or _name_of(type(refusal))}"
+    return finding(which, where, what=refusal.what, do=refusal.do)
 
 
 def of_tenant(tenant: str, findings: Iterable[Finding]) -> list[Finding]:
@@ -164,18 +202,23 @@ def existing_folder(path: str | os.PathLike[str]) -> str:
     return found
 
 
-def files(path: str, closed: Closed) -> Iterator[str]:
+def files(
+    path: str, closed: Closed, enters: Callable[[str], bool] = lambda _: True
+) -> Iterator[str]:
     """Return the path of each file below a folder, sorted. Links are not followed.
 
     Args:
         path: the folder, absolute.
         closed: where to keep each folder that cannot be listed, or lies deeper than this looks.
+        enters: tells of each folder whether to look into it.
     """
     waiting = [(path, 0)]
     while waiting:
         folder, depth = waiting.pop()
         if depth > DEEPEST:
             closed[folder] = f"it lies {depth} folders deep"
+            continue
+        if not enters(folder):
             continue
         folders = []
         try:

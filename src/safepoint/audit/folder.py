@@ -71,12 +71,17 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
             f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}"
         )
     with translated("look at", path):
-        found = [refused("SP04", each, path) for each in location_refusals(path)]
-        found += surroundings(path, named=storage_path)
-        if (kind := network_file_system(path)) is not None:
-            found.append(finding("SP01.network", path, kind=kind))
+        found = [*location(path, named=storage_path)]
         found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
     return found
+
+
+def location(path: str, *, named: str | os.PathLike[str] = "") -> Iterator[Finding]:
+    """Yield what is wrong with an absolute folder as a place for state, whoever wrote that."""
+    yield from (refused("SP04", each, path) for each in location_refusals(path))
+    yield from surroundings(path, named=named)
+    if (kind := network_file_system(path)) is not None:
+        yield finding("SP01.network", path, kind=kind)
 
 
 def surroundings(
@@ -247,10 +252,10 @@ def _place(part: str, path: str) -> Iterator[Finding]:
     if Path(path).is_relative_to(current) and not Path(home).is_relative_to(current):
         yield finding("SP22.current-folder", path, current=shell(str(current)))
     if part != "storage" and stat.S_ISDIR(Path(path).lstat().st_mode):
-        yield from look_into(path, "SP22", lambda file: _secret(part, file), most=128)
+        yield from look_into(path, "SP22", lambda file: key_file(part, file), most=128)
 
 
-def _secret(part: str, file: File) -> Iterator[Finding]:
+def key_file(part: str, file: File) -> Iterator[Finding]:
     """Look for a secret key where it does not belong, or where others could take it."""
     key, mode = KEY_FILE.match(file.data), stat.S_IMODE(os.lstat(file.path).st_mode)
     if key is None or key[1]:

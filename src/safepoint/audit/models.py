@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from safepoint.audit.finding import (
     finding,
     listed,
     refused,
+    unseen,
     worst_first,
 )
 from safepoint.errors import (
@@ -29,7 +31,7 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.models import Inspection, Kind, Verdict, inspect
-from safepoint.models.lint import Walk, check_paths
+from safepoint.models.lint import Report, Walk, check_paths
 from safepoint.models.runtime import check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
@@ -43,8 +45,6 @@ _IT: Final = re.compile(r"(It|The file)(?= )")
 _NAMED: Final = 3
 
 
-# These take a protection away from other loads too.
-_ERRORS: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 LOOKED_AT: Final = 1024 * 1024
 _TEST: Final = re.compile(r"(test_.+|.+_test)\.py")
 _LOADS: Final = re.compile(rb"\b(load_checkpoint|torch\.load)\b")
@@ -106,32 +106,33 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     for file in files(root, closed):
         try:
             found = inspect(file)
-            judged = list(_judged(file, found))
+            about = list(judged(file, found))
         except CheckpointError as error:
             closed[file] = error.what.rstrip(".")
             continue
         except Exception as error:  # noqa: BLE001  one file must never hide the others
             closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
             continue
-        if judged or found.verdict is not Verdict.NOT_A_MODEL:
+        if about or found.verdict is not Verdict.NOT_A_MODEL:
             looked = True
-            findings += judged
+            findings += about
         elif found.kind is not Kind.SEALED:  # which says of another file what it is
             skipped.append(quoted(os.path.relpath(file, root)))
-    unseen = closed.findings("SP25")
+    missed = closed.findings("SP25")
     if not looked:
         why = f"skipped: {listed(skipped, _NAMED)}." if skipped else "It holds no file."
         raise StorageUnavailable(
-            f"No model was looked at in {shell(root)}. {unseen[0].what if unseen else why}",
+            f"No model was looked at in {shell(root)}. {missed[0].what if missed else why}",
             "Name the folder that holds the models.",
         )
     if skipped:
         values = {"count": len(skipped), "names": listed(skipped, _NAMED)}
         findings.append(finding("SP25.skipped", root, **values))
-    return worst_first([*findings, *unseen])
+    return worst_first([*findings, *missed])
 
 
-def _judged(file: str, found: Inspection) -> Iterator[Finding]:
+def judged(file: str, found: Inspection) -> Iterator[Finding]:
+    """Yield what is wrong with a file for whoever loads it as a model."""
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
@@ -165,7 +166,7 @@ def _lies(suffix: str, kind: Kind) -> bool:
 def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     r"""Look for loads that can run what a file says, in a file of code or in a folder of it.
 
-    This is `safepoint lint`, as a check. Its ids stand in each finding.
+    This is `safepoint lint`, as a check. Its ids are in those of the findings: SP23.sl01.
 
     ```python
     from pathlib import Path
@@ -191,10 +192,13 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     report = check_paths([os.fspath(path)])
     if report.failures:
         raise StorageUnavailable(*report.failures[0])
+    return loads(report)
+
+
+def loads(report: Report) -> list[Finding]:
+    """Return what `safepoint lint` found."""
     return worst_first(
-        finding(f"{each.rule}.load", each.path, load=each, severity=severity)
-        for each in report.findings
-        for severity in ["error" if each.id in _ERRORS else "warning"]
+        finding(f"{each.rule}.{each.id.lower()}", each.path, load=each) for each in report.findings
     )
 
 
@@ -219,20 +223,24 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
     Raises:
         StorageUnavailable: there is no such folder.
     """
-    root = existing_folder(project)
-    walk, closed = Walk(), Closed()
+    root, walk = existing_folder(project), Walk()
+    found = safety_test(root, walk.files(root))
+    return [*found, *(unseen("SP27", *each) for each in walk.failed)]
+
+
+def safety_test(root: str, code: Iterable[str]) -> list[Finding]:
+    """Look for such a test among the files of a project."""
+    closed = Closed()
     isolated, tests = False, dict[str, bytes]()
-    for file in walk.files(root):
+    for file in code:
         try:
-            found = content(file, LOOKED_AT)
+            text = _text(file)
         except OSError as error:
             closed.add(file, error)
             continue
-        text = found[0] if found is not None else b""
         isolated = isolated or _AUTOLOAD in text
         if _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text):
             tests[file] = text
-    closed.update(walk.failed)
     fails = [f for f, text in tests.items() if _SKIPS.search(text) and not _GRACEFUL.search(text)]
     findings = [finding("SP27.fails", file) for file in fails]
     if not tests:
@@ -240,3 +248,15 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
     elif not isolated:
         findings.append(finding("SP27.plugins", root))
     return findings + closed.findings("SP27")
+
+
+def loads_models(code: Iterable[str]) -> bool:
+    """Tell whether any of these files loads a model, so that a test has something to test."""
+    with suppress(OSError):
+        return any(_LOADS.search(_text(file)) for file in code)
+    return True  # it may
+
+
+def _text(file: str) -> bytes:
+    found = content(file, LOOKED_AT)
+    return b"" if found is None else found[0]

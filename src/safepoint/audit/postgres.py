@@ -427,16 +427,21 @@ def _tenant(name: str | None) -> str:
     return f"tenant {quoted(name)}" if name else "no tenant"
 
 
-def unseen_tenants(dsn: str) -> tuple[str, str]:
-    """Return the tenant that a login of the store serves, and what to say of those that it misses.
+def tenant_of(dsn: str) -> str:
+    """Return the tenant that a login of the store serves: `*` is every one, and "" none.
 
     Raises:
         CheckpointError: as `check_privileges` does.
     """
     with looking(dsn) as database:
-        whose = database.whose("store") or ""
-    line = f"This login sees the threads of {_tenant(whose)} alone, and no others were looked at."
-    return whose, "" if whose == "*" else f"{line} Give one that serves every tenant."
+        return database.whose("store") or ""
+
+
+def unseen_tenants(name: str, whose: str) -> list[Finding]:
+    """Say which threads a login does not see, unless it serves every tenant."""
+    if whose == "*":
+        return []
+    return [finding("SP30.unseen-tenants", name, whose=_tenant(whose))]
 
 
 def _operators(place: Deployed) -> Iterator[Finding]:

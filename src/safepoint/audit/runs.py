@@ -265,10 +265,10 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
     Raises:
         StorageError: the storage cannot be listed.
     """
-    return worst_first([*_looked(ledger, "SP31", Runs(gate)), *_held(ledger, gate or Gate())])
+    return worst_first([*_looked(ledger, "SP31", Runs(gate)), *holds(ledger, gate or Gate())])
 
 
-def _held(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
+def holds(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
     """Look into the place of the answers, if there is one, for the holds of each thread."""
     if gate.answers is None:
         return

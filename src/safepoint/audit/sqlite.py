@@ -25,10 +25,10 @@ from safepoint.errors import (
 from safepoint.models import inspect
 from safepoint.models.look import SEALED
 from safepoint.names import DEFAULT_LIMITS, Limits
+from safepoint.settings import BESIDE
 from safepoint.storage.base import gap, is_thread
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
 
-BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _NAMES: Final = (
     "SELECT substr(tenant, 1, 999), substr(thread, 1, 999) FROM"
     " (SELECT DISTINCT tenant, thread FROM checkpoints UNION SELECT tenant, thread FROM threads)"

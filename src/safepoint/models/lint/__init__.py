@@ -25,7 +25,17 @@ from safepoint.errors import quoted, shell
 from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
 from safepoint.models.lint.names import DATA, Tangled
 
-__all__ = ["IDS", "Finding", "Id", "Report", "Walk", "check_paths", "check_source"]
+__all__ = [
+    "IDS",
+    "Finding",
+    "Id",
+    "Report",
+    "Walk",
+    "check_paths",
+    "check_source",
+    "is_code",
+    "is_looked_at",
+]
 
 _LARGEST: Final = 8 * 1024 * 1024
 _SHOWN: Final = 5
@@ -335,7 +345,7 @@ class Walk:
             return
         for folder, folders, files in os.walk(path, onerror=self._fail):
             # A link to itself is among the files: whoever opens it says so.
-            yield from filter(_is_looked_at, (str(Path(folder, name)) for name in sorted(files)))
+            yield from filter(is_looked_at, (str(Path(folder, name)) for name in sorted(files)))
             inner = [str(Path(folder, name)) for name in sorted(folders) if name not in _HISTORY]
             self.left_out += [each for each in inner if not _is_own(each)]
             folders[:] = [PurePath(each).name for each in inner if _is_own(each)]
@@ -350,16 +360,17 @@ def _is_own(folder: str) -> bool:
     return not any(os.path.lexists(Path(folder, name)) for name in _ENVIRONMENT)
 
 
-def _is_looked_at(path: str) -> bool:
+def is_looked_at(path: str) -> bool:
     """Tell whether a file of a folder may hold a load, by its name or by its first line."""
     name = PurePath(path).name.lower()
     suffix = PurePath(name).suffix
     if suffix in _CODE or suffix in _TEXT or name.startswith(_NAMED):
         return True
-    return not suffix and _is_code(path)
+    return not suffix and is_code(path)
 
 
-def _is_code(path: str) -> bool:
+def is_code(path: str) -> bool:
+    """Tell whether a file is Python, by its name or by its first line."""
     suffix = PurePath(path).suffix.lower()
     if suffix in _CODE or suffix in _TEXT:
         return suffix in _CODE
@@ -466,7 +477,7 @@ def _check_file(file: str, report: Report) -> None:
     except OSError as error:
         report.findings.append(_unseen(file, str(error.strerror)))
         return
-    code = _is_code(file)
+    code = is_code(file)
     report.code += code
     report.text += not code
     if size > _LARGEST:

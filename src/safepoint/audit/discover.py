@@ -1,0 +1,242 @@
+"""What is at a path: stores, databases, state, models and code, in one walk over it.
+
+What a file is, its bytes tell, and never its name; Python alone has no mark, so code goes by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from safepoint._files import absolute
+from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
+from safepoint.audit.finding import Closed, Finding, content, files, finding, listed
+from safepoint.audit.folder import key_file, location
+from safepoint.audit.models import judged, loads, loads_models, safety_test
+from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.models import Inspection, Kind, Verdict, inspect
+from safepoint.models.lint import check_paths, is_code, is_looked_at
+from safepoint.models.seals import STORE
+from safepoint.names import DEFAULT_LIMITS
+from safepoint.record import Header
+from safepoint.settings import BESIDE, database_in, is_database
+from safepoint.storage.base import is_thread
+
+_OURS: Final = {b"SFPT": "store", b"SFPA": "anchor"}  # by the application_id of the file
+_NOT_ENTERED: Final = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
+_TEXTS: Final = (Kind.JSON, Kind.UNKNOWN)
+_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
+_MOST: Final = DEFAULT_LIMITS.record_bytes
+_NAMED: Final = 3
+_RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
+_ENDS: Final = tuple(filter(None, BESIDE))
+
+
+class Found:
+    """What a walk over a path met.
+
+    Attributes:
+        path: the path, absolute.
+        stores: the folder of each file storage, and each SQLite file of ours.
+        code: the files that may hold a load.
+        counts: how many there are of each kind of thing that was looked at.
+        findings: what was found in all other files.
+        has_torch: whether one is a file of PyTorch.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Walk over it, and look at each file that belongs to no store.
+
+        Raises:
+            StorageUnavailable: there is nothing at that path, or no path is written like that.
+        """
+        self.path = absolute(path, "PATH")
+        self.stores: list[str] = []
+        self.code: list[str] = []
+        self.counts = Counter[str]()
+        self.findings: list[Finding] = []
+        self.has_torch = False
+        self._real = os.path.realpath(self.path)
+        self._closed, self._state = Closed(), list[str]()
+        self._left_out, self._skipped = list[str](), list[str]()
+        if not os.path.lexists(self.path):
+            raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
+        if Path(self.path).is_dir():
+            inner = database_in(self.path)
+            found = files(self.path, self._closed, self._enters) if inner == self.path else [inner]
+        else:
+            found = [self.path]
+        is_empty = True
+        for file in found:
+            is_empty = False
+            try:
+                self._look(file)
+            except (FileNotFoundError, NotFound):
+                continue  # gone by now
+            except OSError as error:
+                self._closed.add(file, error)
+            except CheckpointError as error:
+                self._closed[file] = error.what.rstrip(".")
+            except Exception as error:  # noqa: BLE001  one file must never hide the others
+                self._closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
+        self.findings += self._closed.findings("SP03")
+        is_empty = is_empty and not (self.stores or self._left_out or self._closed or self.counts)
+        self.findings += self._whole(is_empty=is_empty)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{n} {kind}{'s' * (n > 1)}" for kind, n in self.counts.items() if n)
+        return f"{shell(self.path)} ({kinds})" if kinds else shell(self.path)
+
+    def _enters(self, folder: str) -> bool:
+        """Tell whether to walk into a folder, which may be a store, or known to a profile."""
+        if folder != self.path and _is_of_others(folder):
+            self._left_out.append(quoted(os.path.relpath(folder, self.path)))
+            return False
+        if is_storage(folder):
+            self.stores.append(folder)
+            return False
+        self._foreign(_known_folder(folder), "foreign folder")
+        return True
+
+    def _foreign(self, findings: Iterable[Finding] | None, what: str) -> bool:
+        if findings is not None:
+            self.findings += findings
+            self.counts[what] += 1
+        return findings is not None
+
+    def _look(self, file: str) -> None:
+        info = os.stat(file)  # noqa: PTH116  a loop of links is an OSError, too
+        if os.path.islink(file) and file != self.path:  # noqa: PTH114
+            if Path(os.path.realpath(file)).is_relative_to(self._real):
+                return  # which is looked at under its own name
+            if stat.S_ISDIR(info.st_mode):
+                self._closed[file] = "it leads to a folder elsewhere"
+                return
+        if not stat.S_ISREG(info.st_mode):
+            self._closed[file] = "it is no file, but a pipe, a socket or a device"
+        elif is_database(file):
+            self._database(file)
+        elif not any(file.endswith(end) and is_database(file.removesuffix(end)) for end in _ENDS):
+            self._file(file, inspect(file))
+
+    def _database(self, file: str) -> None:
+        with Path(file).open("rb") as opened:  # nobody has it open in this process yet
+            ours = _OURS.get(opened.read(72)[68:])
+        if ours == "store":
+            self.stores.append(file)
+        elif ours:
+            self.counts[ours] += 1
+        elif not self._foreign(_known_database(file), "foreign database"):
+            self.findings.append(finding("SP02.foreign", file))
+
+    def _file(self, file: str, found: Inspection) -> None:
+        before = len(self.findings)
+        is_text = found.kind in _TEXTS
+        begins = content(os.path.realpath(file), _MOST if is_text else 1024)
+        data, size = begins or (b"", 0)
+        key = KEY_FILE.match(data[:128])
+        if found.kind is Kind.SEALED:
+            header = Header.parse((*data.split(b"\n", 2), b"", b"")[1])
+            if header is None or header.store != STORE:  # which is the seal of a model
+                self.counts["record"] += 1
+                self.findings.append(finding("SP02.no-key", file, place=shell(file)))
+            return
+        if key is not None:
+            self.counts["key"] += 1
+            self.findings += key_file("keys", File(file, data, size))
+            return
+        if is_text:
+            self.findings += of_state(File(file, data, size, found))
+            if len(self.findings) > before:
+                self._state.append(file)
+                self.counts["state file"] += 1
+        if not (is_text and has_pickle(found)):
+            self.findings += judged(file, found)
+        if len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
+            if not is_looked_at(file):
+                self._skipped.append(quoted(os.path.relpath(file, self.path)))
+        elif not is_text:
+            self.counts["model"] += 1
+            self.has_torch = self.has_torch or found.kind in _TORCH
+        if is_text and is_looked_at(file):
+            self.code.append(file)
+            self.counts["Python file"] += is_code(file)
+
+    def _whole(self, *, is_empty: bool) -> Iterator[Finding]:
+        """Yield what concerns the path as a whole, and what nobody looked at."""
+        folders = [os.path.dirname(each) for each in self._state]  # noqa: PTH120
+        for folder in [self.path] if is_empty else _topmost(folders):
+            yield from location(folder)
+            yield from () if is_empty else [finding("SP02.unsealed", folder)]
+        if is_empty:
+            self.counts["empty folder"] += 1
+            yield finding("SP02.empty", self.path)
+        elif not (self.stores or +self.counts or self.findings):
+            yield finding("SP02.unrecognised", self.path)
+        for which, names in (("left-out", self._left_out), ("skipped", self._skipped)):
+            if names:
+                said = {"count": len(names), "names": listed(names, _NAMED)}
+                yield finding(f"SP25.{which}", self.path, **said)
+
+
+def check_code(found: Found) -> list[Finding]:
+    """Look at the loads in the code that a walk met."""
+    return loads(check_paths(found.code))
+
+
+def check_tested(found: Found) -> list[Finding]:
+    """Look at the tests of code that loads models; of other code there is nothing to say."""
+    return safety_test(found.path, found.code) if loads_models(found.code) else []
+
+
+def is_storage(folder: str) -> bool:
+    """Tell whether a folder is that of a file storage: one of its threads has a record.
+
+    Its name makes it one: what the record holds is for the checks to tell.
+    """
+    for name in _names(folder):
+        threads = [f"{folder}/{name}"]
+        if name[:1] == "@" and is_thread(name[1:]):
+            threads = [f"{folder}/{name}/{each}" for each in _names(threads[0]) if is_thread(each)]
+        elif not is_thread(name):
+            continue
+        if any(_RECORD.match(each) for thread in threads for each in _names(thread)):
+            return True
+    return False
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder) if not os.path.islink(folder) else []  # noqa: PTH114, PTH208
+    except OSError:
+        return []  # which the walk says
+
+
+def _is_of_others(folder: str) -> bool:
+    is_environment = os.path.lexists(f"{folder}/pyvenv.cfg")
+    return is_environment or os.path.basename(folder) in _NOT_ENTERED  # noqa: PTH119
+
+
+def _topmost(folders: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for each in sorted(set(folders), key=len):
+        if not any(Path(each).is_relative_to(above) for above in found):
+            found.append(each)
+    return found
+
+
+def _known_folder(folder: str) -> Iterable[Finding] | None:
+    from safepoint.audit.profiles import recognise_folder
+
+    return recognise_folder(folder)
+
+
+def _known_database(file: str) -> Iterable[Finding] | None:
+    from safepoint.audit.profiles import recognise_database
+
+    return recognise_database(file)
