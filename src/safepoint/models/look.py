@@ -41,7 +41,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan
+from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
 from safepoint.models.plain import PLAIN, framework_functions
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
@@ -519,7 +519,13 @@ class _Look:
         return Inspection(kind, self._size, *seen, tensors=self._tensors)
 
     def _zipped(self) -> None:
+        model = self._kind is Kind.TORCH_ZIP
         for member in self._members:
+            storage = model and member.method == STORED and _STORAGE.match(member.name)
+            if storage and not member.flags & ENCRYPTED and self._left > 0:
+                first = read_at(self._file, member.start, min(1, member.size))
+                if first and first[0] not in INSTRUCTIONS and first != _ARRAY[:1]:
+                    continue  # nobody takes it for a pickle
             name = shell(member.name)
             if self._left <= 0:
                 self._unseen.append(
@@ -535,7 +541,6 @@ class _Look:
                 self._left -= len(data)
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
-            model = self._kind is Kind.TORCH_ZIP
             self._tensors_of = model and member.name.endswith("/data.pkl")
             try:
                 # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.

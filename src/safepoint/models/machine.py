@@ -188,6 +188,7 @@ _INSTEAD: Final = {
 _CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
 _TEXT, _PUT, _GET, _NUMBER, _MARK, _TUPLE, _LITERAL = range(1, 8)
 _KINDS: Final = bytearray(256)
+_MEMOIZE: Final = _CODES["MEMOIZE"]
 for _kind, _names in {
     _TEXT: ("SHORT_BINUNICODE", "BINUNICODE"),
     _PUT: ("MEMOIZE", "BINPUT", "LONG_BINPUT"),
@@ -312,6 +313,15 @@ class _Drawing:
                     stack.append(data[begin:end].decode())
                 except ValueError:
                     break
+                memoized = end < most and data[end] == _MEMOIZE and quick[_MEMOIZE]
+                if (
+                    memoized
+                    and len(memo) not in memo
+                    and len(memo) < memo_limit
+                    and count + 1 < left
+                ):
+                    memo[len(memo)] = stack[-1]  # as most texts are
+                    end, count = end + 1, count + 1
             elif kind == _PUT:
                 index = len(memo) if size == 1 else number
                 if len(stack) <= floor or index in memo or index >= memo_limit:
@@ -587,7 +597,7 @@ class _Building:
         return _value(root)
 
     def _built(self, node: Node) -> Any:
-        parts = [_value(part) for part in node.parts]
+        parts = _values(node.parts)
         if node.form == "list":
             return parts
         if node.form == "tuple":
@@ -610,7 +620,7 @@ class _Building:
                 raise PickleRefused(
                     f"The pickle puts items into {target}, which takes none.", NOT_DATA
                 )
-            self._fill(value, [_value(part) for part in node.pairs])
+            self._fill(value, _values(node.pairs))
         build = getattr(type(value), "__build__", None)
         if build is not None:
             value = _called(target, build, [value, _value(node.state)])
@@ -624,8 +634,7 @@ class _Building:
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
         self._distinct(pairs[::2])
-        for key, item in zip(pairs[::2], pairs[1::2], strict=True):
-            dict.__setitem__(value, key, item)
+        dict.update(value, zip(pairs[::2], pairs[1::2], strict=True))
         return value
 
     def _distinct(self, keys: list[Any]) -> set[Any]:
@@ -640,13 +649,22 @@ class _Building:
             raise PickleRefused("The pickle has a key that cannot be one.", INTACT)
         numbers = sum(type(key) not in _UNPREDICTABLE for key in keys)
         self._effort -= numbers**2
-        pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values() if count > 1)
+        pairs = 0
+        if len({*hashes}) < len(hashes):
+            pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
         if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
             raise over(self._limits, "number_keys")
         found = set(keys)
         if len(found) != len(keys):
             raise PickleRefused("The pickle has one key twice.", INTACT)
         return found
+
+
+_DRAWN: Final = frozenset({Node, Name})
+
+
+def _values(parts: Sequence[Any]) -> list[Any]:
+    return [_value(part) if type(part) in _DRAWN else part for part in parts]
 
 
 def _value(part: Any) -> Any:

@@ -388,6 +388,7 @@ _LEFT: Final = {
 _CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
 _TEXT, _PUT, _GET, _NOTHING, _MARK, _TUPLE, _TAKES, _GROWS, _PERSID, _CALL = range(1, 11)
 _KINDS: Final = bytearray(256)
+_MEMOIZE: Final = _CODES["MEMOIZE"]
 for _kind, _names in {
     _TEXT: ("SHORT_BINUNICODE", "BINUNICODE"),
     _PUT: ("MEMOIZE", "BINPUT", "LONG_BINPUT"),
@@ -553,6 +554,9 @@ class _Stack:
                     values.append(chunk[begin:end].decode("utf-8", "surrogatepass"))
                 except ValueError:
                     break
+                if end < most and chunk[end] == _MEMOIZE and count + 1 < left:
+                    memo[len(memo)] = values[-1]  # as most texts are
+                    end, count = end + 1, count + 1
             elif kind == _PUT:
                 if len(values) <= floor:
                     break
