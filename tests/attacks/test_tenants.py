@@ -120,7 +120,7 @@ def test_a_record_in_the_row_of_another_tenant_is_refused_and_found(
     with pytest.raises(WrongPlace, match="tenant acme is the one of"):
         again.tenant("acme").latest("order-7")
     [found] = check_tenants(again)
-    assert (found.id, found.where) == ("SP30.refused", "@acme/order-7")
+    assert (found.id, found.where) == ("SP30.wrong-place", "@acme/order-7")
 
 
 def test_threads_of_nobody_beside_those_of_tenants_are_found() -> None:

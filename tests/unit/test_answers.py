@@ -603,7 +603,7 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
         ("held", "SP31.held"),
     }
     desk.kept.holds({})
-    assert ("held", "SP31.refused") in {
+    assert ("held", "SP31.answers-broken") in {
         (each.where, each.id) for each in check_waits(desk.ledger(), desk.gate)
     }
 

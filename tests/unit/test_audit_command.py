@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -100,21 +101,26 @@ def out(capsys: pytest.CaptureFixture[str]) -> Any:
     return run
 
 
+def ids(lines: list[str]) -> list[str]:
+    return [line.partition(" ")[0] for line in lines]
+
+
 def rules(lines: list[str]) -> list[str]:
-    return [line.partition(":")[0] for line in lines]
+    return [re.sub(r"\.\S+", "", line.partition(":")[0]) for line in lines]
 
 
 def test_what_was_not_checked_is_said(deployed: Deployed, out: Any) -> None:
     """It verifies without decoding: types that it does not know are no finding."""
-    clean = f"No findings: {deployed.state}"
-    assert out([str(deployed.state)]) == (
-        0,
-        [f"{clean} (records not verified: give --key and --store)"],
-        [],
-    )
-    assert out(deployed.sealed) == (0, [f"{clean} (a rollback would not show: give --anchor)"], [])
-    code, lines, err = out(deployed.anchored)
-    assert (code, rules(lines), err) == (0, ["SP15 note"] * 2, [])
+    for arguments, expected in (
+        ([str(deployed.state)], (2, ["SP02.no-key"])),
+        (deployed.sealed, (1, ["SP15.no-anchor"])),
+        (deployed.anchored, (0, ["SP15.one-owner", "SP15.one-device"])),
+    ):
+        code, lines, err = out(arguments)
+        assert ((code, ids(lines)), err) == (expected, [])
+    assert out([*deployed.sealed, "--fail-on", "error"])[0] == 0
+    assert out([str(deployed.state), "--fail-on", "error"])[0] == 2  # nobody saw the records
+    assert out([*deployed.anchored, "--fail-on", "note"])[0] == 1
 
 
 def test_a_place_without_records_is_not_said_to_have_no_findings(
@@ -124,16 +130,14 @@ def test_a_place_without_records_is_not_said_to_have_no_findings(
     (tmp_path / "empty").mkdir(mode=0o700)
     SQLiteCheckpointStorage(tmp_path / "new/checkpoints").close()
     for path in (tmp_path / "empty", tmp_path / "new/checkpoints"):
-        said = f"No records: {path} holds none, so none was verified. If there should be some,"
-        for options in ([], deployed.sealed[1:]):
-            assert out([str(path), *options]) == (0, [f"{said} check the path."], [])
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/test_it.py").write_text(
-        "def test_it():\n    with raises(RuntimeError):\n        load_checkpoint(1)\n"
-        "# PYTEST_DISABLE_PLUGIN_AUTOLOAD=1\n"
+        for options in ([], deployed.anchored[1:-2]):
+            code, lines, err = out([str(path), *options])
+            assert ("SP02.empty" in ids(lines), err) == (True, [])
+            assert code == (1 if options else 2)  # that there is no anchor
+    assert lines[1] == (
+        f"SP02.empty note: {path} holds no record, so none was verified. If there should be some,"
+        " check the path."
     )
-    both = out([str(tmp_path / "empty"), "--code", str(tmp_path / "code")])[1]
-    assert both[1:] == [f"No findings: {tmp_path / 'code'}"]
 
 
 def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any) -> None:
@@ -172,25 +176,25 @@ def in_its_place(deployed: Deployed) -> None:
 FLAWS: dict[str, tuple[Callable[[Deployed], object], str]] = {
     "an edit": (
         Deployed.edit,
-        "SP12 error: The state of order-7 #2 is not the one that was sealed.",
+        "SP12.seal-broken error: The state of order-7 #2 is not the one that was sealed.",
     ),
     "a rollback": (
         lambda d: d.record(3).unlink(),
-        "SP15 error: order-7 ends at #2, and the anchor has seen #3. Checkpoints were cut off",
+        "SP15.rolled-back error: order-7 ends at #2, and the anchor has seen #3.",
     ),
     "others can write it": (
         lambda d: d.state.chmod(0o777),
-        "SP02 warning: The records in {state} were not verified. Mend the errors above,",
+        "SP02.not-verified warning: The records in {state} were not verified.",
     ),
     "a file in its place": (
         in_its_place,
-        "SP04 error: {state} is not a folder.",
+        "SP04.other-kind error: {state} is not a folder.",
     ),
     "an owner that never came back": (
         lambda d: (d.state / "order-7/lease").write_text(
             "safepoint-lease/1 5 mally 2020-01-01T00:00:00.000000Z\n"
         ),
-        "SP07 warning: Worker 'mally' owned thread 'order-7' until ",
+        "SP07.abandoned warning: Worker 'mally' owned thread 'order-7' until ",
     ),
 }
 
@@ -205,7 +209,7 @@ def test_a_flaw_is_found(deployed: Deployed, out: Any, name: str) -> None:
     assert (code, err) == (1, [])
     assert any(line.startswith(begins.format(state=deployed.state)) for line in lines)
     if name == "a rollback":
-        assert out(deployed.sealed)[0] == 0
+        assert ids(out(deployed.sealed)[1]) == ["SP15.no-anchor"]
 
 
 def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -> None:
@@ -213,9 +217,9 @@ def test_an_anchor_in_the_storage_folder_is_said(deployed: Deployed, out: Any) -
     deployed.apart = deployed.state / "anchor"
     code, lines, err = out(deployed.anchored)
     assert (code, err) == (1, [])
-    told = f"SP15 error: The anchor {deployed.apart} is in one place with the storage"
+    told = f"SP15.configuration-error error: The anchor {deployed.apart} is in one place"
     assert any(line.startswith(told) for line in lines)
-    assert any(line.startswith("SP02 warning: The records in ") for line in lines)
+    assert any(line.startswith("SP02.not-verified warning: ") for line in lines)
 
 
 def test_a_database_is_told_by_how_it_begins(tmp_path: Path, out: Any) -> None:
@@ -224,15 +228,12 @@ def test_a_database_is_told_by_how_it_begins(tmp_path: Path, out: Any) -> None:
     with SQLiteCheckpointStorage(path) as storage:
         Ledger(storage, store="invoices", keys=keys).save("order-7", 1)
     options = [str(path), "--store", "invoices", "--key", str(key)]
-    assert out(options) == (
-        0,
-        [f"No findings: {path} (a rollback would not show: give --anchor)"],
-        [],
-    )
+    assert ids(out(options)[1]) == ["SP15.no-anchor"]
     shutil.copy(key, path.parent / "key")
-    assert rules(out(options)[1]) == ["SP08 error"]
+    assert ids(out(options)[1]) == ["SP08.inside", "SP15.no-anchor"]
     path.write_bytes(b"SQLite format 3\0" + bytes(4096))
-    assert rules(out(options)[1]) == ["SP08 error", "SP13 error", "SP02 warning"]
+    found = ["SP08.inside", "SP13.storage-unavailable", "SP02.not-verified"]
+    assert ids(out(options)[1]) == found
 
 
 def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
@@ -247,8 +248,7 @@ def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
             for amount in range(3):
                 ledger.tenant(name).save("order-7", {"amount": amount})
     options = [str(path), "--store", "invoices", "--key", str(key)]
-    clean = f"No findings: {path} (a rollback would not show: give --anchor)"
-    assert out(options) == (0, [clean], [])
+    assert ids(out(options)[1]) == ["SP15.no-anchor"]
     with closing(sqlite3.connect(path, isolation_level=None)) as thief:
         triggers = thief.execute("select name, sql from sqlite_schema where type = 'trigger'")
         rules = triggers.fetchall()
@@ -266,8 +266,8 @@ def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
     assert (code, told) == (
         1,
         [
-            "SP15 error: Tenant acme: order-7 ends at #2",
-            "SP12 error: Tenant globex: The state of order-7 #2",
+            "SP15.rolled-back error: Tenant acme: order-7 ends at #2",
+            "SP12.seal-broken error: Tenant globex: The state of order-7 #2",
         ],
     )
 
@@ -290,17 +290,6 @@ def test_the_folder_of_a_database_does_for_its_file(deployed: Deployed, out: Any
     assert "SP12 error" in rules(out(deployed.sealed)[1])
 
 
-def test_a_folder_in_which_nothing_is_sealed_is_told_so(tmp_path: Path, out: Any) -> None:
-    state = tmp_path / "state"
-    state.mkdir(mode=0o700)
-    (state / "order-7.json").write_text('{"amount": 42}')
-    code, lines, err = out([str(state)])
-    assert (code, rules(lines), err) == (0, ["SP02 note", "SP13 note"], [])
-    assert lines[0].startswith(f"SP02 note: Nothing in {state} is sealed, so an edit of what is")
-    (state / "record").write_bytes(b"safepoint/1 x")
-    assert "SP02 note" not in rules(out([str(state)])[1])
-
-
 # --- keys
 
 
@@ -313,9 +302,8 @@ def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: P
     arguments = [str(deployed.state), "--store", "invoices", "--key", str(newer)]
     for older in (deployed.key, public):
         code, lines, _ = out([*arguments, "--key", str(older)])
-        assert (code, rules(lines)) == (0, ["SP08 note"])
-        assert ", which is retired, " in lines[0]
-    assert rules(out(arguments)[1]) == ["SP02 error"]
+        assert (code, ids(lines)) == (1, ["SP15.no-anchor", "SP08.retired-in-use"])
+    assert ids(out(arguments)[1]) == ["SP02.unknown-key", "SP15.no-anchor"]
     assert keyring_of([str(newer), str(deployed.key)]).signing.id == keys.signing.id
 
 
@@ -342,12 +330,12 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
         FileCheckpointStorage(deployed.state), store="invoices", keys=deployed.ledger.keys
     )
     thief.save("order-7", {"payee": "mally"})
-    assert out([*options, "--key", str(deployed.key)])[0] == 0
+    assert ids(out([*options, "--key", str(deployed.key)])[1])[0] == "SP15.no-anchor"
     told = [line for line in out(revoking)[1] if line.startswith("SP08")]
     assert rules(told) == ["SP08 error", "SP08 warning"]
     assert "does not count after #3" in told[0]
     alone = [str(deployed.state), "--store", "invoices", "--revoked", str(deployed.key)]
-    assert out(alone)[1][0].startswith("SP08 error: order-7 #1 is sealed by key ")
+    assert out(alone)[1][0].startswith("SP08.key-revoked error: order-7 #1 is sealed by")
     moves = [
         *options,
         "--anchor",
@@ -366,36 +354,33 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", "give PATH, --postgres, --models or --code"),
-        ("x --postgres y", "give PATH or --postgres, and run it again for the other one"),
-        ("x --postgres-anchor y", "--postgres-anchor needs --postgres"),
+        ("", 'name a PATH, or write safepoint.toml: [audit], paths = ["src"]'),
+        ("postgresql://x", "a connection string is no PATH: give --postgres"),
+        ("x --postgres dbname=y", "give PATH or --postgres, and run it again for the other one"),
+        ("x --postgres-anchor dbname=y", "--postgres-anchor needs --postgres"),
         (
-            "--postgres x --store s --key k --anchor a --postgres-anchor b",
+            "--postgres dbname=x --store s --key k --anchor a --postgres-anchor dbname=b",
             "give --anchor or --postgres-anchor",
         ),
-        (
-            "--models x --store s",
-            "--key, --store, --anchor and --journal need PATH or --postgres",
-        ),
+        ("--key k", "--key needs PATH, --postgres or --store"),
+        ("x y --store s", "give one PATH with the options of a store"),
         ("x --key k", "--key needs --store"),
         ("x --store s", "--store needs --key"),
         ("x --app invoice@1", "--app needs --store"),
         ("x --people 2", "--people needs --approver"),
         ("x --journal j", "--journal needs --journal-key"),
         ("x --journal-key k", "--journal-key needs --journal"),
-        ("x --anchor-every 0", "--anchor-every must be 1 or more"),
-        ("x --anchor-every y", "argument --anchor-every: invalid number_or_step value: 'y'"),
-        ("x --store s --key k --approver a=b --people 0", "--people must be 1 or more"),
+        ("x --anchor-every y", "argument --anchor-every: invalid _number_or_step value: 'y'"),
         ("x --key", "argument --key: expected one argument"),
-        ("a b", "unrecognized arguments: b"),
+        ("x --models", "unrecognized arguments: --models"),
+        ("x --fail-on all", "argument --fail-on: invalid choice: 'all' (choose from"),
     ],
 )
 def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None:
-    assert out(arguments.split()) == (
-        2,
-        [],
-        [f"safepoint audit: {line}. Try: safepoint audit --help"],
-    )
+    code, lines, [said] = out(arguments.split())
+    assert (code, lines) == (2, [])
+    assert said.startswith(f"safepoint audit: {line}")
+    assert said.endswith(". Try: safepoint audit --help")
 
 
 @pytest.mark.parametrize(
@@ -416,6 +401,9 @@ def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None
         ("--revoked", "="),
         ("--approver", "dana"),
         ("--approver", "dana=none"),
+        ("--anchor-every", "0"),
+        ("--people", "0"),
+        ("--config", "none"),
     ],
 )
 def test_a_wrong_value_is_one_line_and_no_traceback(
@@ -447,7 +435,7 @@ def test_odd_paths_give_one_line_and_no_traceback(
     assert (code, lines, len(err), err[0].isascii()) == (2, [], 1, True)
     odd = tmp_path / "a\nb\udcff"
     odd.mkdir(mode=0o700)
-    assert out([str(odd)])[1][0].startswith(f"No records: $'{tmp_path}/a\\x0ab\\xff' holds none")
+    assert out([str(odd)])[1][0].startswith(f"SP02.empty note: $'{tmp_path}/a\\x0ab\\xff' holds no")
 
 
 # --- what goes wrong on the way
@@ -462,7 +450,7 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
     deployed.state.chmod(0o750)
     monkeypatch.setattr(FileCheckpointStorage, "threads", gone)
     code, lines, err = out(deployed.sealed)
-    assert (code, rules(lines)) == (2, ["SP01 warning", "SP07 warning"])
+    assert (code, rules(lines)) == (2, ["SP01 warning", "SP15 warning", "SP07 warning"])
     assert [line.partition(":")[0] for line in err] == ["The storage could not list the threads"]
 
 
@@ -599,7 +587,8 @@ def test_approvals_are_verified_by_the_keys_of_people(
 
     def said(thread: str, *options: str) -> list[str]:
         lines = out([*deployed.anchored, "--approver", *options])[1]
-        return [line.partition(f" {thread}")[0] for line in lines if f" {thread} #3" in line]
+        about = [line for line in lines if f" {thread} #3" in line]
+        return [f"{each}:" for each in rules(about)]
 
     assert said("order-8", files["dana"]) == []
     assert "SP18 note" not in rules(out(deployed.anchored)[1])

@@ -102,15 +102,20 @@ LOCATION: Table = {
         "a publish that a crash cut short": lambda r: (r / "a/.next").hardlink_to(record(r, 6)),
         "what is no record": lambda r: made(r / "a/stranger.txt", mode=0o666),
     },
-    "SP04.refused": {
+    "SP04.writable": {
         "written": lambda r: r.chmod(0o720),
-        "a link": moved,
-        "above, everybody": lambda r: r.parent.chmod(0o707),
         "a record that others write": lambda r: record(r, 2).chmod(0o666),
-        "a record that is a link": lambda r: record(r, 7).symlink_to("/etc/passwd"),
-        "a record with a second name": lambda r: (r.parent / "second").hardlink_to(record(r, 2)),
-        "a thread that is a link": lambda r: (r / "c").symlink_to("a"),
         "a thread that others write": lambda r: (r / "b").chmod(0o777),
+    },
+    "SP04.link": {
+        "a link": moved,
+        "a record that is a link": lambda r: record(r, 7).symlink_to("/etc/passwd"),
+        "a thread that is a link": lambda r: (r / "c").symlink_to("a"),
+    },
+    "SP04.other-kind": {"a thread that is a file": lambda r: made(r / "c")},
+    "SP04.replaceable": {"above, everybody": lambda r: r.parent.chmod(0o707)},
+    "SP04.hard-link": {
+        "a record with a second name": lambda r: (r.parent / "second").hardlink_to(record(r, 2)),
     },
     "SP04.mode": {"a record that others read": lambda r: record(r, 2).chmod(0o604)},
     "SP01.readable": {
@@ -135,10 +140,10 @@ def test_a_location_that_is_not_private(root: Path, plant: Plant, expected: str)
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("state", "SP04.refused"),
-        (".", "SP01.refused"),
-        ("state/a/0000000002.checkpoint", "SP04.refused"),
-        ("link", "SP01.refused"),
+        ("state", "SP04.other-owner"),
+        (".", "SP01.stranger"),
+        ("state/a/0000000002.checkpoint", "SP04.other-owner"),
+        ("link", "SP01.stranger"),
     ],
 )
 def test_a_location_of_somebody_else(root: Path, name: str, expected: str) -> None:
@@ -183,17 +188,21 @@ def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
         monkeypatch.setattr(os, name, closing_(getattr(os, name)))
 
 
-@pytest.mark.parametrize(("check", "rule"), [(check_location, "SP04"), (check_append_only, "SP13")])
+@pytest.mark.parametrize(
+    ("check", "which"),
+    [(check_location, "SP04.writable"), (check_append_only, "SP13.records-missing")],
+)
 def test_a_closed_folder_is_said_and_hides_nothing_of_the_others(
-    root: Path, monkeypatch: pytest.MonkeyPatch, check: Any, rule: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, check: Any, which: str
 ) -> None:
     (root / "c").mkdir(mode=0o700)
     record(root, 2).unlink()
     record(root, 3).chmod(0o666)
-    assert ids(check(root)) == f"{rule}.refused"
+    rule = which[:4]
+    assert ids(check(root)) == which
     with monkeypatch.context() as patch:
         close(patch, root / "c")
-        assert ids(check(root)) == f"{rule}.refused {rule}.unseen"
+        assert ids(check(root)) == " ".join(sorted([which, f"{rule}.unseen"]))
     close(monkeypatch, root)
     assert ids(check(root)) == f"{rule}.unseen"
 
@@ -227,16 +236,20 @@ ADDED: Table = {
         "honest": lambda r: (ledger(r).prune("a", keep=2), ledger(r).delete("b")),
         "on its way": lambda r: made(r / "a/.next"),
     },
-    "SP13.refused": {
+    "SP13.records-missing": {
         "a gap": lambda r: record(r, 3).unlink(),
         "the first": lambda r: record(r, 1).unlink(),
         "a gap behind a base": holed,
         "far ahead": lambda r: made(record(r, 9_999_999_999)),
         "beheaded": beheaded,
-        "no base": lambda r: made(r / "a/base", b"0000000000\nsafepoint/1"),
-        "a base that is a link": lambda r: (r / "a/base").symlink_to("0000000001.checkpoint"),
-        "others write it": lambda r: r.chmod(0o777),
     },
+    "SP13.record-malformed": {
+        "no base": lambda r: made(r / "a/base", b"0000000000\nsafepoint/1"),
+    },
+    "SP13.link": {
+        "a base that is a link": lambda r: (r / "a/base").symlink_to("0000000001.checkpoint"),
+    },
+    "SP13.writable": {"others write it": lambda r: r.chmod(0o777)},
     " ".join(["SP13.stray"] * 4): {"strange names": lambda r: [made(r / each) for each in NAMES]},
     "SP13.stray": {
         "a strange folder": lambda r: (r / "NOTES").mkdir(),
@@ -314,10 +327,10 @@ def astray(path: Path) -> None:
 
 
 PLACES: Table = {
-    "SP22.readable SP22.refused": {"others write it": lambda p: p.chmod(0o770)},
+    "SP22.readable SP22.writable": {"others write it": lambda p: p.chmod(0o770)},
     "SP22.readable": {"others read it": lambda p: p.chmod(0o750)},
     "SP22.missing": {"it is not there": lambda p: p.rename(p.with_name("moved"))},
-    "SP22.refused": {"it is a link": moved},
+    "SP22.link": {"it is a link": moved},
     "SP22.key-astray SP22.key-astray": {"keys in it": astray},
 }
 
@@ -366,7 +379,7 @@ def test_where_the_parts_lie(
         found = ids(check_places(places.storage))
         assert found == "SP22.current-folder" * bool(expected)
     monkeypatch.chdir("/")
-    assert looked(places, keys=places.storage / "nowhere/x") == "SP22.refused"
+    assert looked(places, keys=places.storage / "nowhere/x") == "SP22.storage-unavailable"
     (tmp_path / ".git").mkdir()
     found = ids(check_places(places.storage, keys=places.keys))
     assert found == "SP22.key-work-tree SP22.work-tree SP22.work-tree"
@@ -399,7 +412,7 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
     lease.release()
     assert check_ownership(state) == []
     (state / "order-7/lease").write_text("worker-2\n")
-    assert ids(check_ownership(state)) == "SP07.refused"
+    assert ids(check_ownership(state)) == "SP07.storage-unavailable"
 
 
 # --- SQLite
@@ -441,16 +454,14 @@ DATABASE: Table = {
         "read": lambda p: p.chmod(0o640),
         "beside": lambda p: made(p.with_name("c.db-journal"), mode=0o644),
     },
-    "SP04.refused": {
-        "written": lambda p: p.chmod(0o606),
-        "a second name": lambda p: (p.parent.parent / "second").hardlink_to(p),
-    },
+    "SP04.writable": {"written": lambda p: p.chmod(0o606)},
+    "SP04.hard-link": {"a second name": lambda p: (p.parent.parent / "second").hardlink_to(p)},
     "SP01.readable": {"the folder": lambda p: p.parent.chmod(0o755)},
-    "SP01.readable SP04.refused": {"a folder that others write": lambda p: p.parent.chmod(0o777)},
+    "SP01.readable SP04.writable": {"a folder that others write": lambda p: p.parent.chmod(0o777)},
     "SP13.damaged": {"damaged": damage},
-    "SP13.refused": {
+    "SP13.records-missing": {"a gap": put("DELETE FROM checkpoints")},
+    "SP13.storage-unavailable": {
         "no rules": unruled,
-        "a gap": put("DELETE FROM checkpoints"),
         "no database": lambda p: made(p, b"SQLite format 3\0" + bytes(4096)),
     },
     "SP13.below-base": {"a prune undone": put(BACK.format("order-8"))},

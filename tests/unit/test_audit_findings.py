@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import audit
-from safepoint.audit.finding import CATALOGUE, finding
+from safepoint import _files, audit, errors
+from safepoint.audit.finding import CATALOGUE, finding, refused
+from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 
 WHOLE = re.compile(r"SP[0-9]{2}\.[a-z0-9-]*[a-z0-9]")
@@ -38,13 +39,41 @@ def ids(node: ast.AST) -> Iterator[str]:
 
 
 def blanks(which: str) -> set[str]:
-    texts = "".join(CATALOGUE[which].values())
+    texts = "".join(CATALOGUE[which][key] for key in ("severity", "what", "do"))
     names = [name for _, name, _, _ in string.Formatter().parse(texts) if name is not None]
     return {name.partition(".")[0] for name in names}
 
 
+def kinds() -> set[str]:
+    """What the library says of its own refusals: the kinds of a place, and the errors."""
+    source = Path(_files.__file__).read_text(encoding="utf-8")
+    said = [
+        call.args[2].value
+        for call in ast.walk(ast.parse(source))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "UnsafeLocation"
+        if isinstance(call.args[2], ast.Constant)
+    ]
+    named = [name for name, kind in vars(errors).items() if isinstance(kind, type)]
+    return {*map(str, said), *(re.sub(r"\B(?=[A-Z])", "-", name).lower() for name in named)}
+
+
 def test_what_is_found_is_in_the_catalogue_and_the_other_way_round() -> None:
-    assert {each for tree in TREES for each in ids(tree)} == set(CATALOGUE)
+    linted = {f"{each.rule}.{name.lower()}" for name, each in IDS.items()}
+    refusals = {f"any.{kind}" for kind in kinds()} - {"any.any"}
+    found = {each for tree in TREES for each in ids(tree)}
+    assert refusals.isdisjoint(found)
+    assert found | refusals | linted == set(CATALOGUE)
+
+
+def test_what_the_library_refuses_has_an_id_of_its_own() -> None:
+    broken = refused("SP12", errors.SealBroken("It broke.", "Mend it."), "order-7")
+    assert str(broken) == "SP12.seal-broken error: It broke. Mend it."
+    assert refused("SP04", errors.UnsafeLocation("", "", "link"), "/x").id == "SP04.link"
+
+    class Ours(errors.RolledBack):
+        """Of an application."""
+
+    assert refused("SP15", Ours("", ""), "order-7").id == "SP15.rolled-back"
 
 
 def test_no_finding_of_a_rule_stands_before_one_of_any() -> None:
@@ -70,12 +99,13 @@ def test_each_call_fills_the_blanks_and_no_others() -> None:
 @pytest.mark.parametrize("which", CATALOGUE)
 def test_each_entry_says_what_was_found_and_what_to_do(which: str) -> None:
     entry, rule = CATALOGUE[which], which.partition(".")[0]
-    assert list(entry) == ["severity", "what", "do"]
+    assert [key for key in entry if key != "seen"] == ["looks", "severity", "what", "do"]
+    assert re.fullmatch(r"[A-Z].*\.", entry["looks"])
     assert rule == "any" or rule in RULES
     assert entry["severity"] in ("error", "warning", "note", "{severity}")
     assert re.fullmatch(r"[A-Z0-9{].*[.}]", entry["what"])
     assert re.fullmatch(r"[A-Z{].*\.|.*: [a-z{].*|\{[\w.]+\}", entry["do"])
-    assert not re.search(r"\s\s|^\s|\s$", "".join(entry.values()))
+    assert not re.search(r"\s\s|^\s|\s$", " ".join(map(str, entry.values())))
 
 
 def test_a_finding_of_any_rule_has_the_rule_that_it_is_found_under() -> None:

@@ -328,42 +328,46 @@ FOUND = {
         "a tenant's journal; "
         "a journal beside the storage"
     ),
-    "SP02.refused": "never sealed; sealed by a stranger; a base that is none",
-    "SP12.refused": "edited; with no signature; of another place",
-    "SP12.refused SP15.not-compared": "edited at the end",
-    "SP14.refused": "replaced by a holder of the key; a base that does not fit",
-    "SP14.refused SP15.not-compared": "forged behind the end",
-    "SP13.refused": "a gap",
-    "SP13.refused SP15.refused": (
+    "SP02.record-malformed": "never sealed; a base that is none",
+    "SP02.unknown-key": "sealed by a stranger",
+    "SP12.seal-broken": "edited; with no signature",
+    "SP12.wrong-place": "of another place",
+    "SP12.seal-broken SP15.not-compared": "edited at the end",
+    "SP14.wrong-place": "replaced by a holder of the key; a base that does not fit",
+    "SP14.wrong-place SP15.not-compared": "forged behind the end",
+    "SP13.records-missing": "a gap",
+    "SP13.records-missing SP15.records-missing": (
         "a gap that the anchor does not see; a gap where the anchor is; pruned by one who "
         "knows no anchor"
     ),
-    "SP15.refused SP15.refused": (
-        "cut off; gone; an anchor that was lost; the anchor of another store"
-    ),
-    "SP04.refused": "others can write a record",
-    "SP11.refused SP15.not-compared": "over the limit",
+    "SP15.rolled-back SP15.rolled-back": "cut off; gone",
+    "SP15.anchor-unavailable SP15.anchor-unavailable": "an anchor that was lost",
+    "SP15.anchor-mismatch SP15.anchor-mismatch": "the anchor of another store",
+    "SP04.writable": "others can write a record",
+    "SP11.limit-exceeded SP15.not-compared": "over the limit",
     "SP15.no-anchor": "no anchor",
     "SP15.never-anchored": "never anchored",
     "SP15.behind": "far behind",
-    "SP15.refused SP15.refused SP15.never-anchored": "another record was anchored",
-    "SP15.refused SP15.refused SP15.one-device": "a head that is none",
+    "SP15.forked SP15.forked SP15.never-anchored": "another record was anchored",
+    "SP15.anchor-unavailable SP15.anchor-unavailable SP15.one-device": "a head that is none",
     "SP08.retired-in-use": "a retired key; a new key that sealed nothing yet",
     "SP08.unused": "a retired key that seals nothing",
-    "SP12.refused SP12.refused SP15.not-compared": "records that name another key",
-    "SP08.refused SP08.refused SP15.not-compared SP15.not-compared SP08.revoked-in-use": (
+    "SP12.seal-broken SP12.seal-broken SP15.not-compared": "records that name another key",
+    "SP08.key-revoked SP08.key-revoked SP15.not-compared SP15.not-compared SP08.revoked-in-use": (
         "a revoked key"
     ),
     "SP15.never-anchored SP15.never-anchored SP08.revoked-in-use": "a key revoked since",
     "SP08.reader-seals": "a reader that could write",
     "SP08.inside SP08.inside SP08.inside SP08.inside SP08.public-inside": "keys in the storage",
     "SP20.behind": "a journal ahead by three; a tenant's journal ahead by three",
-    "SP20.refused": (
-        "a journal that is missing; a journal that is a file; a journal that was edited; "
-        "a journal that was cut; a journal that others write; a journal with a link in it; "
-        "a journal of another key; a journal with the anchor of another"
+    "SP20.journal-unavailable": (
+        "a journal that is missing; a journal that is a file; a journal that others write; "
+        "a journal with a link in it; a journal with the anchor of another"
     ),
-    "SP20.refused SP22.readable": "a journal whose folder others write",
+    "SP20.journal-broken": (
+        "a journal that was edited; a journal that was cut; a journal of another key"
+    ),
+    "SP20.journal-unavailable SP22.readable": "a journal whose folder others write",
     "SP22.readable": "a journal that others read",
     "SP20.no-anchor": "a journal without an anchor",
     "SP22.together": (
@@ -424,12 +428,12 @@ def test_a_tenant_that_cannot_be_listed_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "state/@globex").chmod(0o777)
     found = check_records(desk.ledger(tenant=""))
     assert [(each.id, each.where) for each in found] == [
-        ("SP04.refused", "@globex/"),
-        ("SP12.refused", "@acme/a"),
+        ("SP04.writable", "@globex/"),
+        ("SP12.seal-broken", "@acme/a"),
     ]
     bare: Any = type("Bare", (InMemoryAnchor,), {"tenant": None})()
     [one, two] = check_records(desk.ledger(tenant="", anchor=bare))
-    assert (one.id, two.where) == ("SP15.refused", "@globex/")
+    assert (one.id, two.where) == ("SP15.configuration-error", "@globex/")
 
 
 def test_one_owner_and_one_device_are_notes(
@@ -494,7 +498,10 @@ def test_an_anchor_or_a_storage_that_fails_is_said(desk: Desk) -> None:
         def threads(self) -> list[str]:
             raise ValueError
 
-    assert ids(check_anchor(desk.ledger(anchor=Failing()))) == "SP15.refused SP15.refused"
+    assert (
+        ids(check_anchor(desk.ledger(anchor=Failing())))
+        == "SP15.anchor-unavailable SP15.anchor-unavailable"
+    )
     ledger = Ledger(Broken(), store="s", keys=Keyring(NEW, verify=[OLD]), anchor=desk.anchor)
     for check in (check_records, check_anchor, lambda each: check_keys(each.keys, ledger=each)):
         with pytest.raises(StorageUnavailable):

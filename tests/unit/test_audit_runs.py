@@ -742,7 +742,7 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     assert found(cipher=Toy()) == hidden("error")  # it chose plaintext
     records = desk.storage._records["order-7"]
     records[2] = records[2][:-9] + b"x" + records[2][-8:]
-    assert ("SP12.refused", "error") in found()
+    assert ("SP12.seal-broken", "error") in found()
 
     desk.storage, desk.anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
     desk.paused()

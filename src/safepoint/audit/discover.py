@@ -29,7 +29,7 @@ from safepoint.storage.base import is_thread
 
 _OURS: Final = {b"SFPT": "store", b"SFPA": "anchor"}  # by the application_id of the file
 _NOT_ENTERED: Final = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
-_TEXTS: Final = (Kind.JSON, Kind.UNKNOWN)
+_TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
@@ -178,10 +178,10 @@ class Found:
             yield finding("SP02.empty", self.path)
         elif not (self.stores or +self.counts or self.findings):
             yield finding("SP02.unrecognised", self.path)
-        for which, names in (("left-out", self._left_out), ("skipped", self._skipped)):
+        for which, names in (("SP25.left-out", self._left_out), ("SP25.skipped", self._skipped)):
             if names:
                 said = {"count": len(names), "names": listed(names, _NAMED)}
-                yield finding(f"SP25.{which}", self.path, **said)
+                yield finding(which, self.path, **said)
 
 
 def check_code(found: Found) -> list[Finding]:

@@ -1,0 +1,351 @@
+"""A path is found out by its content; what was not seen is never green; settings say the rest."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from safepoint import (
+    FileAnchor,
+    FileCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+)
+from safepoint.answers import Answers
+from safepoint.audit import profiles
+from safepoint.audit.command import look
+from safepoint.audit.finding import finding
+from safepoint.models.seals import ENDING
+from tests.unit.commands import said
+
+KEY = SigningKey.generate("ed25519")
+RUNS = b"cos\nsystem\n(S'id'\ntR."
+TESTED = (
+    "import torch\n\n\ndef test_it():\n    with raises(RuntimeError):\n        load_checkpoint(1)\n"
+    "# PYTEST_DISABLE_PLUGIN_AUTOLOAD=1\n"
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def store(folder: Path, tenant: str = "") -> Path:
+    folder.parent.mkdir(exist_ok=True)
+    ledger = Ledger(FileCheckpointStorage(folder), store="invoices", keys=Keyring(KEY))
+    (ledger.tenant(tenant) if tenant else ledger).save("order-7", {"amount": 42})
+    return folder
+
+
+def database(file: Path) -> Path:
+    with SQLiteCheckpointStorage(file) as storage:
+        Ledger(storage, store="invoices", keys=Keyring(KEY)).save("order-7", {"amount": 42})
+    return file
+
+
+def foreign(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("create table t (x)")
+
+
+def deep(root: Path) -> None:
+    os.makedirs(root / "/".join(["d"] * 300))  # noqa: PTH103
+    (root / "a.pt").write_bytes(RUNS)
+
+
+def mixed(root: Path) -> None:
+    store(root / "a/state")
+    database(root / "b.db")
+    (root / "m.bin").write_bytes(RUNS)
+    (root / "load.py").write_text("import pickle\n\npickle.load(f)\n")
+    (root / "s.json").write_text('{"type": "msgpack"}')
+
+
+def seal(root: Path) -> None:
+    record = next((store(root / "x") / "order-7").glob("*.checkpoint"))
+    (root / "it.checkpoint").write_bytes(record.read_bytes())
+    for each in [*sorted((root / "x").rglob("*"), reverse=True), root / "x"]:
+        each.unlink() if each.is_file() else each.rmdir()
+
+
+def left_out(root: Path) -> None:
+    for name in (".git", "node_modules", "__pycache__", "env"):
+        (root / name).mkdir()
+        (root / name / "x.pt").write_bytes(RUNS)
+    (root / "env/pyvenv.cfg").touch()
+    (root / "ok.py").touch()
+
+
+def links(root: Path) -> None:
+    (root / "loop").symlink_to("loop")
+    (root / "up").symlink_to(".")
+    (root / "folder").symlink_to("/etc")
+    (root / "inside.pt").symlink_to("m")
+    (root / "m").write_bytes(RUNS)
+
+
+def pipes(root: Path) -> None:
+    os.mkfifo(root / "fifo")
+    with socket.socket(socket.AF_UNIX) as bound, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        bound.bind("socket")
+
+
+CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
+    "an empty folder": (lambda r: None, 2, "SP02.empty"),
+    "nothing known": (lambda r: (r / "x.md").write_text("hi"), 2, "SP02.unrecognised SP25.skipped"),
+    "a new store": (
+        lambda r: SQLiteCheckpointStorage(r / "new/c.db").close(),
+        2,
+        "SP02.empty",
+    ),
+    "a store": (store, 2, "SP02.no-key"),
+    "a store of a tenant": (lambda r: store(r, "acme"), 2, "SP02.no-key"),
+    "a store below": (lambda r: store(r / "x/y"), 2, "SP02.no-key"),
+    "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
+    "a record alone": (seal, 2, "SP02.no-key"),
+    "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
+    "a foreign database": (lambda r: foreign(r / "x"), 2, "SP02.foreign"),
+    "a damaged database": (
+        lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
+        2,
+        "SP02.foreign",
+    ),
+    "ours, damaged": (
+        lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(52) + b"SFPT" + bytes(99)),
+        1,
+        "SP04.mode SP13.storage-unavailable SP02.no-key",
+    ),
+    "a pickle, once": (lambda r: (r / "x").write_bytes(RUNS), 1, "SP24.runs-code"),
+    "a plain pickle": (
+        lambda r: (r / "x").write_bytes(pickle.dumps([1])),
+        1,
+        "SP25.pickle SP24.unsealed",
+    ),
+    "a pickle that is called code": (
+        lambda r: (r / "x.py").write_bytes(RUNS),
+        1,
+        "SP24.runs-code",
+    ),
+    "packed": (
+        lambda r: (r / "x.md").write_bytes(b"\x1f\x8b" + bytes(9)),
+        1,
+        "SP25.unknown SP24.unsealed",
+    ),
+    "state that names its decoder": (
+        lambda r: (r / "x").write_text('{"type": "msgpack"}'),
+        1,
+        "SP10.format SP02.unsealed",
+    ),
+    "a pickle in JSON, once": (
+        lambda r: (r / "x").write_text('{"__pickled__": "gARLKi4="}'),
+        1,
+        "SP03.pickle SP10.format SP02.unsealed",
+    ),
+    "settings of a project": (
+        lambda r: [(r / n).write_text(t) for n, t in (("a.toml", "[a]\nb = 1\n"), ("x.py", ""))],
+        0,
+        "",
+    ),
+    "code": (lambda r: (r / "a.py").write_text("print()\n"), 0, ""),
+    "code that loads": (
+        lambda r: (r / "a.py").write_text("import torch\n\ntorch.load(p)\n"),
+        1,
+        "SP23.sl01 SP27.no-test",
+    ),
+    "code that is tested": (lambda r: (r / "test_a.py").write_text(TESTED), 0, ""),
+    "no Python": (lambda r: (r / "a.py").write_text("def f(:"), 1, "SP26.sl90"),
+    "a key that others read": (
+        lambda r: (r / "k").write_bytes(b"safepoint-key/1 hmac-sha256 x"),
+        1,
+        "SP22.key-mode",
+    ),
+    "all of it": (mixed, 1, "SP24.runs-code SP10.format SP03.sl08 SP02.unsealed SP02.no-key"),
+    "what is not entered": (left_out, 0, "SP25.left-out"),
+    "links": (links, 1, "SP24.runs-code SP03.unseen-link SP03.unseen-link"),
+    "pipes": (pipes, 2, "SP03.unseen SP03.unseen"),
+    "too deep": (deep, 1, "SP24.runs-code SP03.unseen"),
+    "any bytes": (
+        lambda r: Path(os.fsdecode(os.fsencode(r) + b"/\xff\n")).write_bytes(RUNS),
+        1,
+        "SP24.runs-code",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_path_is_found_out_by_what_is_there(root: Path, name: str) -> None:
+    plant, status, expected = CASES[name]
+    before = os.umask(0o022)
+    plant(root)
+    os.umask(before)
+    report = look([str(root)])
+    found = list(dict.fromkeys(each.id for each in report.findings))
+    assert (report.failures, found) == ((), list(dict.fromkeys(expected.split())))
+    assert [each for each in (*report.looked, *map(str, report.findings)) if "\n" in each] == []
+    assert report.status() == status
+    told = said("audit", root)
+    assert (told[0], told[2]) == (status, "")
+
+
+def test_a_file_alone_is_the_same(root: Path) -> None:
+    database(root / "db")
+    (root / "x.pt").write_bytes(RUNS)
+    (root / "x.py").touch()
+    for name, expected in (("db", "SP02.no-key"), ("x.pt", "SP24.runs-code"), ("x.py", "")):
+        found = look([str(root / name)]).findings
+        assert [each.id for each in found] == expected.split()
+    assert said("audit", root / "x.py")[1] == f"No findings: {root}/x.py (1 Python file)\n"
+
+
+def test_a_folder_that_is_closed_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "closed").mkdir()
+    (root / "a.py").touch()
+    listing = os.scandir
+
+    def scandir(path: str) -> object:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return listing(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    report = look([str(root)])
+    assert [(each.id, each.seen) for each in report.findings] == [("SP03.unseen", False)]
+    assert report.status("error") == 2
+
+
+def test_the_seal_of_a_model_is_no_record(root: Path) -> None:
+    from safepoint.models import save_checkpoint
+
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    save_checkpoint(root / "net.safetensors", {"w": torch.ones(2)}, key=KEY)
+    assert (root / f"net.safetensors{ENDING}").exists()
+    report = look([str(root)])
+    assert (report.findings, report.status()) == ((), 0)
+    assert report.looked == (f"{root} (1 model)",)
+
+
+def test_what_a_profile_knows_is_no_stranger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    foreign(root / "x.db")
+    known = finding("SP02.unsealed", str(root))
+    monkeypatch.setattr(profiles, "recognise_database", lambda path: [known])
+    report = look([str(root)])
+    assert (report.findings, report.status()) == ((known,), 0)
+    assert report.looked == (f"{root} (1 foreign database)",)
+
+
+def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
+    (root / "x.pt").write_bytes(RUNS)
+    code, out, err = said("audit", root / "none", root)
+    assert (code, out.count("SP24.runs-code"), err) == (
+        2,
+        1,
+        f"{root}/none does not exist. Check the path.\n",
+    )
+
+
+# --- settings
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    """A folder with settings, a store and some code."""
+    key = SigningKey.from_file(tmp_path / "keys/key", create=True)
+    anchor = FileAnchor(tmp_path / "heads", create=True)
+    storage = FileCheckpointStorage(tmp_path / "state")
+    Ledger(storage, store="invoices", keys=Keyring(key), anchor=anchor).save("order-7", 1)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("import pickle\n\npickle.load(f)\n")
+    (tmp_path / "safepoint.toml").write_text(
+        '[audit]\npaths = ["src"]\n\n'
+        '[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\nanchor = "heads"\n'
+    )
+    return tmp_path
+
+
+def test_the_settings_say_what_to_look_at(told: Path) -> None:
+    (told / "deeper").mkdir()
+    for folder in (told, told / "deeper"):
+        code, out, err = said("audit", folder=folder)
+        found = ["SP03.sl08", "SP15.one-owner", "SP15.one-device"]
+        assert (code, [line.split()[0] for line in out.splitlines()], err) == (1, found, "")
+    code, out, _ = said("audit", "--store", "invoices", folder=told)
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, found[1:])
+    record = told / "state/order-7/0000000001.checkpoint"
+    record.write_bytes(record.read_bytes().replace(b"\n1", b"\n2"))
+    assert "SP12.seal-broken error" in said("audit", "--store", "invoices", folder=told)[1]
+    moved = told / "safepoint.toml"
+    moved = moved.rename(told / "other.toml")
+    named = said("audit", "--config", moved, "--store", "invoices", folder=told / "src")
+    assert "SP12.seal-broken error" in named[1]
+
+
+def test_options_change_what_the_settings_say(told: Path) -> None:
+    bare = said("audit", "--store", "invoices", told / "state", folder=told)
+    assert bare[0] == 0  # key and anchor are those of the settings
+    (told / "empty").mkdir(mode=0o700)
+    for option in (["--anchor", "nowhere"], ["--key", "nowhere"]):
+        assert said("audit", "--store", "invoices", *option, folder=told)[0] == 2
+    assert "SP02.empty" in said("audit", "--store", "invoices", told / "empty", folder=told)[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[audit]\npath = []", "says 'path' of the audit. It may say: paths, fail-on, accept."),
+        ('[audit]\npaths = "src"', "as the paths of the audit."),
+        ('[audit]\nfail-on = "all"', "has 'all' as fail-on. It may say: error, warning, note."),
+        ("", 'name a PATH, or write safepoint.toml: [audit], paths = ["src"]'),
+        ("[stores.invoices]\nodd = 1", "says 'odd' of the store invoices."),
+    ],
+)
+def test_settings_that_say_nothing_are_one_line(told: Path, text: str, why: str) -> None:
+    (told / "safepoint.toml").write_text(text)
+    code, out, err = said("audit", folder=told)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert why in err
+
+
+def test_how_bad_is_bad_can_be_set(told: Path) -> None:
+    file = told / "safepoint.toml"
+    file.write_text(file.read_text().replace("[audit]", '[audit]\nfail-on = "error"'))
+    assert said("audit", folder=told)[0] == 0
+    assert said("audit", "--fail-on", "note", folder=told)[0] == 1
+
+
+def test_the_place_of_the_answers_is_looked_at(told: Path) -> None:
+    file, operator = told / "safepoint.toml", SigningKey.generate("ed25519")
+    operator.public.to_file(told / "omar.pub")
+    with (
+        SQLiteCheckpointStorage(told / "answers/answers.db") as storage,
+        SQLiteAnchor(told / "said/heads.db", create=True) as anchor,
+    ):
+        from safepoint import Approver
+
+        Answers(storage, anchor).hold(Approver("omar", operator), "invoices", "order-7")
+    file.write_text(
+        file.read_text() + 'answers = "answers/answers.db"\nanswers-anchor = "said/heads.db"\n'
+        'operator = ["omar=omar.pub"]\n'
+    )
+    code, out, err = said("audit", "--store", "invoices", folder=told)
+    assert (code, "SP31.held note" in out, err) == (0, True, "")
+    (told / "answers").chmod(0o777)
+    assert "SP04.writable error" in said("audit", "--store", "invoices", folder=told)[1]
