@@ -1,4 +1,4 @@
-"""`safepoint audit`: read each place once, and make each check of the table. Nothing is changed."""
+"""`safepoint audit`: read each place once, and make each check of the table."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from safepoint._command import keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor
+from safepoint.audit import fix
 from safepoint.audit.contents import check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested
 from safepoint.audit.finding import Finding, Severity, finding, refused, worst_first
@@ -70,7 +71,8 @@ def commands(sub: Any) -> None:
         "audit",
         help="check stores, state, models and code",
         description="Check stores, state of other frameworks, models and code: each path is found"
-        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
+        " out by its content. Without any, what safepoint.toml names. Nothing is changed"
+        " without --fix.",
         epilog="exit status: 0 nothing to do, 1 findings from --fail-on up, 2 it could not look",
     )
     parser.set_defaults(run=_audit)
@@ -82,6 +84,11 @@ def commands(sub: Any) -> None:
     parser.add_argument("--config", metavar="FILE", help=what)
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
+    what = "set the modes and owners that findings are about, then look again"
+    parser.add_argument("--fix", action="store_true", help=what)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="with --fix: only say what it would do"
+    )
     add_options(parser)
 
 
@@ -299,7 +306,14 @@ def _audit(options: argparse.Namespace) -> int:
     """Look, and print one line per finding."""
     settings = read_settings(options.config)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    report = look(*_named(options, settings))
+    if options.dry_run and not options.fix:
+        options.refuse("--dry-run needs --fix")
+    named = _named(options, settings)
+    report = look(*named)
+    if options.fix:
+        for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
+            print(line, file=sys.stderr)
+        report = report if options.dry_run else look(*named)
     for line in _lines(report.findings) or [f"No findings: {', '.join(report.looked)}"]:
         print(line) if report.findings or not report.failures else None
     for failure in report.failures:
