@@ -203,8 +203,7 @@ class Store:
         every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
         approvers = Approvers(every, revoked=[key for keys in gone.values() for key in keys])
         operators = Approvers(named_keys("operator", self.operator)) if answers else None
-        policy = Policy({Reason.ASKED: self.people} if every else {})
-        named = approvers if every else None
+        policy, named = Policy({Reason.ASKED: self.people}), approvers if every else None
         return Gate(policy, named, answers=answers, operators=operators)
 
 

@@ -371,29 +371,24 @@ def test_the_command_looks_and_verifies(
             ledger.save("order-7", {"amount": amount})
     sealed = ["--postgres", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
     whose = "tenant 'acme'" if tenant else "no tenant"
-    missed = f"This login sees the threads of {whose} alone, and no others were looked at."
-    missed += " Give one that serves every tenant."
-    unseen = "pg_hba.conf was not looked at: this login may not read it, as it should be."
+    unseen = ["SP30.unseen-tenants", "SP06.rules-unseen"]
 
     def run(*arguments: str) -> tuple[int, list[str]]:
         code = main([*arguments])
         printed = capsys.readouterr()
         assert printed.err == ""
-        return code, [line.partition(" Give --")[0] for line in printed.out.splitlines()]
+        lines.extend(printed.out.splitlines())
+        return code, [line.partition(" ")[0] for line in printed.out.splitlines()]
 
-    known = f"No findings: database '{name}' (login 'worker')"
-    assert run("--postgres", store) == (
-        0,
-        [f"{known} (records not verified: give --key and --store)", missed, unseen],
-    )
-    rollback = f"{known} (a rollback would not show: give --anchor)"
-    assert run(*sealed) == (0, [rollback, missed, unseen])
-    assert run(*sealed, "--postgres-admin", dsn(server, name, "postgres")) == (
-        0,
-        [rollback, missed],
-    )
-    code, found = run(*sealed, "--postgres-anchor", anchor)
-    assert (code, found[0].partition(":")[0]) == (0, "SP05 note")
+    lines: list[str] = []
+    assert run("--postgres", store) == (2, [*unseen, "SP02.no-key"])
+    known = f"database '{name}' (login 'worker')"
+    assert f"The login of {known} sees the threads of {whose} alone, and no" in lines[0]
+    assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
+    admin = dsn(server, name, "postgres")
+    assert run(*sealed, "--postgres-admin", admin) == (1, ["SP15.no-anchor", unseen[0]])
+    anchored = (*sealed, "--postgres-anchor", anchor)
+    assert run(*anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.
     do(
         server,
@@ -402,17 +397,15 @@ def test_the_command_looks_and_verifies(
         "update safepoint.threads set head = 2",
         database=name,
     )
-    assert run(*sealed)[0] == 0
-    code, found = run(*sealed, "--postgres-anchor", anchor)
-    assert (code, found[0].partition(". ")[0]) == (
-        1,
-        f"SP15 error: {tenant and 'Tenant acme: '}order-7 ends at #2, and the anchor has seen #3",
-    )
+    assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
+    lines.clear()
+    assert run(*anchored)[1][0] == "SP15.rolled-back"
+    said = f" error: {tenant and 'Tenant acme: '}order-7 ends at #2, and the anchor has seen #3"
+    assert said in lines[0]
     # The login of another tenant sees none of it, and is not told that all is well.
     assign(server.dsn(database=name), "heads", "globex")
-    code, found = run(*sealed, "--postgres-anchor", anchor)
-    assert code == 1
-    assert "has the threads of tenant 'globex' for this login" in " ".join(found)
+    assert run(*anchored)[0] == 1
+    assert "has the threads of tenant 'globex' for this login" in " ".join(lines)
     assert ids(looked(server, name, anchor="heads")) == "one-server tenants"
     assign(server.dsn(database=name), "worker", every_tenant=True)
     assert ids(looked(server, name)) == "every-tenant"
