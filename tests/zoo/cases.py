@@ -74,35 +74,56 @@ def case(what: str, *found: str, status: int = 1) -> Callable[[Build], Build]:
 # --- stores in files
 
 
-@case("Everybody can list the folder of the store.")
+@case(
+    "Everybody can list the folder of the store.",
+    "SP01.readable state",
+    *BESIDE,
+)
 def readable_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.storage.chmod(0o755)
     return deployed.arguments()
 
 
-@case("Everybody can write the folder of the store, so nothing in it is verified.")
+@case(
+    "Everybody can write the folder of the store, so nothing in it is verified.",
+    "SP01.readable state",
+    "SP02.not-verified state",
+    "SP04.writable state",
+)
 def writable_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.storage.chmod(0o777)
     return deployed.arguments()
 
 
-@case("Everybody can read a record.")
+@case(
+    "Everybody can read a record.",
+    "SP04.mode state/order-7/0000000002.checkpoint",
+    *BESIDE,
+)
 def readable_record(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.record(2).chmod(0o644)
     return deployed.arguments()
 
 
-@case("A group can rename what is in the folder above the store.")
+@case(
+    "A group can rename what is in the folder above the store.",
+    "SP01.group .",
+    *BESIDE,
+)
 def group_above(root: Path) -> list[str]:
     deployed = Deployed(root)
     root.chmod(0o770)
     return deployed.arguments()
 
 
-@case("The state of a record was edited.")
+@case(
+    "The state of a record was edited.",
+    "SP12.seal-broken order-7",
+    *BESIDE,
+)
 def edited_record(root: Path) -> list[str]:
     deployed = Deployed(root)
     record = deployed.record(2)
@@ -117,28 +138,46 @@ def _as_saved(deployed: Deployed) -> list[str]:
     return deployed.arguments()
 
 
-@case("A record was put in the place of a later one.")
+@case(
+    "A record was put in the place of a later one.",
+    "SP12.wrong-place order-7",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
 def moved_record(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.record(3).write_bytes(deployed.record(2).read_bytes())
     return _as_saved(deployed)
 
 
-@case("A record in the middle is gone.")
+@case(
+    "A record in the middle is gone.",
+    "SP13.records-missing order-7",
+    "SP13.records-missing state/order-7",
+    *BESIDE,
+)
 def gap(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.record(2).unlink()
     return deployed.arguments()
 
 
-@case("The newest record was cut off, and the anchor knows of it.")
+@case(
+    "The newest record was cut off, and the anchor knows of it.",
+    "SP15.rolled-back order-7",
+    *BESIDE,
+)
 def rolled_back(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.record(3).unlink()
     return deployed.arguments()
 
 
-@case("The anchor was set back to last night: what came since could be cut off unnoticed.")
+@case(
+    "The anchor was set back to last night: what came since could be cut off unnoticed.",
+    "SP15.behind order-7",
+    *BESIDE,
+)
 def anchor_set_back(root: Path) -> list[str]:
     deployed = Deployed(root)
     last_night = shutil.copytree(deployed.anchor, root / "copy")
@@ -148,19 +187,35 @@ def anchor_set_back(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-@case("The store has no anchor, so a rollback would not show.")
+@case(
+    "The store has no anchor, so a rollback would not show.",
+    "SP15.no-anchor invoices",
+)
 def no_anchor(root: Path) -> list[str]:
     return Deployed(root).arguments(anchor=False)
 
 
-@case("The anchor is inside the store: whoever rolls back one rolls back both.")
+@case(
+    "The anchor is inside the store: whoever rolls back one rolls back both.",
+    "SP02.not-verified state",
+    "SP10.format state/anchor/order-7.head",
+    "SP10.format state/anchor/store",
+    "SP13.stray state/anchor/.lock",
+    "SP13.stray state/anchor/order-7.head",
+    "SP13.stray state/anchor/store",
+    "SP15.configuration-error state",
+)
 def anchor_inside(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.anchor = deployed.anchor.rename(deployed.storage / "anchor")
     return deployed.arguments()
 
 
-@case("The anchor never heard of the thread.")
+@case(
+    "The anchor never heard of the thread.",
+    "SP15.never-anchored order-7",
+    *BESIDE,
+)
 def never_anchored(root: Path) -> list[str]:
     deployed = Deployed(root)
     shutil.rmtree(deployed.anchor)
@@ -168,26 +223,47 @@ def never_anchored(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-@case("The secret key lies in the store.")
+@case(
+    "The secret key lies in the store.",
+    "SP04.other-kind state/key",
+    "SP08.inside state/key",
+    "SP10.format state/key",
+    "SP13.stray state/key",
+    *BESIDE,
+)
 def key_in_the_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     shutil.copy(root / "keys/key", deployed.storage / "key")
     return deployed.arguments()
 
 
-@case("The store is sealed, and no key was given, so nobody verified it.", status=2)
+@case(
+    "The store is sealed, and no key was given, so nobody verified it.",
+    "SP02.no-key state",
+    status=2,
+)
 def no_key_given(root: Path) -> list[str]:
     return Deployed(root).arguments(keys=False)
 
 
-@case("The records were sealed by a key that is not on the ring.")
+@case(
+    "The records were sealed by a key that is not on the ring.",
+    "SP02.unknown-key order-7",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
 def another_key(root: Path) -> list[str]:
     arguments = Deployed(root).arguments()
     key(root, "other")
     return [each.replace("keys/key", "keys/other") for each in arguments]
 
 
-@case("A key was revoked, and sealed records after that.")
+@case(
+    "A key was revoked, and sealed records after that.",
+    "SP08.key-revoked order-7",
+    "SP08.revoked-in-use KEY",
+    *BESIDE,
+)
 def revoked_key(root: Path) -> list[str]:
     deployed = Deployed(root)
     shutil.copytree(deployed.anchor, root / "before")
@@ -203,21 +279,39 @@ def revoked_key(root: Path) -> list[str]:
     ]
 
 
-@case("A pickle lies between the records.")
+@case(
+    "A pickle lies between the records.",
+    "SP02.record-malformed order-8",
+    "SP03.pickle state/order-8/0000000001.checkpoint",
+    "SP10.format state/order-8/0000000001.checkpoint",
+    "SP15.not-compared order-8",
+    *BESIDE,
+)
 def pickle_in_the_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     write(deployed.storage / "order-8/0000000001.checkpoint", EVIL)
     return deployed.arguments()
 
 
-@case("A file is deeper than any parser should go.")
+@case(
+    "A file is deeper than any parser should go.",
+    "SP03.unseen state/order-7/notes.json",
+    "SP10.format state/order-7/notes.json",
+    "SP11.shape state/order-7/notes.json",
+    "SP13.stray state/order-7/notes.json",
+    *BESIDE,
+)
 def deep_json(root: Path) -> list[str]:
     deployed = Deployed(root)
     write(deployed.storage / f"{THREAD}/notes.json", "[" * 500 + "]" * 500)
     return deployed.arguments()
 
 
-@case("A worker died with a thread in its hands.")
+@case(
+    "A worker died with a thread in its hands.",
+    "SP07.abandoned state/order-7",
+    *BESIDE,
+)
 def abandoned_thread(root: Path) -> list[str]:
     deployed = Deployed(root)
     lease = "safepoint-lease/1 5 worker-1 2020-01-01T00:00:00.000000Z\n"
@@ -225,14 +319,23 @@ def abandoned_thread(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-@case("Threads of tenants, and one that is nobody's.")
+@case(
+    "Threads of tenants, and one that is nobody's.",
+    "SP30.mixed invoices",
+    *BESIDE,
+)
 def mixed_tenants(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save("order-8")
     return deployed.arguments()
 
 
-@case("A record of one tenant lies with another.")
+@case(
+    "A record of one tenant lies with another.",
+    "SP15.not-compared @acme/order-7",
+    "SP30.wrong-place @acme/order-7",
+    *BESIDE,
+)
 def tenants_swapped(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save(tenant="globex")
@@ -242,7 +345,11 @@ def tenants_swapped(root: Path) -> list[str]:
     return _as_saved(deployed)
 
 
-@case("The journal has a gap.")
+@case(
+    "The journal has a gap.",
+    "SP20.journal-broken journal",
+    *BESIDE,
+)
 def journal_gap(root: Path) -> list[str]:
     deployed = Deployed(root)
     more = journal(root)
@@ -250,20 +357,37 @@ def journal_gap(root: Path) -> list[str]:
     return [*deployed.arguments(), *more]
 
 
-@case("The journal lies in the store that it should tell of.")
+@case(
+    "The journal lies in the store that it should tell of.",
+    "SP13.stray state/journal/journal",
+    "SP13.stray state/journal/order-7",
+    "SP22.together state/journal",
+    *BESIDE,
+)
 def journal_inside(root: Path) -> list[str]:
     deployed = Deployed(root)
     return [*deployed.arguments(), *journal(root, "state/journal")]
 
 
-@case("There is no record in the store, so nothing was verified.")
+@case(
+    "There is no record in the store, so nothing was verified.",
+    "SP02.empty state",
+    "SP15.no-anchor invoices",
+)
 def empty_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     shutil.rmtree(deployed.storage / THREAD)
     return deployed.arguments(anchor=False)
 
 
-@case("A link leads out of the store, where nobody looks.")
+@case(
+    "A link leads out of the store, where nobody looks.",
+    "SP02.empty state",
+    "SP04.link state/order-7",
+    "SP13.foreign state",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
 def linked_thread(root: Path) -> list[str]:
     deployed = Deployed(root)
     (deployed.storage / THREAD).rename(root / "elsewhere")
@@ -274,7 +398,11 @@ def linked_thread(root: Path) -> list[str]:
 # --- stores in SQLite
 
 
-@case("Everybody can read the database.")
+@case(
+    "Everybody can read the database.",
+    "SP04.mode state/checkpoints.db",
+    *BESIDE,
+)
 def readable_database(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
     arguments = deployed.arguments()
@@ -282,7 +410,11 @@ def readable_database(root: Path) -> list[str]:
     return arguments
 
 
-@case("A record in the database was edited.")
+@case(
+    "A record in the database was edited.",
+    "SP12.seal-broken order-7",
+    *BESIDE,
+)
 def edited_row(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
     arguments = deployed.arguments()
@@ -291,7 +423,11 @@ def edited_row(root: Path) -> list[str]:
     return arguments
 
 
-@case("The newest record was cut out of the database.")
+@case(
+    "The newest record was cut out of the database.",
+    "SP15.rolled-back order-7",
+    *BESIDE,
+)
 def database_rolled_back(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
     arguments = deployed.arguments()
@@ -299,7 +435,11 @@ def database_rolled_back(root: Path) -> list[str]:
     return arguments
 
 
-@case("The file says that it is a database of ours, and is none.")
+@case(
+    "The file says that it is a database of ours, and is none.",
+    "SP02.not-verified state/checkpoints.db",
+    "SP13.storage-unavailable state/checkpoints.db",
+)
 def damaged_database(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
     arguments = deployed.arguments()
@@ -310,14 +450,21 @@ def damaged_database(root: Path) -> list[str]:
 # --- keys
 
 
-@case("Everybody can read a secret key.")
+@case(
+    "Everybody can read a secret key.",
+    "SP22.key-mode keys/key",
+)
 def readable_key(root: Path) -> list[str]:
     key(root)
     (root / "keys/key").chmod(0o644)
     return [str(root / "keys")]
 
 
-@case("A secret key lies in a git work tree.")
+@case(
+    "A secret key lies in a git work tree.",
+    "SP22.key-work-tree project/keys/key",
+    "SP25.left-out project",
+)
 def key_in_git(root: Path) -> list[str]:
     key(root / "project")
     folder(root / "project/.git")
@@ -327,19 +474,32 @@ def key_in_git(root: Path) -> list[str]:
 # --- what others wrote
 
 
-@case("JSON names the decoder that its reader shall use.")
+@case(
+    "JSON names the decoder that its reader shall use.",
+    "SP02.unsealed state",
+    "SP10.format state/order-7.json",
+)
 def json_with_tags(root: Path) -> list[str]:
     write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
     return [str(root / "state")]
 
 
-@case("JSON carries a pickle in base64.")
+@case(
+    "JSON carries a pickle in base64.",
+    "SP02.unsealed state",
+    "SP03.pickle state/order-7.json",
+)
 def pickle_in_json(root: Path) -> list[str]:
     write(root / "state/order-7.json", json.dumps({"note": "x", "blob": based(EVIL)}))
     return [str(root / "state")]
 
 
-@case("A folder of Agent Framework: its JSON carries a pickle.")
+@case(
+    "A folder of Agent Framework: its JSON carries a pickle.",
+    "SP02.unsealed state",
+    "SP03.pickle state/1.json",
+    "SP10.format state/1.json",
+)
 def agent_framework_folder(root: Path) -> list[str]:
     state = {"__pickled__": based(EVIL), "__type__": "builtins:dict"}
     text = json.dumps({"checkpoint_id": "1", "workflow_name": "pay", "state": {"x": state}})
@@ -347,7 +507,11 @@ def agent_framework_folder(root: Path) -> list[str]:
     return [str(root / "state")]
 
 
-@case("A database of LangGraph, which nothing seals.", status=2)
+@case(
+    "A database of LangGraph, which nothing seals.",
+    "SP02.foreign state/langgraph.db",
+    status=2,
+)
 def langgraph_database(root: Path) -> list[str]:
     table = (
         "CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '',"
@@ -361,19 +525,36 @@ def langgraph_database(root: Path) -> list[str]:
 # --- pickles and models
 
 
-@case("A pickle that runs a command, under the name of a picture.")
+@case(
+    "A pickle that runs a command, under the name of a picture.",
+    "SP24.runs-code models/logo.png",
+)
 def pickle_as_a_picture(root: Path) -> list[str]:
     write(root / "models/logo.png", EVIL)
     return [str(root / "models")]
 
 
-@case("A pickle of plain values.")
+@case(
+    "A pickle of plain values.",
+    "SP24.unsealed models/scaler.pkl",
+    "SP25.pickle models/scaler.pkl",
+)
 def plain_pickle(root: Path) -> list[str]:
     write(root / "models/scaler.pkl", PLAIN)
     return [str(root / "models")]
 
 
-@case("Pickles in gzip, xz, bzip2 and zstd, which were not looked into.")
+@case(
+    "Pickles in gzip, xz, bzip2 and zstd, which were not looked into.",
+    "SP24.unsealed models/model.pkl.bz2",
+    "SP24.unsealed models/model.pkl.gz",
+    "SP24.unsealed models/model.pkl.xz",
+    "SP24.unsealed models/model.pkl.zst",
+    "SP25.unknown models/model.pkl.bz2",
+    "SP25.unknown models/model.pkl.gz",
+    "SP25.unknown models/model.pkl.xz",
+    "SP25.unknown models/model.pkl.zst",
+)
 def compressed_pickles(root: Path) -> list[str]:
     for ending, data in {
         "gz": gzip.compress(EVIL),
@@ -385,39 +566,64 @@ def compressed_pickles(root: Path) -> list[str]:
     return [str(root / "models")]
 
 
-@case("A pickle that runs a command, in a zip.")
+@case(
+    "A pickle that runs a command, in a zip.",
+    "SP24.runs-code models/model.zip",
+)
 def pickle_in_a_zip(root: Path) -> list[str]:
     write(root / "models/model.zip", zipped({"weights/data.bin": EVIL}))
     return [str(root / "models")]
 
 
-@case("A file of PyTorch that runs a command.")
+@case(
+    "A file of PyTorch that runs a command.",
+    "SP24.runs-code models/net.pt",
+)
 def torch_that_runs(root: Path) -> list[str]:
     write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
     return [str(root / "models")]
 
 
-@case("Files of PyTorch, of today and from before 1.6, without a seal.")
+@case(
+    "Files of PyTorch, of today and from before 1.6, without a seal.",
+    "SP24.unsealed models/net.pt",
+    "SP24.unsealed models/old.bin",
+    "SP25.damaged models/old.bin",
+    "SP25.torch models/net.pt",
+)
 def torch_files(root: Path) -> list[str]:
     torch_file(root / "models/net.pt")
     torch_file(root / "models/old.bin", legacy=True)
     return [str(root / "models")]
 
 
-@case("A pickle with the name of safetensors.")
+@case(
+    "A pickle with the name of safetensors.",
+    "SP24.unsealed models/net.safetensors",
+    "SP25.lies models/net.safetensors",
+)
 def safetensors_that_lie(root: Path) -> list[str]:
     write(root / "models/net.safetensors", PLAIN)
     return [str(root / "models")]
 
 
-@case("A safetensors file whose header says more than there is.")
+@case(
+    "A safetensors file whose header says more than there is.",
+    "SP24.unsealed models/net.safetensors",
+    "SP25.unknown models/net.safetensors",
+)
 def safetensors_cut_short(root: Path) -> list[str]:
     file = safetensors(root / "models/net.safetensors")
     write(file, file.read_bytes()[:-4])
     return [str(root / "models")]
 
 
-@case("Code that loads models unsafely, without a test that says so.")
+@case(
+    "Code that loads models unsafely, without a test that says so.",
+    "SP03.sl08 app/read.py",
+    "SP24.sl02 app/train.py",
+    "SP27.no-test app",
+)
 def unsafe_loads(root: Path) -> list[str]:
     write(root / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n')
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
@@ -427,21 +633,33 @@ def unsafe_loads(root: Path) -> list[str]:
 # --- what cannot be seen
 
 
-@case("A link that leads to itself.")
+@case(
+    "A link that leads to itself.",
+    "SP03.unseen-link models/loop",
+    "SP24.unsealed models/net.safetensors",
+)
 def loop_of_links(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
     (root / "models/loop").symlink_to("loop")
     return [str(root / "models")]
 
 
-@case("A pipe among the models: reading it would wait for ever.")
+@case(
+    "A pipe among the models: reading it would wait for ever.",
+    "SP03.unseen models/model.pt",
+    "SP24.unsealed models/net.safetensors",
+)
 def pipe(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
     os.mkfifo(root / "models/model.pt", 0o600)
     return [str(root / "models")]
 
 
-@case("A folder that leads elsewhere is not followed.")
+@case(
+    "A folder that leads elsewhere is not followed.",
+    "SP03.unseen-link models/more",
+    "SP24.unsealed models/net.safetensors",
+)
 def folder_elsewhere(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
     write(root / "other/net.pt", EVIL)
@@ -449,30 +667,61 @@ def folder_elsewhere(root: Path) -> list[str]:
     return [str(root / "models")]
 
 
-@case("Folders that are deeper than anybody looks.")
+@case(
+    "Folders that are deeper than anybody looks.",
+    "SP03.unseen models/" + "/".join("d" * 65),
+    "SP24.unsealed models/net.safetensors",
+)
 def too_deep(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
     write(root / "models" / "/".join("d" * 66) / "net.pkl", EVIL)
     return [str(root / "models")]
 
 
-@case("Nothing that anybody knows.", status=2)
+@case(
+    "Nothing that anybody knows.",
+    "SP02.unrecognised notes",
+    "SP25.skipped notes",
+    status=2,
+)
 def unknown_files(root: Path) -> list[str]:
     write(root / "notes/readme", "Remember the milk.\n")
     return [str(root / "notes")]
 
 
-@case("An empty folder.", status=2)
+@case(
+    "An empty folder.",
+    "SP02.empty state",
+    status=2,
+)
 def empty_folder(root: Path) -> list[str]:
     return [str(folder(root / "state"))]
 
 
-@case("There is nothing at the path.", status=2)
+@case(
+    "There is nothing at the path.",
+    status=2,
+)
 def missing_path(root: Path) -> list[str]:
     return [str(root / "none")]
 
 
-@case("A project with all of it: a store, a key, JSON with tags, a model and code.")
+@case(
+    "A project with all of it: a store, a key, JSON with tags, a model and code.",
+    "SP01.work-tree project/cache",
+    "SP01.work-tree project/state",
+    "SP02.no-key project/state",
+    "SP02.unsealed project/cache",
+    "SP10.format project/cache/order-7.json",
+    "SP22.key-mode project/keys/key",
+    "SP22.key-work-tree project/keys/key",
+    "SP24.runs-code project/models/net.pkl",
+    "SP24.sl02 project/app/train.py",
+    "SP24.unsealed project/models/net.safetensors",
+    "SP25.left-out project",
+    "SP25.skipped project",
+    "SP27.no-test project",
+)
 def mixed_project(root: Path) -> list[str]:
     project = root / "project"
     Deployed(project)
@@ -480,7 +729,9 @@ def mixed_project(root: Path) -> list[str]:
     write(project / "cache/order-7.json", '{"py/object": "app.Order"}')
     write(project / "models/net.pkl", EVIL)
     safetensors(project / "models/net.safetensors")
-    write(project / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n')
+    write(
+        project / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n'
+    )
     folder(project / ".git")
     return [str(project)]
 
@@ -488,36 +739,61 @@ def mixed_project(root: Path) -> list[str]:
 # --- good ones
 
 
-@case("A store in files with its keys and its anchor apart.", status=0)
+@case(
+    "A store in files with its keys and its anchor apart.",
+    *BESIDE,
+    status=0,
+)
 def good_files(root: Path) -> list[str]:
     return Deployed(root).arguments()
 
 
-@case("A store in SQLite.", status=0)
+@case(
+    "A store in SQLite.",
+    *BESIDE,
+    status=0,
+)
 def good_database(root: Path) -> list[str]:
     return Deployed(root, database=True).arguments()
 
 
-@case("A store with a journal, each with an anchor.", status=0)
+@case(
+    "A store with a journal, each with an anchor.",
+    *BESIDE,
+    status=0,
+)
 def good_journal(root: Path) -> list[str]:
     return [*Deployed(root).arguments(), *journal(root)]
 
 
-@case("A store whose threads all have a tenant.", status=0)
+@case(
+    "A store whose threads all have a tenant.",
+    *BESIDE,
+    status=0,
+)
 def good_tenants(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save(tenant="globex")
     return deployed.arguments()
 
 
-@case("Old records were pruned.", status=0)
+@case(
+    "Old records were pruned.",
+    *BESIDE,
+    status=0,
+)
 def good_pruned(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.ledger.prune(THREAD, keep=1)
     return deployed.arguments()
 
 
-@case("A key was replaced, and what the old one sealed still verifies.", status=0)
+@case(
+    "A key was replaced, and what the old one sealed still verifies.",
+    "SP08.retired-in-use KEY",
+    *BESIDE,
+    status=0,
+)
 def good_rotation(root: Path) -> list[str]:
     deployed = Deployed(root)
     ring = Keyring(key(root, "new"), verify=[key(root)])
@@ -527,25 +803,37 @@ def good_rotation(root: Path) -> list[str]:
     return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
 
 
-@case("A model as safetensors, with its seal.", status=0)
+@case(
+    "A model as safetensors, with its seal.",
+    status=0,
+)
 def good_model(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors", sealed=key(root))
     return [str(root / "models")]
 
 
-@case("A folder of keys that only their user can read.", status=0)
+@case(
+    "A folder of keys that only their user can read.",
+    status=0,
+)
 def good_keys(root: Path) -> list[str]:
     key(root)
     return [str(root / "keys")]
 
 
-@case("Code that loads nothing unsafely.", status=0)
+@case(
+    "Code that loads nothing unsafely.",
+    status=0,
+)
 def good_code(root: Path) -> list[str]:
     write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
     return [str(root / "app")]
 
 
-@case("Code that loads with weights_only, and a test that expects a refusal.", status=0)
+@case(
+    "Code that loads with weights_only, and a test that expects a refusal.",
+    status=0,
+)
 def good_loads(root: Path) -> list[str]:
     load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
     write(root / "app/train.py", load)
@@ -559,7 +847,11 @@ def good_loads(root: Path) -> list[str]:
     return [str(root / "app")]
 
 
-@case("A worker that owns its thread, and gave it back.", status=0)
+@case(
+    "A worker that owns its thread, and gave it back.",
+    *BESIDE,
+    status=0,
+)
 def good_owner(root: Path) -> list[str]:
     deployed = Deployed(root)
     with deployed.ledger.own(THREAD, "worker-1"):
