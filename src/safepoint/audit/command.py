@@ -29,6 +29,7 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
+from safepoint.audit.progress import progress
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
@@ -323,6 +324,11 @@ def _audit(options: argparse.Namespace) -> int:
 
 def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
     """Audit paths, each found out by its content, and stores by their parts."""
+    with progress():
+        return _looked(paths, stores)
+
+
+def _looked(paths: Iterable[str], stores: Iterable[Store]) -> Report:
     audit = _Audit()
     for path in paths:
         with audit.trying("", path):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
+from safepoint.audit.progress import tick
 from safepoint.codec import Codec, check_shape
 from safepoint.errors import (
     AnchorError,
@@ -221,6 +222,7 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
         hidden: list[tuple[str | None, DecodeError]] = []
         try:
             for opened in view.walk(name):
+                tick()
                 if opened.header.kind != "state":
                     continue
                 try:
