@@ -165,7 +165,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         0,
         "",
     ),
-    "code": (lambda r: (r / "a.py").write_text("print()\n"), 0, ""),
+    "code": (lambda r: (r / "a.py").write_text('print("!!python/")\n'), 0, ""),
     "code that loads": (
         lambda r: (r / "a.py").write_text("import torch\n\ntorch.load(p)\n"),
         1,
@@ -213,6 +213,10 @@ def test_a_file_alone_is_the_same(root: Path) -> None:
     for name, expected in (("db", "SP02.no-key"), ("x.pt", "SP24.runs-code"), ("x.py", "")):
         found = look([str(root / name)]).findings
         assert [each.id for each in found] == expected.split()
+    store(root / "state", "acme")
+    (root / "link").symlink_to("state")
+    found = look([str(root / "link")]).findings
+    assert [each.id for each in found if each.rule == "SP04"][:1] == ["SP04.link"]
     assert said("audit", root / "x.py")[1] == f"No findings: {root}/x.py (1 Python file)\n"
 
 

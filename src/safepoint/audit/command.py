@@ -124,7 +124,8 @@ class Place:
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
         self.folder = path if is_folder else None
         self.disk = self.folder or self.database
-        self.name, self.where = shell(path or ""), path or ""
+        self.where = "" if path is None else absolute(path)
+        self.name = shell(self.where)
         if store.postgres is not None:
             from safepoint.postgres.connection import parsed, place
 
@@ -150,6 +151,12 @@ class Place:
             return not (storage.threads() or storage.tenants())
         except (CheckpointError, OSError):
             return False  # another check says why
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether there are records that a key could verify, as far as can be told without it."""
+        there = self.disk or self.store.postgres
+        return there is not None and all(each.id != "SP02.unsealed" for each in self.contents)
 
     @cached_property
     def ledger(self) -> Ledger | None:
@@ -239,7 +246,7 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from place.unverified
     if place.is_empty:
         yield finding("SP02.empty", place.where)
-    elif place.keys is None and all(each.id != "SP02.unsealed" for each in place.contents):
+    elif place.keys is None and place.is_sealed:
         yield finding("SP02.no-key", place.where, place=place.name)
     if ledger is None:
         return
@@ -307,19 +314,25 @@ def _audit(options: argparse.Namespace) -> int:
     """Look, and print one line per finding."""
     settings = read_settings(options.config)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    if options.dry_run and not options.fix:
-        options.refuse("--dry-run needs --fix")
-    named = _named(options, settings)
-    report = look(*named)
-    if options.fix:
-        for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
-            print(line, file=sys.stderr)
-        report = report if options.dry_run else look(*named)
-    for line in _lines(report.findings) or [f"No findings: {', '.join(report.looked)}"]:
-        print(line) if report.findings or not report.failures else None
+    report = _mended(options, *_named(options, settings))
+    clean = [] if report.failures else [f"No findings: {', '.join(report.looked)}"]
+    for line in _lines(report.findings) or clean:
+        print(line)
     for failure in report.failures:
         print(failure.why, file=sys.stderr)
     return report.status(fail_on)
+
+
+def _mended(options: argparse.Namespace, paths: list[str], stores: list[Store]) -> Report:
+    """Look; with --fix, set modes and owners, and look again."""
+    if options.dry_run and not options.fix:
+        options.refuse("--dry-run needs --fix")
+    report = look(paths, stores)
+    if not options.fix:
+        return report
+    for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
+        print(line, file=sys.stderr)
+    return report if options.dry_run else look(paths, stores)
 
 
 def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
@@ -383,7 +396,8 @@ class _Audit:
             why = str(refusal)
             self.failures.setdefault(why, Failure(check, where, why))
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-            why = f"The check {check} failed: {type(error).__name__}. Report it."
+            which = f"check {check}" if check else "audit"
+            why = f"The {which} failed: {type(error).__name__}. Report it."
             self.failures.setdefault(why, Failure(check, where, why))
 
 
@@ -408,7 +422,7 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     """Return what to look at: what the options name, or else what the settings do."""
     paths = options.path
     told = Store.of(vars(options))
-    given = {name for name, value in _DEFAULTS.items() if getattr(told, name) != value}
+    given = {name for name in _DEFAULTS if getattr(options, name, None) not in (None, [])}
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
         options.refuse("a connection string is no PATH: give --postgres")
     if given:

@@ -240,10 +240,17 @@ def has_pickle(found: Inspection) -> bool:
     return plain or (found.verdict is Verdict.REFUSED and not found.refused)
 
 
-def of_state(file: File) -> Iterator[Finding]:
-    """Look at a text that may be the state of anybody: for pickles, and for who decodes it."""
+def of_state(file: File, *, tagged: bool = True) -> Iterator[Finding]:
+    """Look at a text that may be the state of anybody: for pickles, and for who decodes it.
+
+    Args:
+        file: the text.
+        tagged: whether tags mean anything in it, as they do not in code.
+    """
     if has_pickle(file.found):
         yield from _pickles(file)
+    if not tagged:
+        return
     kind, chooses = _kind_of(file)
     if chooses:
         yield finding("SP10.format", file.path, kind=kind, format=FORMAT)

@@ -10,6 +10,7 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,12 @@ from safepoint.settings import BESIDE, database_in, is_database
 from safepoint.storage.base import is_thread
 
 _OURS: Final = {b"SFPT": "store", b"SFPA": "anchor"}  # by the application_id of the file
-_NOT_ENTERED: Final = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
+_NOT_ENTERED: Final = frozenset(
+    (
+        *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".nox"),
+        *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+    )
+)
 _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
@@ -74,16 +80,8 @@ class Found:
         is_empty = True
         for file in found:
             is_empty = False
-            try:
+            with self._guarded(file):
                 self._look(file)
-            except (FileNotFoundError, NotFound):
-                continue  # gone by now
-            except OSError as error:
-                self._closed.add(file, error)
-            except CheckpointError as error:
-                self._closed[file] = error.what.rstrip(".")
-            except Exception as error:  # noqa: BLE001  one file must never hide the others
-                self._closed[file] = f"{type(error).__name__}, which is a defect of safepoint"
         self.findings += self._closed.findings("SP03")
         is_empty = is_empty and not (self.stores or self._left_out or self._closed or self.counts)
         self.findings += self._whole(is_empty=is_empty)
@@ -100,8 +98,24 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
-        self._foreign(_known_folder(folder), "foreign folder")
+        with self._guarded(folder):
+            self._foreign(_known_folder(folder), "foreign folder")
         return True
+
+    @contextmanager
+    def _guarded(self, path: str) -> Iterator[None]:
+        """Keep why something could not be looked at: it must never hide the others."""
+        try:
+            yield
+        except (FileNotFoundError, NotFound):
+            if os.path.lexists(path):
+                self._closed[path] = "what it leads to is not there"
+        except OSError as error:
+            self._closed.add(path, error)
+        except CheckpointError as error:
+            self._closed[path] = error.what.rstrip(".")
+        except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
+            self._closed[path] = f"{type(error).__name__}, which is a defect of safepoint"
 
     def _foreign(self, findings: Iterable[Finding] | None, what: str) -> bool:
         if findings is not None:
@@ -151,7 +165,8 @@ class Found:
             self.findings += key_file("keys", File(file, data, size))
             return
         if is_text:
-            self.findings += of_state(File(file, data, size, found))
+            text = File(file, data, size, found)
+            self.findings += of_state(text, tagged=not (is_looked_at(file) and is_code(file)))
             if len(self.findings) > before:
                 self._state.append(file)
                 self.counts["state file"] += 1
@@ -199,6 +214,7 @@ def is_storage(folder: str) -> bool:
 
     Its name makes it one: what the record holds is for the checks to tell.
     """
+    folder = os.path.realpath(folder)
     for name in _names(folder):
         threads = [f"{folder}/{name}"]
         if name[:1] == "@" and is_thread(name[1:]):
