@@ -55,6 +55,12 @@ def store(folder: Path, tenant: str = "") -> Path:
     return folder
 
 
+def gap(root: Path) -> None:
+    for _ in range(3):
+        store(root / "x/y", "acme")
+    (root / "x/y/@acme/order-7/0000000002.checkpoint").unlink()
+
+
 def database(file: Path) -> Path:
     with SQLiteCheckpointStorage(file) as storage:
         Ledger(storage, store="invoices", keys=Keyring(KEY)).save("order-7", {"amount": 42})
@@ -120,6 +126,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a store": (store, 2, "SP02.no-key"),
     "a store of a tenant": (lambda r: store(r, "acme"), 2, "SP02.no-key"),
     "a store below": (lambda r: store(r / "x/y"), 2, "SP02.no-key"),
+    "a store with a gap": (gap, 1, "SP13.records-missing SP02.no-key"),
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
