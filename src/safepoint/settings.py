@@ -11,9 +11,9 @@
     key = ["/etc/keys/invoices.pub"]
     anchor = "/srv/anchor/heads.db"
 
-A store that the file does not name is in its default places. Paths are below the file's folder.
-A secret is in a file or in the environment, and never here: `postgres = "env:DATABASE_URL"`, or
-`"file:/run/secrets/dsn"`.
+A store that the file does not name, or gives no storage, is in its default places. Paths are
+below the file's folder. A secret is in a file or in the environment, and never here:
+`postgres = "env:DATABASE_URL"`, or `"file:/run/secrets/dsn"`.
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Settings:
         return str(found)
 
     def store(self, name: str) -> Store:
-        """Return a store by its name: as the file says it, or that in the default places.
+        """Return a store by its name: as the file says it, or else as it is in the default places.
 
         Raises:
             ConfigurationError: the file says what no store has.
@@ -261,6 +261,9 @@ class Settings:
             return in_default_places(name)
         kinds = {line.split()[0]: line.split()[1].rstrip(".") for line in _lines()}
         told: dict[str, Any] = {"store": name}
+        if not {"storage", "postgres"} & self._stores[name].keys():
+            default = in_default_places(name)
+            told = {each.name: getattr(default, each.name) for each in fields(Store)}
         for option, value in self._stores[name].items():
             kind = "PATH" if option == "storage" else kinds.get(option)
             if kind is None:

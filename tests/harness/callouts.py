@@ -2,7 +2,8 @@
 
 Run `python -m tests.harness.callouts` to fill them in, with `--check` to see that they are.
 A page says `<!-- rule SP01 -->` and `<!-- /rule -->`; what stands between comes from `rules.toml`.
-Between `<!-- ladder -->` and `<!-- /ladder -->` stands what the attacks do, run at that moment.
+Between `<!-- ladder -->` and `<!-- /ladder -->` stands what the attacks do, run at that moment;
+between `<!-- zoo bad -->` and `<!-- /zoo bad -->` what the audit must find in each deployment.
 """
 
 from __future__ import annotations
@@ -10,18 +11,20 @@ from __future__ import annotations
 import argparse
 import os.path
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from safepoint.rules import LEGS, RULES, Rule, Severity
 from tests.harness import ladder
 from tests.harness.blocks import ROOT
+from tests.zoo import page as zoo
 
 RULES_PAGE: Final = "docs/rules.md"
 LABELS: Final[Mapping[Severity, str]] = {"danger": "Danger", "warning": "Warning", "info": "Note"}
 
-_WHOLE = "|".join(sorted(["rules index", *ladder.CONTENTS], key=len, reverse=True))
+CONTENTS: Final[Mapping[str, Callable[[], str]]] = {**ladder.CONTENTS, **zoo.CONTENTS}
+_WHOLE = "|".join(sorted(["rules index", *CONTENTS], key=len, reverse=True))
 _START = re.compile(rf"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<whole>{_WHOLE})) -->\s*$")
 _END = re.compile(rf"^ *<!-- /(?P<what>rule|{_WHOLE}) -->\s*$")
 _FENCE = re.compile(r"^ *```")
@@ -139,7 +142,7 @@ def _content(start: re.Match[str], page: str, line: int, rules: Mapping[str, Rul
     if start["whole"] == "rules index":
         text = index_markdown(rules)
     elif start["whole"]:
-        text = ladder.CONTENTS[start["whole"]]()
+        text = CONTENTS[start["whole"]]()
     elif start["id"] in rules:
         text = callout_markdown(rules[start["id"]], page)
     else:

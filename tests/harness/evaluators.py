@@ -105,6 +105,8 @@ def _keep(page: Page, block: Block) -> None:
         b for b in below if b.language in ("python", "bash") and "data-check" not in b.attributes
     ]
     used = re.compile(rf"{re.escape(name)}|\b{Path(name).stem}:\w")  # or as a module: store:Store
+    if name == "safepoint.toml":
+        used = re.compile(r"\bsafepoint \w")  # which each command reads
     if not any(used.search(_SCRIPT_COMMENT.sub("", later.text)) for later in runs):
         raise Failure(f"nothing below uses {name}; add a block that does")
     (page.folder / name).write_text(f"{block.text}\n", encoding="utf-8")

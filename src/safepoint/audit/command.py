@@ -1,4 +1,4 @@
-"""`safepoint audit`: read each place once, and make each check of the table. Nothing is changed."""
+"""`safepoint audit`: read each place once, and make each check of the table."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from safepoint._command import keyring_of
 from safepoint._files import absolute
 from safepoint.anchor import Anchor
+from safepoint.audit import fix
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested
@@ -31,6 +32,7 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
+from safepoint.audit.progress import progress
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
@@ -72,7 +74,8 @@ def commands(sub: Any) -> None:
         "audit",
         help="check stores, state, models and code",
         description="Check stores, state of other frameworks, models and code: each path is found"
-        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
+        " out by its content. Without any, what safepoint.toml names. Nothing is changed"
+        " without --fix.",
         epilog="exit status: 0 nothing to do, 1 findings from --fail-on up, 2 it could not look",
     )
     parser.set_defaults(run=_audit)
@@ -85,6 +88,10 @@ def commands(sub: Any) -> None:
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    what = "set the modes and owners that findings are about, then look again"
+    parser.add_argument("--fix", action="store_true", help=what)
+    what = "with --fix: only say what it would do"
+    parser.add_argument("--dry-run", action="store_true", help=what)
     add_options(parser)
 
 
@@ -315,8 +322,7 @@ def _audit(options: argparse.Namespace) -> int:
     settings = read_settings(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    paths, stores = _named(options, settings)
-    report = look(paths, stores)
+    report = _mended(options, *_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
     found = accept(report.findings, accepted, settings.folder, today, complete=complete)
@@ -330,8 +336,25 @@ def _audit(options: argparse.Namespace) -> int:
     return status
 
 
+def _mended(options: argparse.Namespace, paths: list[str], stores: list[Store]) -> Report:
+    """Look; with --fix, set modes and owners, and look again."""
+    if options.dry_run and not options.fix:
+        options.refuse("--dry-run needs --fix")
+    report = look(paths, stores)
+    if not options.fix:
+        return report
+    for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
+        print(line, file=sys.stderr)
+    return report if options.dry_run else look(paths, stores)
+
+
 def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
     """Audit paths, each found out by its content, and stores by their parts."""
+    with progress():
+        return _looked(paths, stores)
+
+
+def _looked(paths: Iterable[str], stores: Iterable[Store]) -> Report:
     audit = _Audit()
     for path in paths:
         with audit.trying("", path):

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint._files import absolute
+from safepoint.audit.progress import tick
 from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
@@ -228,6 +229,7 @@ def files(
                 if entry.is_dir(follow_symlinks=False):
                     folders.append((entry.path, depth + 1))
                 else:
+                    tick()
                     yield entry.path
         except FileNotFoundError:
             pass  # gone by now, as folders of a busy store are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -32,7 +33,7 @@ from safepoint.errors import (
 )
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import Report, Walk, check_paths
-from safepoint.models.runtime import check_runtime
+from safepoint.models.runtime import check_installed, check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
 
@@ -61,7 +62,8 @@ def check_torch() -> list[Finding]:
         An error under SP23 if it does not. Nothing if there is no PyTorch.
     """
     try:
-        check_runtime(package())
+        if "torch" in sys.modules or not check_installed():
+            check_runtime(package())
     except MissingPackage:
         return []
     except UnsafeRuntime as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
+from safepoint.audit.progress import tick
 from safepoint.errors import (
     AnchorError,
     CheckpointError,
@@ -218,6 +219,7 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
         hidden: list[tuple[str | None, DecodeError]] = []
         try:
             for opened in view.walk(name):
+                tick()
                 if opened.header.kind != "state":
                     continue
                 try:

@@ -41,7 +41,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import Data, Scan, Window, asks, read_at, scan
+from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
 from safepoint.models.plain import PLAIN, framework_functions
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
@@ -61,6 +61,7 @@ PICKLED: Final = "__pickled__"
 
 _LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
 _HEAD: Final = 64 * 1024
+_SMALL: Final = 1024 * 1024
 _BLOCK: Final = tarfile.BLOCKSIZE
 _PADDING: Final = 1024 * 1024
 _DEPTH: Final = 200
@@ -147,6 +148,7 @@ def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
+    data: Window | None = None,
 ) -> tuple[Kind, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
@@ -154,6 +156,12 @@ def identified(
     to nothing: before the first or between the members of an archive, behind its end, behind a
     pickle. Some are told by their beginning alone: compressed data, safetensors, and PyTorch's
     format before 1.6; whoever loads those measures the rest.
+
+    Args:
+        file: the file.
+        limits: how much of a pickle is looked at.
+        model: how large a model may be.
+        data: the bytes of the file, for whoever goes on to look at them.
 
     Raises:
         ModelMalformed: it is two things at once, or has bytes that belong to none.
@@ -164,6 +172,7 @@ def identified(
     if not size:
         return Kind.EMPTY, ()
     members: tuple[Member, ...] = ()
+    data = Window(file) if data is None else data
     try:
         head = read_at(file, 0, _HEAD)
         if head[:4] in (b"PK\3\4", b"PK\5\6"):
@@ -172,7 +181,7 @@ def identified(
         elif ends_as_zip(file, size):
             raise unclear("The file does not begin as a zip archive, and ends as one")
         else:
-            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+            kind = _marked(data, head, size, limits) or _pickled(data, head, size, limits)
         if _is_tar(file, head, size):
             if kind is not Kind.UNKNOWN:
                 raise unclear(f"The file is two things at once: {kind.sentence}, and a tar archive")
@@ -184,7 +193,7 @@ def identified(
     return kind, members
 
 
-def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Kind | None:
+def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind | None:
     """Tell by the first bytes."""
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
     if kind is None and _is_zlib(head):
@@ -199,11 +208,11 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Ki
     length = int.from_bytes(head[:PREFIX], "little")
     if kind is None and head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
-        text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
+        text = data[PREFIX : PREFIX + min(length, DEFAULT_MODEL_LIMITS.header_bytes)]
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
             kind = Kind.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
-            found = scan(Window(file), limits=limits, until="name")
+            found = scan(data, limits=limits, until="name")
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -232,8 +241,7 @@ def _zipped(names: list[str]) -> Kind:
     return Kind.NPZ if names and all(name.endswith(".npy") for name in names) else Kind.ZIP
 
 
-def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Kind:
-    data = Window(file)
+def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind:
     end = count = opcodes = 0
     while end < size:
         found = scan(data, end, limits=limits, until="break")
@@ -412,7 +420,10 @@ def inspect(
         NotFound: there is no such file.
         StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
     """
-    with opened(source) as file:
+    with opened(source) as found:
+        begins = found.read(_SMALL)
+        # Many parts of a small file are looked at, here and there.
+        file = io.BytesIO(begins) if len(begins) < _SMALL else found
         size = file.seek(0, os.SEEK_END)
         try:
             return _Look(file, size, limits).inspection()
@@ -470,7 +481,8 @@ class _Look:
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
         self._file, self._size, self._limits = file, size, limits
-        self._kind, self._members = identified(file, limits)
+        self._data = Window(file)
+        self._kind, self._members = identified(file, limits, data=self._data)
         self._pickles: list[Inspected] = []
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
@@ -494,7 +506,7 @@ class _Look:
         elif kind not in (Kind.EMPTY, Kind.SEALED):
             pickled = kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
             packed = kind if kind in _PACKED else None
-            self._piece("", Window(self._file), pickled=pickled, packed=packed)
+            self._piece("", self._data, pickled=pickled, packed=packed)
             if kind is Kind.UNKNOWN and not self._pickles:
                 self._text()
             if kind is Kind.UNKNOWN and not self._pickles:
@@ -507,7 +519,13 @@ class _Look:
         return Inspection(kind, self._size, *seen, tensors=self._tensors)
 
     def _zipped(self) -> None:
+        model = self._kind is Kind.TORCH_ZIP
         for member in self._members:
+            storage = model and member.method == STORED and _STORAGE.match(member.name)
+            if storage and not member.flags & ENCRYPTED and self._left > 0:
+                first = read_at(self._file, member.start, min(1, member.size))
+                if first and first[0] not in INSTRUCTIONS and first != _ARRAY[:1]:
+                    continue  # nobody takes it for a pickle
             name = shell(member.name)
             if self._left <= 0:
                 self._unseen.append(
@@ -523,7 +541,6 @@ class _Look:
                 self._left -= len(data)
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
-            model = self._kind is Kind.TORCH_ZIP
             self._tensors_of = model and member.name.endswith("/data.pkl")
             try:
                 # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
@@ -666,7 +683,7 @@ class _Look:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(Window(self._file), limits=self._limits, until="name")
+        found = scan(self._data, limits=self._limits, until="name")
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes

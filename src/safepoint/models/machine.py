@@ -13,14 +13,15 @@ the pickle describes: nothing is called. Then, if all of it is allowed, the draw
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time
+from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import INTACT, Op, named, read_opcodes
+from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Op, named, read_opcode
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
@@ -76,7 +77,6 @@ Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Class | Col
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
 
-@dataclass(eq=False, slots=True)
 class Node:
     """A value that is drawn and not built.
 
@@ -95,19 +95,22 @@ class Node:
         value: what was built, once `built` is true.
     """
 
-    form: Form
-    target: Name | None = None
-    parts: list[Any] = field(default_factory=list)
-    pairs: list[Any] = field(default_factory=list)
+    # Of the class until they differ: there are many, and most have few of them.
+    pairs: list[Any] | tuple[()] = ()
     state: Any = None
-    nodes: int = 1
-    text: int = 0
-    depth: int = 1
-    used: bool = False
-    mutable: bool = False
+    nodes = 1
+    text = 0
+    depth = 1
+    used = False
+    mutable = False
     name: Name | None = None
     value: Any = None
-    built: bool = False
+    built = False
+
+    def __init__(self, form: Form, target: Name | None, parts: list[Any]) -> None:
+        self.form: Form = form
+        self.target = target
+        self.parts = parts
 
 
 def run(
@@ -115,7 +118,7 @@ def run(
     *,
     functions: Functions,
     persistent: Callable[[Any], Any] | None = None,
-    instructions: Collection[str] | None = None,
+    instructions: frozenset[str] | None = None,
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     nodes_per_id: int = 0,
 ) -> Any:
@@ -181,6 +184,37 @@ _INSTEAD: Final = {
 }
 
 
+# Of the instructions that are followed quickly: what each does, and what a tuple takes.
+_CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
+_TEXT, _PUT, _GET, _NUMBER, _MARK, _TUPLE, _LITERAL = range(1, 8)
+_KINDS: Final = bytearray(256)
+_MEMOIZE: Final = _CODES["MEMOIZE"]
+for _kind, _names in {
+    _TEXT: ("SHORT_BINUNICODE", "BINUNICODE"),
+    _PUT: ("MEMOIZE", "BINPUT", "LONG_BINPUT"),
+    _GET: ("BINGET", "LONG_BINGET"),
+    _NUMBER: ("BININT1", "BININT2", "BININT"),
+    _MARK: ("MARK",),
+    _TUPLE: ("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"),
+    _LITERAL: tuple(_LITERALS),
+}.items():
+    for _name in _names:
+        _KINDS[_CODES[_name]] = _kind
+
+
+@cache
+def _quick(protocol: int, allowed: frozenset[str] | None) -> tuple[int, ...]:
+    """Return how many bytes each instruction has that is followed quickly, 0 for the others."""
+    return tuple(
+        INSTRUCTIONS[code].length
+        if _KINDS[code]
+        and INSTRUCTIONS[code].protocol <= protocol
+        and (allowed is None or INSTRUCTIONS[code].name in allowed)
+        else 0
+        for code in range(256)
+    )
+
+
 class _Drawing:
     """The first step: the stack, the marks and the memo of one pickle. Nothing is called.
 
@@ -201,11 +235,19 @@ class _Drawing:
         self._names: dict[tuple[str, str], Name | Node] = {}
         self._made = 0
 
-    def read(self, data: bytes, allowed: Collection[str] | None) -> Any:
+    def read(self, data: bytes, allowed: frozenset[str] | None) -> Any:
         """Return the drawing of a pickle."""
-        protocol, frame, end = 1, 0, 0
-        for op in read_opcodes(data, self._limits):
+        protocol, frame, end, count, name = 1, 0, 0, 0, ""
+        quick = _quick(protocol, allowed)
+        while name != "STOP":
+            # What is in no frame, or in one that ends later.
+            most = min(frame, len(data)) if end < frame else len(data)
+            end, seen = self._quickly(data, end, most, self._limits.opcodes - count, quick)
+            if count + seen >= self._limits.opcodes:
+                raise over(self._limits, "opcodes")
+            op = read_opcode(data, end, 0, self._limits, lenient=False)
             name, _, position, end, info = op
+            count += seen + 1
             if allowed is not None and name not in allowed:
                 raise PickleRefused(
                     f"The pickle in the file uses {name}, which a file of tensors does not need.",
@@ -215,6 +257,7 @@ class _Drawing:
                 if position or not 2 <= op.argument <= 5:
                     raise _odd(op, "is no beginning of protocol 2, 3, 4 or 5")
                 protocol = op.argument
+                quick = _quick(protocol, allowed)
                 continue
             if info.protocol > protocol:
                 raise _odd(op, f"is newer than the pickle's protocol, {protocol}")
@@ -236,6 +279,79 @@ class _Drawing:
         _check_value(self._stack[0])
         return self._stack[0]
 
+    def _quickly(
+        self, data: bytes, at: int, most: int, left: int, quick: Sequence[int]
+    ) -> tuple[int, int]:
+        """Do what `_follow` does with numbers, texts and tuples, up to what is odd or another.
+
+        Args:
+            data: the pickle.
+            at: where to begin.
+            most: where to end at the latest.
+            left: how many instructions to follow at most.
+            quick: how many bytes those have that may be followed here, by their codes.
+
+        Returns:
+            Where it came to, and how many there were.
+        """
+        stack, marks, memo, count = self._stack, self._marks, self._memo, 0
+        memo_limit = self._limits.memo
+        floor = marks[-1] if marks else 0
+        while at < most and count < left:
+            code = data[at]
+            end = at + quick[code]
+            if end == at or end > most:
+                break
+            size = end - at
+            number = data[at + 1] if size == 2 else int.from_bytes(data[at + 1 : end], "little")
+            kind = _KINDS[code]
+            if kind == _TEXT:
+                begin, end = end, end + number
+                if end > most:
+                    break
+                try:
+                    stack.append(data[begin:end].decode())
+                except ValueError:
+                    break
+                memoized = end < most and data[end] == _MEMOIZE and quick[_MEMOIZE]
+                if (
+                    memoized
+                    and len(memo) not in memo
+                    and len(memo) < memo_limit
+                    and count + 1 < left
+                ):
+                    memo[len(memo)] = stack[-1]  # as most texts are
+                    end, count = end + 1, count + 1
+            elif kind == _PUT:
+                index = len(memo) if size == 1 else number
+                if len(stack) <= floor or index in memo or index >= memo_limit:
+                    break
+                memo[index] = stack[-1]
+            elif kind == _GET:
+                if number not in memo:
+                    break
+                stack.append(memo[number])
+            elif kind == _NUMBER:
+                stack.append(number if size < 5 or number < 2**31 else number - 2**32)
+            elif kind == _MARK:
+                floor = len(stack)
+                marks.append(floor)
+            elif kind == _TUPLE:
+                info = INSTRUCTIONS[code]
+                first = floor if info.to_mark else len(stack) - info.takes
+                if first < floor or (info.to_mark and not marks):
+                    break
+                if info.to_mark:
+                    marks.pop()
+                    floor = marks[-1] if marks else 0
+                parts = stack[first:]
+                del stack[first:]
+                stack.append(self._make("tuple", parts))
+            else:
+                stack.append(_LITERALS[INSTRUCTIONS[code].name])
+            at, count = end, count + 1
+        return at, count
+
     def _follow(self, op: Op) -> None:
         name, argument, stack = op.name, op.argument, self._stack
         if name in _SCALARS:
@@ -251,7 +367,8 @@ class _Drawing:
         elif name == "MARK":
             self._marks.append(len(stack))
         elif name in _MAKES:
-            stack.append(self._make(op, _MAKES[name], self._take(op)))
+            items = _paired(op, _MAKES[name], self._take(op))
+            stack.append(self._make(_MAKES[name], items))
         elif name in _GROWS:
             items = self._take(op, op.info.takes - 1)
             self._grow(op, self._top(op), _GROWS[name], items)
@@ -269,7 +386,7 @@ class _Drawing:
             self._set_state(op, self._top(op), state)
         elif name == "BINPERSID" and self._per_id is not None:
             self._most += self._per_id
-            stack.append(self._make(op, "id", self._take(op)))
+            stack.append(self._make("id", self._take(op)))
         else:
             raise PickleRefused(
                 f"The pickle uses {name}, which plain data does not need.",
@@ -312,29 +429,32 @@ class _Drawing:
         if (module, name) not in self._names:
             made: Name | Node = Name((module, name), entry)
             if isinstance(entry, Constant):
-                made = Node("constant")
+                made = Node("constant", None, [])
                 made.value, made.built = entry.value, True
             self._names[module, name] = made
         return self._names[module, name]
 
-    def _new(self, form: Form, target: Name | None = None) -> Node:
+    def _new(self, form: Form, target: Name | None, parts: list[Any]) -> Node:
         self._made += 1
         if self._made > self._most:
             raise over(self._limits, "nodes", self._most)
-        return Node(form, target)
+        return Node(form, target, parts)
 
-    def _make(self, op: Op, form: Form, parts: list[Any]) -> Node:
-        node = self._new(form)
-        self._join(op, node, form, parts)
-        node.parts = parts
+    def _make(self, form: Form, parts: list[Any]) -> Node:
+        node = self._new(form, None, parts)
+        self._join(node, form, parts)
         return node
 
     def _grow(self, op: Op, node: Any, form: Form, items: list[Any]) -> None:
         called = type(node) is Node and node.form == "call" and form == "dict"
         if type(node) is not Node or not (called or node.form == form) or node.state is not None:
             raise _odd(op, f"wants a {form} that is not there")
-        self._join(op, node, form, items)
-        (node.pairs if called else node.parts).extend(items)
+        self._join(node, form, _paired(op, form, items))
+        if called:
+            node.pairs = node.pairs or []
+            node.pairs.extend(items)
+        else:
+            node.parts.extend(items)
 
     def _call(self, op: Op, target: Any, arguments: Any) -> Node:
         if type(target) is not Name:
@@ -351,10 +471,9 @@ class _Drawing:
                 if not all(pair) or any(len(item.parts) != 2 for item in items):
                     raise _odd(op, f"gives {target} something else than pairs")
                 items = [part for item in items for part in item.parts]
-            return self._make(op, entry.form, items)
-        node = self._new("call", target)
-        self._join(op, node, "call", [part for part in parts if type(part) is not Name])
-        node.parts = parts
+            return self._make(entry.form, items)
+        node = self._new("call", target, parts)
+        self._join(node, "call", [part for part in parts if type(part) is not Name])
         return node
 
     def _set_state(self, op: Op, node: Any, state: Any) -> None:
@@ -362,35 +481,35 @@ class _Drawing:
             raise _odd(op, "sets attributes of what has none")
         if state is None:
             raise _odd(op, "sets no attributes")
-        self._join(op, node, "call", [state])
+        self._join(node, "call", [state])
         node.state = state
 
-    def _join(self, op: Op, node: Node, form: Form, parts: list[Any]) -> None:
+    def _join(self, node: Node, form: Form, parts: list[Any]) -> None:
         """Count the parts of a value: from now on they do not change any more."""
-        if form == "dict" and len(parts) % 2:
-            raise _odd(op, "has a key without a value")
         hashed = form in ("set", "frozenset")
+        nodes, text = node.nodes, node.text
         for position, part in enumerate(parts):
             kind = type(part)
-            if kind is Name and form == "tuple" and type(part.entry) is not Class:
-                node.name = part
-                continue
-            _check_value(part)
-            if kind is Node:
+            if kind is str or kind is bytes:
+                nodes, text = nodes + 1, text + len(part)
+            elif kind is int:
+                nodes, text = nodes + 1, text + part.bit_length() // 8
+            elif kind is Node:
+                _check_value(part)
                 if hashed or (form == "dict" and position % 2 == 0):
                     self._check_key(part)
                 part.used = True
-                node.nodes += part.nodes
-                node.text += part.text
+                nodes, text = nodes + part.nodes, text + part.text
                 node.depth = max(node.depth, part.depth + 1)
-                node.mutable |= form == "tuple" and _is_mutable(part)
+                if form == "tuple" and _is_mutable(part):
+                    node.mutable = True
+            elif kind is Name and form == "tuple" and type(part.entry) is not Class:
+                node.name = part
             else:
-                node.nodes += 1
-                if kind is str or kind is bytes:
-                    node.text += len(part)
-                elif kind is int:
-                    node.text += part.bit_length() // 8
-            self._check_size(node)
+                _check_value(part)
+                nodes += 1
+        node.nodes, node.text = nodes, text
+        self._check_size(node)
         if node.used:  # by another value, or by now because it is one of its own parts
             raise PickleRefused(
                 "The pickle changes a value that is part of another one by then. One that contains"
@@ -430,6 +549,12 @@ def _check_value(value: Any) -> None:
         )
 
 
+def _paired(op: Op, form: Form, items: list[Any]) -> list[Any]:
+    if form == "dict" and len(items) % 2:
+        raise _odd(op, "has a key without a value")
+    return items
+
+
 def _odd(op: Op, what: str) -> PickleRefused:
     return PickleRefused(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
 
@@ -458,11 +583,10 @@ class _Building:
         waiting = [root] if type(root) is Node else []
         while waiting:
             node = waiting[-1]
-            inner = [
-                part
-                for part in (*node.parts, *node.pairs, node.state)
-                if type(part) is Node and not part.built
-            ]
+            inner = [part for part in node.parts if type(part) is Node and not part.built]
+            if node.form == "call":
+                more = (*node.pairs, node.state)
+                inner += [part for part in more if type(part) is Node and not part.built]
             if inner and not node.built:
                 waiting += inner
                 continue
@@ -473,7 +597,7 @@ class _Building:
         return _value(root)
 
     def _built(self, node: Node) -> Any:
-        parts = [_value(part) for part in node.parts]
+        parts = _values(node.parts)
         if node.form == "list":
             return parts
         if node.form == "tuple":
@@ -490,16 +614,16 @@ class _Building:
 
     def _call(self, node: Node, parts: list[Any]) -> Any:
         target: Any = node.target
-        value = _called(str(target), self._functions[target.key], parts)
+        value = _called(target, self._functions[target.key], parts)
         if node.pairs:
             if not isinstance(value, dict):
                 raise PickleRefused(
                     f"The pickle puts items into {target}, which takes none.", NOT_DATA
                 )
-            self._fill(value, [_value(part) for part in node.pairs])
+            self._fill(value, _values(node.pairs))
         build = getattr(type(value), "__build__", None)
         if build is not None:
-            value = _called(str(target), build, [value, _value(node.state)])
+            value = _called(target, build, [value, _value(node.state)])
         elif node.state is not None:
             raise PickleRefused(
                 f"The pickle sets attributes of {target}, which takes none.", NOT_DATA
@@ -510,8 +634,7 @@ class _Building:
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
         self._distinct(pairs[::2])
-        for key, item in zip(pairs[::2], pairs[1::2], strict=True):
-            dict.__setitem__(value, key, item)
+        dict.update(value, zip(pairs[::2], pairs[1::2], strict=True))
         return value
 
     def _distinct(self, keys: list[Any]) -> set[Any]:
@@ -526,7 +649,9 @@ class _Building:
             raise PickleRefused("The pickle has a key that cannot be one.", INTACT)
         numbers = sum(type(key) not in _UNPREDICTABLE for key in keys)
         self._effort -= numbers**2
-        pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values() if count > 1)
+        pairs = 0
+        if len({*hashes}) < len(hashes):
+            pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
         if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
             raise over(self._limits, "number_keys")
         found = set(keys)
@@ -535,13 +660,20 @@ class _Building:
         return found
 
 
+_DRAWN: Final = frozenset({Node, Name})
+
+
+def _values(parts: Sequence[Any]) -> list[Any]:
+    return [_value(part) if type(part) in _DRAWN else part for part in parts]
+
+
 def _value(part: Any) -> Any:
     if type(part) is Name and type(part.entry) is Class:
         return part.entry.value
     return part.value if type(part) is Node else part
 
 
-def _called(name: str, function: Any, arguments: list[Any]) -> Any:
+def _called(name: object, function: Any, arguments: list[Any]) -> Any:
     """Return what a vetted function makes of its arguments.
 
     The cause of a refusal is left out on purpose: it would carry the values.

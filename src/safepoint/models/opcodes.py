@@ -1,6 +1,6 @@
 """The instructions of a pickle, read one after another. Nothing is run and nothing is built.
 
-`read_opcodes` is the one reader. It is strict, for whoever goes on to build something: a number has
+`read_opcode` is the one reader. It is strict, for whoever goes on to build something: a number has
 one spelling. Or it is as lenient as any unpickler, for whoever asks what bytes would do that may be
 anything. `scan` follows the instructions with a stack of texts, and says what they ask for.
 """
@@ -12,7 +12,6 @@ import io
 import pickletools
 import re
 import struct
-from collections.abc import Iterator
 from typing import IO, Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
@@ -21,6 +20,7 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 INTACT: Final = "Restore an intact copy, or write the state again."
 
 _CHUNK: Final = 64 * 1024
+_LONGEST: Final = 9  # bytes of an instruction, but for what has a length of its own
 _ID: Final = 1024 * 1024
 _ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
 _LOOSE: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*\Z")
@@ -55,6 +55,7 @@ class Window:
         self._start = start
         self._size = file.seek(0, io.SEEK_END) - start if size is None else size
         self._begin, self._chunk = 0, b""
+        self.scans: dict[tuple[int, PickleLimits], Scan] = {}  # those that came to a STOP
 
     def __len__(self) -> int:
         return self._size
@@ -68,6 +69,13 @@ class Window:
             self._chunk = read_at(self._file, self._start + begin, min(most, self._size - begin))
             self._begin = begin
         return self._chunk[begin - self._begin : end - self._begin]
+
+    def part(self, position: int) -> tuple[bytes, int]:
+        """Return bytes in which the instruction at `position` begins, and where they begin."""
+        end = min(self._size, position + _LONGEST)
+        if not self._begin <= position <= end <= self._begin + len(self._chunk):
+            self[position:end]
+        return self._chunk, self._begin
 
     def find(self, what: bytes, start: int, end: int) -> int:
         """Return where a byte is from there on, -1 if it is not before `end`."""
@@ -121,6 +129,7 @@ class Info(NamedTuple):
         to_mark: whether it takes everything above the last mark.
         takes: how many values it takes besides.
         leaves: how many it leaves.
+        length: how many bytes it has, but for what has a length of its own.
     """
 
     name: str
@@ -131,6 +140,7 @@ class Info(NamedTuple):
     to_mark: bool
     takes: int
     leaves: int
+    length: int
 
 
 def _info(known: pickletools.OpcodeInfo) -> Info:
@@ -139,75 +149,67 @@ def _info(known: pickletools.OpcodeInfo) -> Info:
     to_mark = pickletools.markobject in before
     takes = before.index(pickletools.markobject) if to_mark else len(before)
     lines = 0 if size != pickletools.UP_TO_NEWLINE else 2 if known.name in ("GLOBAL", "INST") else 1
-    number = _LENGTHS.get(size) or (_NUMBERS[known.arg.name] if known.arg and size > 0 else None)
+    spelled = _LENGTHS.get(size) or (_NUMBERS[known.arg.name] if known.arg and size > 0 else None)
+    number = struct.Struct(spelled) if spelled else None
     return Info(
         known.name,
         known.proto,
-        struct.Struct(number) if number else None,
+        number,
         size in _LENGTHS,
         lines,
         to_mark,
         takes,
         0 if known.name == "MARK" else len(known.stack_after),
+        1 + (number.size if number else 0),
     )
 
 
-_INSTRUCTIONS: Final = {ord(known.code): _info(known) for known in pickletools.opcodes}
+INSTRUCTIONS: Final = {ord(known.code): _info(known) for known in pickletools.opcodes}
+"""What each instruction is like, by its code."""
 
 
-def read_opcodes(
-    data: Data,
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    start: int = 0,
-    *,
-    lenient: bool = False,
-) -> Iterator[Op]:
-    r"""Yield the instructions of the one pickle that begins at `start`, up to its STOP.
+def read_opcode(
+    data: Data, position: int, start: int, limits: PickleLimits, *, lenient: bool
+) -> Op:
+    """Return the one instruction at `position`, of the pickle that begins at `start`.
 
-    All instructions are read, those that only an attack uses, too. What stands behind STOP is not
-    looked at: compare the last `end` with the length of the data.
+    All instructions are read, those that only an attack uses, too.
 
     Args:
         data: the bytes; for a large file, a `Window` of it.
-        limits: how many instructions, and how long.
+        position: where the instruction begins.
         start: where the pickle begins.
+        limits: how long it may be.
         lenient: take what any unpickler takes. Long arguments are then passed over, and numbers
             in text come as None.
 
     Raises:
         PickleRefused: there is no such instruction, or the data ends within it.
-        LimitExceeded: there are too many, or a number is too large.
+        LimitExceeded: the pickle is too long by now, or a number is too large.
     """
-    position = start
-    for _ in range(limits.opcodes):
-        code = data[position : position + 1]
-        if not code:
+    chunk, base = (data, 0) if type(data) is bytes else data.part(position)  # type: ignore[union-attr]
+    at = position - base
+    if at >= len(chunk):
+        raise _cut()
+    info = INSTRUCTIONS.get(chunk[at])
+    if info is None:
+        raise PickleRefused(
+            f"There is no instruction {chunk[at]:#04x} in a pickle, as at byte {position}.", INTACT
+        )
+    argument, end = None, position + 1
+    if info.number is not None:
+        end += info.number.size
+        if end - base > len(chunk):
             raise _cut()
-        info = _INSTRUCTIONS.get(code[0])
-        if info is None:
-            raise PickleRefused(
-                f"There is no instruction {code[0]:#04x} in a pickle, as at byte {position}.",
-                INTACT,
-            )
-        argument, end = None, position + 1
-        if info.lines:
-            argument, end = _lined(info, data, position, limits, lenient)
-        elif info.number is not None:
-            end += info.number.size
-            raw = data[position + 1 : end]
-            if len(raw) != info.number.size:
-                raise _cut()
-            (argument,) = info.number.unpack(raw)
-            if info.sized:
-                begin, end = end, end + argument
-                argument = _sized(info.name, data, begin, end, limits, lenient)
-        if end - start > limits.data_bytes:
-            raise over(limits, "data_bytes")
-        yield Op(info.name, argument, position, end, info)
-        if info.name == "STOP":
-            return
-        position = end
-    raise over(limits, "opcodes")
+        (argument,) = info.number.unpack_from(chunk, at + 1)
+        if info.sized:
+            begin, end = end, end + argument
+            argument = _sized(info.name, data, begin, end, limits, lenient)
+    elif info.lines:
+        argument, end = _lined(info, data, position, limits, lenient)
+    if end - start > limits.data_bytes:
+        raise over(limits, "data_bytes")
+    return Op(info.name, argument, position, end, info)
 
 
 def _sized(name: str, data: Data, begin: int, end: int, limits: PickleLimits, lenient: bool) -> Any:
@@ -382,6 +384,31 @@ _LEFT: Final = {
 }
 
 
+# Of the instructions that are followed quickly: what each does, and how many bytes it has.
+_CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
+_TEXT, _PUT, _GET, _NOTHING, _MARK, _TUPLE, _TAKES, _GROWS, _PERSID, _CALL = range(1, 11)
+_KINDS: Final = bytearray(256)
+_MEMOIZE: Final = _CODES["MEMOIZE"]
+for _kind, _names in {
+    _TEXT: ("SHORT_BINUNICODE", "BINUNICODE"),
+    _PUT: ("MEMOIZE", "BINPUT", "LONG_BINPUT"),
+    _GET: ("BINGET", "LONG_BINGET"),
+    _NOTHING: (
+        *("NONE", "NEWTRUE", "NEWFALSE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "EMPTY_SET"),
+        *("BININT", "BININT1", "BININT2", "BINFLOAT"),
+    ),
+    _MARK: ("MARK",),
+    _TUPLE: ("TUPLE",),
+    _TAKES: ("TUPLE1", "TUPLE2", "TUPLE3"),
+    _GROWS: ("APPENDS", "SETITEMS", "ADDITEMS"),
+    _PERSID: ("BINPERSID",),
+    _CALL: ("REDUCE",),
+}.items():
+    for _name in _names:
+        _KINDS[_CODES[_name]] = _kind
+_QUICK: Final = [INSTRUCTIONS[code].length if kind else 0 for code, kind in enumerate(_KINDS)]
+
+
 def scan(
     data: Data,
     start: int = 0,
@@ -397,13 +424,25 @@ def scan(
         limits: how much is looked at.
         until: look no further than to where every unpickler breaks, or to the first name.
     """
+    kept = data.scans if isinstance(data, Window) else {}
+    known = kept.get((start, limits))
+    if known is not None and not (known.asks and until == "name"):
+        return known
     stack = _Stack()
     asked: dict[tuple[str, str], Asked] = {}
     unclear: dict[str, None] = {}
     count, asks, stopped, end, name, frame = 0, False, False, start, "", start
     broken: CheckpointError | None = None
     try:
-        for op in read_opcodes(data, limits, start, lenient=True):
+        while name != "STOP":
+            if stack.sound:
+                most = start + limits.data_bytes
+                most = min(most, frame) if end < frame else most
+                end, quick = stack.quickly(data, end, most, limits.opcodes - count, asks=asks)
+                count += quick
+            if count >= limits.opcodes:
+                raise over(limits, "opcodes")
+            op = read_opcode(data, end, start, limits, lenient=True)
             name = op.name
             if name in _ASKS:
                 pair = op.argument if name != "STACK_GLOBAL" else stack.top(2)
@@ -429,10 +468,13 @@ def scan(
         stopped = name == "STOP" and stack.sound
     except (PickleRefused, LimitExceeded) as error:
         broken = error
-        if end < frame and data[end : end + 1][0] in _INSTRUCTIONS:
+        if end < frame and data[end : end + 1][0] in INSTRUCTIONS:
             unclear[_CROSSED], asks = None, asks or stack.sound
     told = tuple(asked.values()), tuple(unclear)
-    return Scan(*told, count, asks, stopped, stack.sound, end, broken)
+    found = Scan(*told, count, asks, stopped, stack.sound, end, broken)
+    if stopped and len(kept) < _TOLD:
+        kept[start, limits] = found
+    return found
 
 
 def asks(data: Data, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
@@ -473,6 +515,82 @@ class _Stack:
         """Return the last values, None for each that is not there."""
         found = self._values[-count:]
         return [None] * (count - len(found)) + found
+
+    def quickly(
+        self, data: Data, position: int, most: int, left: int, *, asks: bool
+    ) -> tuple[int, int]:
+        """Follow the instructions that plain data is made of, up to the first that is another.
+
+        It does what `follow` does, and leaves to it whatever is odd.
+
+        Args:
+            data: the bytes.
+            position: where to begin.
+            most: where to end at the latest.
+            left: how many instructions to follow at most.
+            asks: whether it is known that the pickle asks for a name, so that a call tells no more.
+
+        Returns:
+            Where it came to, and how many there were.
+        """
+        values, marks, memo = self._values, self._marks, self._memo
+        chunk, base = (data, 0) if type(data) is bytes else data.part(position)  # type: ignore[union-attr]
+        at, most, count = position - base, min(most - base, len(chunk)), 0
+        floor = marks[-1] if marks else 0
+        while at < most and count < left:
+            code = chunk[at]
+            end = at + _QUICK[code]
+            if end == at or end > most:
+                break
+            kind = _KINDS[code]
+            if kind == _NOTHING:
+                values.append(None)
+            elif kind == _TEXT:
+                begin, size = end, int.from_bytes(chunk[at + 1 : end], "little")
+                end += size
+                if end > most or size > _CHUNK:
+                    break
+                try:
+                    values.append(chunk[begin:end].decode("utf-8", "surrogatepass"))
+                except ValueError:
+                    break
+                if end < most and chunk[end] == _MEMOIZE and count + 1 < left:
+                    memo[len(memo)] = values[-1]  # as most texts are
+                    end, count = end + 1, count + 1
+            elif kind == _PUT:
+                if len(values) <= floor:
+                    break
+                number = chunk[at + 1 : end]
+                memo[int.from_bytes(number, "little") if number else len(memo)] = values[-1]
+            elif kind == _GET:
+                index = int.from_bytes(chunk[at + 1 : end], "little")
+                if index not in memo:
+                    break
+                values.append(memo[index])
+            elif kind == _MARK:
+                floor = len(values)
+                marks.append(floor)
+            elif kind in (_TUPLE, _GROWS):
+                before = marks[-2] if len(marks) > 1 else 0
+                if not marks or (kind == _GROWS and floor <= before):
+                    break
+                del values[floor:]
+                marks.pop()
+                floor = before
+                if kind == _TUPLE:
+                    values.append(None)
+            elif kind == _PERSID:
+                if len(values) <= floor:
+                    break
+                values[-1] = _WANTED
+            else:
+                first = len(values) - INSTRUCTIONS[code].takes
+                if first < floor or (kind == _CALL and not asks):
+                    break
+                del values[first:]
+                values.append(None)
+            at, count = end, count + 1
+        return base + at, count
 
     def follow(self, op: Op) -> bool:
         """Do what an instruction does, and tell whether it calls what was asked for oddly."""

@@ -10,6 +10,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any, Final
 
@@ -44,11 +45,10 @@ def check_runtime(torch: Any) -> None:
             that is known to break the promise; or an environment variable or the process-wide
             list of safe globals weakens it.
     """
-    version = str(getattr(torch, "__version__", "of an unknown version"))
+    release = str(getattr(torch, "__version__", "of an unknown version"))
     if not has_flag(torch):
-        raise UnsafeRuntime(f"The torch.load of PyTorch {version} has no weights_only.", _UPGRADE)
-    if why := _broken(version):
-        raise UnsafeRuntime(f"PyTorch {why}.", _UPGRADE)
+        raise UnsafeRuntime(f"The torch.load of PyTorch {release} has no weights_only.", _UPGRADE)
+    _check_release(release)
     if not _genuine(torch):
         raise UnsafeRuntime(
             "torch.load is not PyTorch's own: something in this process replaced it.",
@@ -59,12 +59,7 @@ def check_runtime(torch: Any) -> None:
             "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
             "Nothing was loaded. Load outside of it.",
         )
-    setting = os.environ.get(_VARIABLE, "")
-    if setting.strip().lower() not in _OFF:
-        raise UnsafeRuntime(
-            f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
-            f"Nothing was loaded. Run: unset {_VARIABLE}",
-        )
+    _check_environment()
     allowed = sorted(_allowed(torch))
     if allowed:
         more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
@@ -73,6 +68,40 @@ def check_runtime(torch: Any) -> None:
             " every file.",
             "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or"
             f" {_ELSEWHERE}",
+        )
+
+
+def check_installed() -> bool:
+    """Look at a PyTorch without importing it, which takes seconds: at its release, and around it.
+
+    What a process does to it shows in that process alone.
+
+    Returns:
+        False if nothing says which release it is.
+
+    Raises:
+        UnsafeRuntime: as `check_runtime`.
+    """
+    try:
+        release = version("torch")
+    except PackageNotFoundError:
+        return False
+    _check_release(release)
+    _check_environment()
+    return True
+
+
+def _check_release(release: str) -> None:
+    if why := _broken(release):
+        raise UnsafeRuntime(f"PyTorch {why}.", _UPGRADE)
+
+
+def _check_environment() -> None:
+    setting = os.environ.get(_VARIABLE, "")
+    if setting.strip().lower() not in _OFF:
+        raise UnsafeRuntime(
+            f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
+            f"Nothing was loaded. Run: unset {_VARIABLE}",
         )
 
 

@@ -220,16 +220,17 @@ def _located(
     file: IO[bytes], raw: bytes, entry: Member, position: int, most: int
 ) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
-    shown = quoted(entry.name)
     if entry.header != position:
-        raise unclear(f"The member {shown} overlaps another, or leaves a gap")
+        raise unclear(f"The member {quoted(entry.name)} overlaps another, or leaves a gap")
     after = position + _LOCAL.size + len(raw)
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
     same_way = (flags, method) == (entry.flags, entry.method)
     if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
-        raise unclear(f"The member {shown} is another one in the directory of the archive")
+        raise unclear(
+            f"The member {quoted(entry.name)} is another one in the directory of the archive"
+        )
     extras = dict(_extras(read_exactly(file, after, extra_length)))
     described = bool(flags & DESCRIBED)
     same = (entry.crc, entry.packed, entry.size)
@@ -239,11 +240,11 @@ def _located(
         size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
         told = (crc, packed, size)
     if told not in (same, small) and not (described and told == (0, 0, 0)):
-        raise unclear(f"The member {shown} has another size in the directory")
+        raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
     start = after + extra_length
     end = start + entry.packed
     if end > most:
-        raise unclear(f"The member {shown} reaches beyond the archive")
+        raise unclear(f"The member {quoted(entry.name)} reaches beyond the archive")
     if described:
         for tail in _DESCRIPTORS:
             if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
@@ -253,7 +254,7 @@ def _located(
                 end += tail.size
                 break
         else:
-            raise unclear(f"The member {shown} has another size in the directory")
+            raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
     return entry._replace(start=start, extras=entry.extras | extras.keys()), end
 
 

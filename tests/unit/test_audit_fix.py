@@ -1,0 +1,165 @@
+"""safepoint audit --fix: modes and owners, of what was looked at and of nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint.audit.command import look
+from safepoint.audit.finding import Finding, finding
+from safepoint.audit.fix import apply, planned
+from safepoint.settings import Store
+from tests.unit.commands import audit as main
+
+NOBODY: Final = 65534
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture(autouse=True)
+def _no_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    keys = Keyring(SigningKey.from_file(tmp_path / "keys/key", create=True))
+    ledger = Ledger(FileCheckpointStorage(tmp_path / "state"), store="invoices", keys=keys)
+    for amount in range(2):
+        ledger.save("order-7", {"amount": amount})
+    return tmp_path / "state"
+
+
+def record(state: Path, sequence: int = 1) -> Path:
+    return state / f"order-7/{sequence:010d}.checkpoint"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_modes_are_set_and_looked_at_again(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left is reported. A dry run shows the same, and changes nothing."""
+    (state / "order-7").chmod(0o777)
+    state.chmod(0o755)
+    record(state).chmod(0o644)
+    (state / "order-7/stray").write_text("x")
+    options = [str(state), "--store", "invoices", "--key", str(state.parent / "keys/key"), "--fix"]
+    assert main([*options, "--dry-run"]) == 1
+    would = capsys.readouterr().err.splitlines()
+    assert (mode(state), mode(state / "order-7"), mode(record(state))) == (0o755, 0o777, 0o644)
+    assert main(options) == 1
+    out, err = capsys.readouterr()
+    done = [
+        f"chmod 0777 → 0700 {state}/order-7",
+        f"chmod 0755 → 0700 {state}",
+        f"chmod 0644 → 0600 {record(state)}",
+    ]
+    assert sorted(err.splitlines()) == sorted(done)
+    assert sorted(would) == sorted(f"would {each}" for each in done)
+    assert (mode(state), mode(state / "order-7"), mode(record(state))) == (0o700, 0o700, 0o600)
+    assert "SP04" not in out
+    assert "SP13.stray warning" in out
+    assert main([*options[:-1], "--dry-run"]) == 2
+
+
+def link(path: Path, elsewhere: Path) -> None:
+    path.unlink()
+    path.symlink_to(elsewhere)
+
+
+def another(path: Path, elsewhere: Path) -> None:
+    path.unlink()
+    path.write_bytes(elsewhere.read_bytes())
+    path.chmod(0o644)
+
+
+def second_name(path: Path, elsewhere: Path) -> None:
+    os.link(path, elsewhere.with_name("second"))
+
+
+def parent_swapped(path: Path, elsewhere: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+    elsewhere.rename(elsewhere.with_name(path.name))
+    path.parent.symlink_to(elsewhere.parent)
+
+
+SWAPS: Final[dict[str, Callable[[Path, Path], None]]] = {
+    "a link": link,
+    "another file": another,
+    "a hard link": second_name,
+    "a folder above it": parent_swapped,
+}
+
+
+@pytest.mark.parametrize("swap", SWAPS)
+def test_what_is_put_there_between_the_look_and_the_change_is_left_alone(
+    state: Path, swap: str
+) -> None:
+    (state.parent / "etc").mkdir()
+    passwd = state.parent / "etc/passwd"
+    passwd.write_text("root")
+    passwd.chmod(0o644)
+    record(state).chmod(0o644)
+    (fix,) = planned([finding("SP04.mode", str(record(state)), mode=0o644)])
+    SWAPS[swap](record(state), passwd)
+    lines = list(apply([fix]))
+    assert lines[0] == f"chmod 0644 → 0600 {record(state)}"
+    assert lines[1].startswith(f"Left alone: {record(state)}: it c")
+    assert {mode(each) for each in (state.parent / "etc").iterdir()} == {0o644}
+
+
+def about(kind: str, path: Path) -> Finding:
+    return Finding(f"SP04.{kind}", "error", "", "", str(path))
+
+
+def test_what_has_a_second_name_or_is_shared_is_left_alone(state: Path, tmp_path: Path) -> None:
+    """A name in the store for somebody's other file must not decide who reads that."""
+    passwd, shared = tmp_path / "passwd", tmp_path / "shared"
+    passwd.write_text("root")
+    passwd.chmod(0o644)
+    os.link(passwd, record(state, 3))
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (tmp_path / "link").symlink_to(passwd)
+    os.mkfifo(tmp_path / "pipe")
+    found = [about("mode", record(state, 3)), about("writable", shared)]
+    found += [about("writable", tmp_path / each) for each in ("link", "pipe", "gone")]
+    lines = list(apply(planned([*found, about("mode", Path("order-7"))])))
+    assert [each.partition(": it ")[2][:12] for each in lines] == [
+        "has a second",
+        "is a folder ",
+        "is a link, a",
+        "is a link, a",
+    ]
+    assert (mode(passwd), mode(shared)) == (0o644, 0o1777)
+
+
+@as_root
+def test_root_takes_files_and_no_folders_and_never_runs_them(state: Path) -> None:
+    file = record(state)
+    file.chmod(0o4755)
+    os.chown(file, NOBODY, -1)
+    file.chmod(0o4755)
+    os.chown(state, NOBODY, -1)
+    found = look([], [Store(storage=str(state))]).findings
+    lines = list(apply(planned(found)))
+    assert sorted(lines) == [
+        f"Left alone: {state}: it belongs to user {NOBODY}, and this process is user 0.",
+        f"chown {NOBODY} → 0 {file}, chmod 4755 → 0600 {file}",
+    ]
+    assert (file.lstat().st_uid, mode(file), state.lstat().st_uid) == (0, 0o600, NOBODY)
+
+
+@as_root
+def test_a_folder_above_that_others_can_write_is_closed_to_them(state: Path) -> None:
+    state.parent.chmod(0o772)
+    found = look([], [Store(storage=str(state))]).findings
+    assert list(apply(planned(found))) == [f"chmod 0772 → 0750 {state.parent}"]
+    assert mode(state.parent) == 0o750

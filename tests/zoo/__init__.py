@@ -1,0 +1,1 @@
+"""The zoo: small deployments, bad and good, each with what `safepoint audit` says of it."""

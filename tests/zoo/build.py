@@ -1,0 +1,176 @@
+"""What the deployments of the zoo are made of. Modes are set, so that no umask matters."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import pickle
+import sqlite3
+import zipfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+from safepoint import (
+    Actor,
+    FileAnchor,
+    FileCheckpointStorage,
+    FileJournal,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+)
+from safepoint.journal import Event
+from safepoint.models import save_checkpoint
+
+NAME: Final = "invoices"
+THREAD: Final = "order-7"
+
+
+class Command:
+    """A pickle of it runs a command: this one names a folder that nobody makes."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("zoo-marker",)
+
+
+EVIL: Final = pickle.dumps(Command(), 4)
+PLAIN: Final = pickle.dumps({"amount": 42, "payee": "alice"}, 4)
+
+
+def write(path: Path, data: bytes | str, mode: int = 0o600) -> Path:
+    """Write a file, with folders that only this user can enter."""
+    folder(path.parent)
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    path.chmod(mode)
+    return path
+
+
+def folder(path: Path, mode: int = 0o700) -> Path:
+    """Make a folder, and those above it, with that mode if it is new."""
+    if not path.exists():
+        folder(path.parent)
+        path.mkdir()
+        path.chmod(mode)
+    return path
+
+
+def key(root: Path, name: str = "key") -> SigningKey:
+    """Return a key of the deployment, which is made where there is none."""
+    folder(root)
+    return SigningKey.from_file(root / "keys" / name, create=True, algorithm="ed25519")
+
+
+class Deployed:
+    """A store of three checkpoints in one thread, with its key and its anchor, each apart.
+
+    Attributes:
+        root: the folder of all of it.
+        storage: where the records are: a folder, or a file of SQLite.
+        ledger: the store.
+    """
+
+    def __init__(self, root: Path, *, database: bool = False, tenant: str = "") -> None:
+        self.root, self.anchor = folder(root), root / ("anchor/heads.db" if database else "anchor")
+        self.storage = root / ("state/checkpoints.db" if database else "state")
+        kept: Any = (SQLiteCheckpointStorage if database else FileCheckpointStorage)(self.storage)
+        heads: Any = (SQLiteAnchor if database else FileAnchor)(self.anchor, create=True)
+        self.ledger = Ledger(kept, store=NAME, keys=Keyring(key(root)), anchor=heads)
+        self.save(tenant=tenant)
+
+    def save(self, thread: str = THREAD, tenant: str = "", count: int = 3) -> None:
+        """Save some checkpoints."""
+        ledger = self.ledger.tenant(tenant) if tenant else self.ledger
+        for amount in range(count):
+            ledger.save(thread, {"amount": amount})
+
+    def record(self, sequence: int, thread: str = THREAD) -> Path:
+        """Return the file of a record."""
+        return self.storage / f"{thread}/{sequence:010d}.checkpoint"
+
+    def closed(self) -> Deployed:
+        """Close what is open in SQLite."""
+        for each in (self.ledger.storage, self.ledger.anchor):
+            if isinstance(each, SQLiteCheckpointStorage | SQLiteAnchor):
+                each.close()
+        return self
+
+    def arguments(self, *, anchor: bool = True, keys: bool = True) -> list[str]:
+        """Return what to give to the command."""
+        given = [str(self.closed().storage)]
+        given += ["--store", NAME, "--key", str(self.root / "keys/key")] if keys else []
+        return [*given, "--anchor", str(self.anchor)] if anchor and keys else given
+
+
+def journal(root: Path, at: str = "journal") -> list[str]:
+    """Make a journal with its own key and anchor, and return what to give to the command."""
+    kept = FileJournal(
+        root / at,
+        keys=Keyring(key(root, "journal")),
+        anchor=FileAnchor(root / "journal-anchor", create=True),
+        create=True,
+    )
+    for _ in range(3):
+        kept.record(Event("resume", "done", Actor("ana", "login"), NAME, THREAD))
+    return [
+        *("--journal", str(root / at), "--journal-key", str(root / "keys/journal")),
+        *("--journal-anchor", str(root / "journal-anchor")),
+    ]
+
+
+def safetensors(path: Path, *, sealed: SigningKey | None = None) -> Path:
+    """Write a model of one tensor as PyTorch's own tools would, with a seal beside it if asked."""
+    folder(path.parent)
+    if sealed is not None:
+        import torch
+
+        save_checkpoint(path, {"weight": torch.ones(2)}, key=sealed)
+        return path
+    header = json.dumps({"weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}})
+    text = header.encode().ljust(-(-len(header) // 8) * 8)
+    return write(path, len(text).to_bytes(8, "little") + text + bytes(8))
+
+
+def torch_file(path: Path, *, legacy: bool = False) -> Path:
+    """Write a model as torch.save does."""
+    import torch
+
+    file = io.BytesIO()
+    torch.save({"weight": torch.ones(2)}, file, _use_new_zipfile_serialization=not legacy)
+    return write(path, file.getvalue())
+
+
+def zipped(members: dict[str, bytes]) -> bytes:
+    """Return a zip archive."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return file.getvalue()
+
+
+def database(path: Path, *statements: str, mode: int = 0o600) -> Path:
+    """Write a file of SQLite. Its triggers are gone meanwhile, as for anybody who can write it."""
+    folder(path.parent)
+    with closing(sqlite3.connect(path)) as opened:
+        triggers = opened.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
+        kept = dict(triggers.fetchall())
+        without = [f"DROP TRIGGER {name}" for name in kept]
+        for statement in (*without, *statements, *kept.values()):
+            opened.execute(statement)
+        opened.commit()
+    path.chmod(mode)
+    return path
+
+
+def based(data: bytes) -> str:
+    """Return base64."""
+    return base64.b64encode(data).decode()
+
+
+Build = Callable[[Path], list[str]]

@@ -1,0 +1,859 @@
+"""Each deployment of the zoo: how it is made, what is wrong with it, and what must be found.
+
+A finding stands as its id and its place, seen from the folder of the deployment.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from safepoint import FileAnchor, Keyring, Ledger
+from tests.zoo.build import (
+    EVIL,
+    NAME,
+    PLAIN,
+    THREAD,
+    Build,
+    Deployed,
+    based,
+    database,
+    folder,
+    journal,
+    key,
+    safetensors,
+    torch_file,
+    write,
+    zipped,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A deployment.
+
+    Attributes:
+        what: what is wrong with it, or why it is good, for the page.
+        status: the exit status of the command.
+        found: the findings, each as its id and its place.
+        build: makes it in a folder, and returns what to give to the command.
+    """
+
+    what: str
+    status: int
+    found: tuple[str, ...]
+    build: Build
+
+
+CASES: Final[dict[str, Case]] = {}
+"""Each by its name, the bad ones first."""
+
+# What any anchor beside its storage, of the same user, is told.
+BESIDE: Final = ("SP15.one-device anchor", "SP15.one-owner anchor")
+BESIDE_DB: Final = ("SP15.one-device anchor/heads.db", "SP15.one-owner anchor/heads.db")
+
+
+def case(what: str, *found: str, status: int = 1) -> Callable[[Build], Build]:
+    """Put a deployment into the zoo, under the name of the function that makes it."""
+
+    def put(build: Build) -> Build:
+        CASES[build.__name__.replace("_", "-")] = Case(what, status, found, build)
+        return build
+
+    return put
+
+
+# --- stores in files
+
+
+@case(
+    "Everybody can list the folder of the store.",
+    "SP01.readable state",
+    *BESIDE,
+)
+def readable_store(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.storage.chmod(0o755)
+    return deployed.arguments()
+
+
+@case(
+    "Everybody can write the folder of the store, so nothing in it is verified.",
+    "SP01.readable state",
+    "SP02.not-verified state",
+    "SP04.writable state",
+)
+def writable_store(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.storage.chmod(0o777)
+    return deployed.arguments()
+
+
+@case(
+    "Everybody can read a record.",
+    "SP04.mode state/order-7/0000000002.checkpoint",
+    *BESIDE,
+)
+def readable_record(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.record(2).chmod(0o644)
+    return deployed.arguments()
+
+
+@case(
+    "A group can rename what is in the folder above the store.",
+    "SP01.group .",
+    *BESIDE,
+)
+def group_above(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    root.chmod(0o770)
+    return deployed.arguments()
+
+
+@case(
+    "The state of a record was edited.",
+    "SP12.seal-broken order-7",
+    *BESIDE,
+)
+def edited_record(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    record = deployed.record(2)
+    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
+    return _as_saved(deployed)
+
+
+def _as_saved(deployed: Deployed) -> list[str]:
+    """Give each record the time of its number, as no change by hand does."""
+    for record in sorted(deployed.storage.rglob("*.checkpoint")):
+        os.utime(record, (int(record.name[:10]),) * 2)
+    return deployed.arguments()
+
+
+@case(
+    "A record was put in the place of a later one.",
+    "SP12.wrong-place order-7",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
+def moved_record(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.record(3).write_bytes(deployed.record(2).read_bytes())
+    return _as_saved(deployed)
+
+
+@case(
+    "A record in the middle is gone.",
+    "SP13.records-missing order-7",
+    "SP13.records-missing state/order-7",
+    *BESIDE,
+)
+def gap(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.record(2).unlink()
+    return deployed.arguments()
+
+
+@case(
+    "The newest record was cut off, and the anchor knows of it.",
+    "SP15.rolled-back order-7",
+    *BESIDE,
+)
+def rolled_back(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.record(3).unlink()
+    return deployed.arguments()
+
+
+@case(
+    "The anchor was set back to last night: what came since could be cut off unnoticed.",
+    "SP15.behind order-7",
+    *BESIDE,
+)
+def anchor_set_back(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    last_night = shutil.copytree(deployed.anchor, root / "copy")
+    deployed.save(count=2)
+    shutil.rmtree(deployed.anchor)
+    last_night.rename(deployed.anchor)
+    return deployed.arguments()
+
+
+@case(
+    "The store has no anchor, so a rollback would not show.",
+    "SP15.no-anchor invoices",
+)
+def no_anchor(root: Path) -> list[str]:
+    return Deployed(root).arguments(anchor=False)
+
+
+@case(
+    "The anchor is inside the store: whoever rolls back one rolls back both.",
+    "SP02.not-verified state",
+    "SP10.format state/anchor/order-7.head",
+    "SP10.format state/anchor/store",
+    "SP13.stray state/anchor/.lock",
+    "SP13.stray state/anchor/order-7.head",
+    "SP13.stray state/anchor/store",
+    "SP15.configuration-error state",
+)
+def anchor_inside(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.anchor = deployed.anchor.rename(deployed.storage / "anchor")
+    return deployed.arguments()
+
+
+@case(
+    "The anchor never heard of the thread.",
+    "SP15.never-anchored order-7",
+    *BESIDE,
+)
+def never_anchored(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    shutil.rmtree(deployed.anchor)
+    FileAnchor(deployed.anchor, create=True)
+    return deployed.arguments()
+
+
+@case(
+    "The secret key lies in the store.",
+    "SP04.other-kind state/key",
+    "SP08.inside state/key",
+    "SP10.format state/key",
+    "SP13.stray state/key",
+    *BESIDE,
+)
+def key_in_the_store(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    shutil.copy(root / "keys/key", deployed.storage / "key")
+    return deployed.arguments()
+
+
+@case(
+    "The store is sealed, and no key was given, so nobody verified it.",
+    "SP02.no-key state",
+    status=2,
+)
+def no_key_given(root: Path) -> list[str]:
+    return Deployed(root).arguments(keys=False)
+
+
+@case(
+    "The records were sealed by a key that is not on the ring.",
+    "SP02.unknown-key order-7",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
+def another_key(root: Path) -> list[str]:
+    arguments = Deployed(root).arguments()
+    key(root, "other")
+    return [each.replace("keys/key", "keys/other") for each in arguments]
+
+
+@case(
+    "A key was revoked, and sealed records after that.",
+    "SP08.key-revoked order-7",
+    "SP08.revoked-in-use KEY",
+    *BESIDE,
+)
+def revoked_key(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    shutil.copytree(deployed.anchor, root / "before")
+    deployed.save(count=1)
+    new = key(root, "new")
+    ring = Keyring(new, verify=[key(root)])
+    Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor).save(
+        THREAD, {"amount": 4}
+    )
+    return [
+        *(str(deployed.storage), "--store", NAME, "--key", str(root / "keys/new")),
+        *("--revoked", f"{root}/keys/key={root}/before", "--anchor", str(deployed.anchor)),
+    ]
+
+
+@case(
+    "A pickle lies between the records.",
+    "SP02.record-malformed order-8",
+    "SP03.pickle state/order-8/0000000001.checkpoint",
+    "SP10.format state/order-8/0000000001.checkpoint",
+    "SP15.not-compared order-8",
+    *BESIDE,
+)
+def pickle_in_the_store(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    write(deployed.storage / "order-8/0000000001.checkpoint", EVIL)
+    return deployed.arguments()
+
+
+@case(
+    "A file is deeper than any parser should go.",
+    "SP03.unseen state/order-7/notes.json",
+    "SP10.format state/order-7/notes.json",
+    "SP11.shape state/order-7/notes.json",
+    "SP13.stray state/order-7/notes.json",
+    *BESIDE,
+)
+def deep_json(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    write(deployed.storage / f"{THREAD}/notes.json", "[" * 500 + "]" * 500)
+    return deployed.arguments()
+
+
+@case(
+    "A worker died with a thread in its hands.",
+    "SP07.abandoned state/order-7",
+    *BESIDE,
+)
+def abandoned_thread(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    lease = "safepoint-lease/1 5 worker-1 2020-01-01T00:00:00.000000Z\n"
+    write(deployed.storage / f"{THREAD}/lease", lease)
+    return deployed.arguments()
+
+
+@case(
+    "Threads of tenants, and one that is nobody's.",
+    "SP30.mixed invoices",
+    *BESIDE,
+)
+def mixed_tenants(root: Path) -> list[str]:
+    deployed = Deployed(root, tenant="acme")
+    deployed.save("order-8")
+    return deployed.arguments()
+
+
+@case(
+    "A record of one tenant lies with another.",
+    "SP15.not-compared @acme/order-7",
+    "SP30.wrong-place @acme/order-7",
+    *BESIDE,
+)
+def tenants_swapped(root: Path) -> list[str]:
+    deployed = Deployed(root, tenant="acme")
+    deployed.save(tenant="globex")
+    acme, globex = (deployed.storage / f"@{each}/{THREAD}" for each in ("acme", "globex"))
+    name = "0000000003.checkpoint"
+    (acme / name).write_bytes((globex / name).read_bytes())
+    return _as_saved(deployed)
+
+
+@case(
+    "The journal has a gap.",
+    "SP20.journal-broken journal",
+    *BESIDE,
+)
+def journal_gap(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    more = journal(root)
+    (root / f"journal/{THREAD}/0000000002.checkpoint").unlink()
+    return [*deployed.arguments(), *more]
+
+
+@case(
+    "The journal lies in the store that it should tell of.",
+    "SP13.stray state/journal/journal",
+    "SP13.stray state/journal/order-7",
+    "SP22.together state/journal",
+    *BESIDE,
+)
+def journal_inside(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    return [*deployed.arguments(), *journal(root, "state/journal")]
+
+
+@case(
+    "There is no record in the store, so nothing was verified.",
+    "SP02.empty state",
+    "SP15.no-anchor invoices",
+)
+def empty_store(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    shutil.rmtree(deployed.storage / THREAD)
+    return deployed.arguments(anchor=False)
+
+
+@case(
+    "A link leads out of the store, where nobody looks.",
+    "SP02.empty state",
+    "SP04.link state/order-7",
+    "SP13.foreign state",
+    "SP15.not-compared order-7",
+    *BESIDE,
+)
+def linked_thread(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    (deployed.storage / THREAD).rename(root / "elsewhere")
+    (deployed.storage / THREAD).symlink_to(root / "elsewhere")
+    return deployed.arguments()
+
+
+# --- stores in SQLite
+
+
+@case(
+    "Everybody can read the database.",
+    "SP04.mode state/checkpoints.db",
+    *BESIDE,
+)
+def readable_database(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    arguments = deployed.arguments()
+    deployed.storage.chmod(0o644)
+    return arguments
+
+
+@case(
+    "A record in the database was edited.",
+    "SP12.seal-broken order-7",
+    *BESIDE,
+)
+def edited_row(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    arguments = deployed.arguments()
+    edit = "CAST(replace(CAST(record AS TEXT), ':1}', ':9}') AS BLOB)"
+    database(deployed.storage, f"UPDATE checkpoints SET record = {edit}")  # noqa: S608
+    return arguments
+
+
+@case(
+    "The newest record was cut out of the database.",
+    "SP15.rolled-back order-7",
+    *BESIDE,
+)
+def database_rolled_back(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    arguments = deployed.arguments()
+    database(deployed.storage, "DELETE FROM checkpoints WHERE sequence = 3")
+    return arguments
+
+
+@case(
+    "The file says that it is a database of ours, and is none.",
+    "SP02.not-verified state/checkpoints.db",
+    "SP13.storage-unavailable state/checkpoints.db",
+)
+def damaged_database(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    arguments = deployed.arguments()
+    write(deployed.storage, b"SQLite format 3\0" + bytes(4096))
+    return arguments
+
+
+# --- keys
+
+
+@case(
+    "Everybody can read a secret key.",
+    "SP22.key-mode keys/key",
+)
+def readable_key(root: Path) -> list[str]:
+    key(root)
+    (root / "keys/key").chmod(0o644)
+    return [str(root / "keys")]
+
+
+@case(
+    "A secret key lies in a git work tree.",
+    "SP22.key-work-tree project/keys/key",
+    "SP25.left-out project",
+)
+def key_in_git(root: Path) -> list[str]:
+    key(root / "project")
+    folder(root / "project/.git")
+    return [str(root / "project")]
+
+
+# --- what others wrote
+
+
+@case(
+    "JSON names the decoder that its reader shall use.",
+    "SP02.unsealed state",
+    "SP10.format state/order-7.json",
+)
+def json_with_tags(root: Path) -> list[str]:
+    write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
+    return [str(root / "state")]
+
+
+@case(
+    "JSON carries a pickle in base64.",
+    "SP02.unsealed state",
+    "SP03.pickle state/order-7.json",
+)
+def pickle_in_json(root: Path) -> list[str]:
+    write(root / "state/order-7.json", json.dumps({"note": "x", "blob": based(EVIL)}))
+    return [str(root / "state")]
+
+
+@case(
+    "A folder of Agent Framework: its JSON carries a pickle.",
+    "SP02.unsealed state",
+    "SP03.pickle state/1.json",
+    "SP10.format state/1.json",
+)
+def agent_framework_folder(root: Path) -> list[str]:
+    state = {"__pickled__": based(EVIL), "__type__": "builtins:dict"}
+    text = json.dumps({"checkpoint_id": "1", "workflow_name": "pay", "state": {"x": state}})
+    write(root / "state/1.json", text)
+    return [str(root / "state")]
+
+
+@case(
+    "A database of LangGraph, which nothing seals.",
+    "SP02.foreign state/langgraph.db",
+    status=2,
+)
+def langgraph_database(root: Path) -> list[str]:
+    table = (
+        "CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '',"
+        " checkpoint_id TEXT NOT NULL, parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB,"
+        " metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))"
+    )
+    row = "INSERT INTO checkpoints VALUES ('1', '', 'a', NULL, 'msgpack', x'80', x'7b7d')"
+    return [str(database(root / "state/langgraph.db", table, row))]
+
+
+# --- pickles and models
+
+
+@case(
+    "A pickle that runs a command, under the name of a picture.",
+    "SP24.runs-code models/logo.png",
+)
+def pickle_as_a_picture(root: Path) -> list[str]:
+    write(root / "models/logo.png", EVIL)
+    return [str(root / "models")]
+
+
+@case(
+    "A pickle of plain values.",
+    "SP24.unsealed models/scaler.pkl",
+    "SP25.pickle models/scaler.pkl",
+)
+def plain_pickle(root: Path) -> list[str]:
+    write(root / "models/scaler.pkl", PLAIN)
+    return [str(root / "models")]
+
+
+@case(
+    "Pickles in gzip, xz, bzip2 and zstd, which were not looked into.",
+    "SP24.unsealed models/model.pkl.bz2",
+    "SP24.unsealed models/model.pkl.gz",
+    "SP24.unsealed models/model.pkl.xz",
+    "SP24.unsealed models/model.pkl.zst",
+    "SP25.unknown models/model.pkl.bz2",
+    "SP25.unknown models/model.pkl.gz",
+    "SP25.unknown models/model.pkl.xz",
+    "SP25.unknown models/model.pkl.zst",
+)
+def compressed_pickles(root: Path) -> list[str]:
+    for ending, data in {
+        "gz": gzip.compress(EVIL),
+        "xz": lzma.compress(EVIL),
+        "bz2": bz2.compress(EVIL),
+        "zst": b"\x28\xb5\x2f\xfd\x04\x00" + EVIL,
+    }.items():
+        write(root / f"models/model.pkl.{ending}", data)
+    return [str(root / "models")]
+
+
+@case(
+    "A pickle that runs a command, in a zip.",
+    "SP24.runs-code models/model.zip",
+)
+def pickle_in_a_zip(root: Path) -> list[str]:
+    write(root / "models/model.zip", zipped({"weights/data.bin": EVIL}))
+    return [str(root / "models")]
+
+
+@case(
+    "A file of PyTorch that runs a command.",
+    "SP24.runs-code models/net.pt",
+)
+def torch_that_runs(root: Path) -> list[str]:
+    write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
+    return [str(root / "models")]
+
+
+@case(
+    "Files of PyTorch, of today and from before 1.6, without a seal.",
+    "SP24.unsealed models/net.pt",
+    "SP24.unsealed models/old.bin",
+    "SP25.damaged models/old.bin",
+    "SP25.torch models/net.pt",
+)
+def torch_files(root: Path) -> list[str]:
+    torch_file(root / "models/net.pt")
+    torch_file(root / "models/old.bin", legacy=True)
+    return [str(root / "models")]
+
+
+@case(
+    "A pickle with the name of safetensors.",
+    "SP24.unsealed models/net.safetensors",
+    "SP25.lies models/net.safetensors",
+)
+def safetensors_that_lie(root: Path) -> list[str]:
+    write(root / "models/net.safetensors", PLAIN)
+    return [str(root / "models")]
+
+
+@case(
+    "A safetensors file whose header says more than there is.",
+    "SP24.unsealed models/net.safetensors",
+    "SP25.unknown models/net.safetensors",
+)
+def safetensors_cut_short(root: Path) -> list[str]:
+    file = safetensors(root / "models/net.safetensors")
+    write(file, file.read_bytes()[:-4])
+    return [str(root / "models")]
+
+
+@case(
+    "Code that loads models unsafely, without a test that says so.",
+    "SP03.sl08 app/read.py",
+    "SP24.sl02 app/train.py",
+    "SP27.no-test app",
+)
+def unsafe_loads(root: Path) -> list[str]:
+    write(root / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n')
+    write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
+    return [str(root / "app")]
+
+
+# --- what cannot be seen
+
+
+@case(
+    "A link that leads to itself.",
+    "SP03.unseen-link models/loop",
+    "SP24.unsealed models/net.safetensors",
+)
+def loop_of_links(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors")
+    (root / "models/loop").symlink_to("loop")
+    return [str(root / "models")]
+
+
+@case(
+    "A pipe among the models: reading it would wait for ever.",
+    "SP03.unseen models/model.pt",
+    "SP24.unsealed models/net.safetensors",
+)
+def pipe(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors")
+    os.mkfifo(root / "models/model.pt", 0o600)
+    return [str(root / "models")]
+
+
+@case(
+    "A folder that leads elsewhere is not followed.",
+    "SP03.unseen-link models/more",
+    "SP24.unsealed models/net.safetensors",
+)
+def folder_elsewhere(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors")
+    write(root / "other/net.pt", EVIL)
+    (root / "models/more").symlink_to(root / "other")
+    return [str(root / "models")]
+
+
+@case(
+    "Folders that are deeper than anybody looks.",
+    "SP03.unseen models/" + "/".join("d" * 65),
+    "SP24.unsealed models/net.safetensors",
+)
+def too_deep(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors")
+    write(root / "models" / "/".join("d" * 66) / "net.pkl", EVIL)
+    return [str(root / "models")]
+
+
+@case(
+    "Nothing that anybody knows.",
+    "SP02.unrecognised notes",
+    "SP25.skipped notes",
+    status=2,
+)
+def unknown_files(root: Path) -> list[str]:
+    write(root / "notes/readme", "Remember the milk.\n")
+    return [str(root / "notes")]
+
+
+@case(
+    "An empty folder.",
+    "SP02.empty state",
+    status=2,
+)
+def empty_folder(root: Path) -> list[str]:
+    return [str(folder(root / "state"))]
+
+
+@case(
+    "There is nothing at the path.",
+    status=2,
+)
+def missing_path(root: Path) -> list[str]:
+    return [str(root / "none")]
+
+
+@case(
+    "A project with all of it: a store, a key, JSON with tags, a model and code.",
+    "SP01.work-tree project/cache",
+    "SP01.work-tree project/state",
+    "SP02.no-key project/state",
+    "SP02.unsealed project/cache",
+    "SP10.format project/cache/order-7.json",
+    "SP22.key-mode project/keys/key",
+    "SP22.key-work-tree project/keys/key",
+    "SP24.runs-code project/models/net.pkl",
+    "SP24.sl02 project/app/train.py",
+    "SP24.unsealed project/models/net.safetensors",
+    "SP25.left-out project",
+    "SP25.skipped project",
+    "SP27.no-test project",
+)
+def mixed_project(root: Path) -> list[str]:
+    project = root / "project"
+    Deployed(project)
+    (project / "keys/key").chmod(0o640)
+    write(project / "cache/order-7.json", '{"py/object": "app.Order"}')
+    write(project / "models/net.pkl", EVIL)
+    safetensors(project / "models/net.safetensors")
+    write(
+        project / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n'
+    )
+    folder(project / ".git")
+    return [str(project)]
+
+
+# --- good ones
+
+
+@case(
+    "A store in files with its keys and its anchor apart.",
+    *BESIDE,
+    status=0,
+)
+def good_files(root: Path) -> list[str]:
+    return Deployed(root).arguments()
+
+
+@case(
+    "A store in SQLite.",
+    *BESIDE,
+    status=0,
+)
+def good_database(root: Path) -> list[str]:
+    return Deployed(root, database=True).arguments()
+
+
+@case(
+    "A store with a journal, each with an anchor.",
+    *BESIDE,
+    status=0,
+)
+def good_journal(root: Path) -> list[str]:
+    return [*Deployed(root).arguments(), *journal(root)]
+
+
+@case(
+    "A store whose threads all have a tenant.",
+    *BESIDE,
+    status=0,
+)
+def good_tenants(root: Path) -> list[str]:
+    deployed = Deployed(root, tenant="acme")
+    deployed.save(tenant="globex")
+    return deployed.arguments()
+
+
+@case(
+    "Old records were pruned.",
+    *BESIDE,
+    status=0,
+)
+def good_pruned(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.ledger.prune(THREAD, keep=1)
+    return deployed.arguments()
+
+
+@case(
+    "A key was replaced, and what the old one sealed still verifies.",
+    "SP08.retired-in-use KEY",
+    *BESIDE,
+    status=0,
+)
+def good_rotation(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    ring = Keyring(key(root, "new"), verify=[key(root)])
+    ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
+    ledger.save(THREAD, {"amount": 3})
+    new = ["--store", NAME, "--key", str(root / "keys/new"), "--key", str(root / "keys/key")]
+    return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
+
+
+@case(
+    "A model as safetensors, with its seal.",
+    status=0,
+)
+def good_model(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors", sealed=key(root))
+    return [str(root / "models")]
+
+
+@case(
+    "A folder of keys that only their user can read.",
+    status=0,
+)
+def good_keys(root: Path) -> list[str]:
+    key(root)
+    return [str(root / "keys")]
+
+
+@case(
+    "Code that loads nothing unsafely.",
+    status=0,
+)
+def good_code(root: Path) -> list[str]:
+    write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
+    return [str(root / "app")]
+
+
+@case(
+    "Code that loads with weights_only, and a test that expects a refusal.",
+    status=0,
+)
+def good_loads(root: Path) -> list[str]:
+    load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
+    write(root / "app/train.py", load)
+    test = (
+        '"""PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest"""\n\nimport pytest\n\n'
+        'torch = pytest.importorskip("torch", exc_type=ImportError)\n\n\n'
+        "def test_it() -> None:\n    with pytest.raises(RuntimeError):\n"
+        '        torch.load("evil.pt", weights_only=True)\n'
+    )
+    write(root / "app/test_train.py", test)
+    return [str(root / "app")]
+
+
+@case(
+    "A worker that owns its thread, and gave it back.",
+    *BESIDE,
+    status=0,
+)
+def good_owner(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    with deployed.ledger.own(THREAD, "worker-1"):
+        deployed.save(count=1)
+    return deployed.arguments()
