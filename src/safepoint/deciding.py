@@ -425,7 +425,8 @@ def _people(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     """Copy a public key to where the default places have those who count."""
     told = settings.read(options.config)
-    if options.store in told.stores:
+    what = "operator" if options.operator else "approver"
+    if told.says(options.store, "storage", "postgres", what):
         raise ConfigurationError(
             f"The settings say who may approve in {options.store}.",
             'Add a line there: approver = ["dana=dana.pub"], or operator.',

@@ -224,7 +224,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _default_places(settings: Settings, name: str, do: str) -> Locations:
-    if name in settings.stores:
+    if settings.says(name, "storage", "postgres", "key"):
         raise ConfigurationError(
             f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
             " places.",
