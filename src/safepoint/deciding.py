@@ -339,7 +339,8 @@ def _is_meant(wait: _Wait, verdict: str, digest: str | None) -> bool:
         if begin + height < len(rows) and _typed("Enter shows what follows, all else ends it: "):
             return False
     name = wait.question.thread
-    return _typed(f"Type the thread's name to {verdict} it, all else is no: ") == name
+    what = "yes" if verdict == "approve" else "no"
+    return _typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
 
 
 def _rows(line: str, screen: int) -> Iterator[str]:

@@ -327,8 +327,8 @@ def _told(file: Path) -> Mapping[str, Any]:
             f"{shell(str(file))} cannot be read as settings ({why}).",
             "Correct it, or name another.",
         ) from None
-    if file.name == FILES[1]:
-        tool = told.get("tool", {})
+    tool = told.get("tool", {} if file.name == FILES[1] else None)
+    if tool is not None:
         told = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
     return told if isinstance(told, dict) else {"safepoint": told}
 
