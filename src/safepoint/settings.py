@@ -40,6 +40,8 @@ from safepoint.names import check_name
 from safepoint.places import Locations, default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
 
+REVOKED: Final = "revoked"
+"""The folder, below that of people's public keys, of those that no longer count."""
 FILES: Final = ("safepoint.toml", "pyproject.toml")
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
@@ -57,6 +59,7 @@ tenant NAME whose threads, if not those of everybody
 approver NAME=FILE. who may approve a resume, and the file of their public key
 revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
 operator NAME=FILE. who may hold a run, and the file of their public key
+revoked-operator NAME=FILE. who no longer may: what they held stays held
 people N how many different people have to approve what a step asks (1)
 app NAME@VERSION. what runs today: threads that another version of it wrote show
 answers PATH the folder or the file of signed answers and holds
@@ -93,6 +96,7 @@ class Store:
     approver: tuple[str, ...] = ()
     revoked_approver: tuple[str, ...] = ()
     operator: tuple[str, ...] = ()
+    revoked_operator: tuple[str, ...] = ()
     people: int = 1
     app: tuple[str, ...] = ()
     answers: str | None = None
@@ -196,15 +200,16 @@ class Store:
 
     def gate_of(self, answers: Answers | None = None) -> Gate | None:
         """Return the gate of those who may approve and hold, None if nobody is named."""
-        if not (self.approver or self.operator):
+        if not (self.approver or self.operator or self.revoked_operator):
             return None
-        people = named_keys("approver", self.approver)
-        gone = named_keys("revoked-approver", self.revoked_approver)
-        every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
-        approvers = Approvers(every, revoked=[key for keys in gone.values() for key in keys])
-        operators = Approvers(named_keys("operator", self.operator)) if answers else None
-        policy, named = Policy({Reason.ASKED: self.people}), approvers if every else None
-        return Gate(policy, named, answers=answers, operators=operators)
+        approvers = _people_of("approver", self.approver, self.revoked_approver)
+        operators = _people_of("operator", self.operator, self.revoked_operator)
+        return Gate(
+            Policy({Reason.ASKED: self.people}),
+            approvers if self.approver else None,
+            answers=answers,
+            operators=operators if answers else None,
+        )
 
 
 class Settings:
@@ -367,6 +372,8 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
         anchor=str(found.anchor_file),
         approver=tuple(_people(found.approvers)),
         operator=tuple(_people(found.operators)),
+        revoked_approver=tuple(_people(found.approvers / REVOKED)),
+        revoked_operator=tuple(_people(found.operators / REVOKED)),
         **parts,
     )
 
@@ -382,7 +389,7 @@ def _people(folder: Path) -> Iterator[str]:
             f"{shell(str(folder))} cannot be read ({error.strerror}).",
             "Whose word counts is not known without it. Run this as the owner of the store.",
         ) from None
-    yield from (f"{file.stem}={file}" for file in files if file.suffix == ".pub")
+    yield from (f"{file.name.split('.')[0]}={file}" for file in files if file.suffix == ".pub")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -456,6 +463,13 @@ def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingK
             )
         keys.setdefault(name, []).append(VerifyingKey.from_file(file))
     return keys
+
+
+def _people_of(what: str, given: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
+    """Return people by their keys, those whose keys are revoked among them."""
+    people, gone = named_keys(what, given), named_keys(f"revoked-{what}", revoked)
+    every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
+    return Approvers(every, revoked=[key for keys in gone.values() for key in keys])
 
 
 def database_in(path: str) -> str:

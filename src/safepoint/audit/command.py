@@ -216,7 +216,7 @@ class Place:
             yield from check_database(path) if is_database(path) else check_location(path)
         answers = store.answers_of(self._stack)
         gate = store.gate_of(answers)
-        if self.ledger is not None and gate is not None and store.operator:
+        if self.ledger is not None and gate is not None and gate.operators.keys:
             yield from holds(self.ledger, gate)
 
 
