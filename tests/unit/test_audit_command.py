@@ -355,7 +355,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", 'name a PATH, or write safepoint.toml: [audit], paths = ["src"]'),
+        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
         ("postgresql://x", "a connection string is no PATH: give --postgres"),
         ("x --postgres dbname=y", "give PATH or --postgres, and run it again for the other one"),
         ("x --postgres-anchor dbname=y", "--postgres-anchor needs --postgres"),
@@ -364,9 +364,8 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
             "give --anchor or --postgres-anchor",
         ),
         ("--key k", "--key needs PATH, --postgres or --store"),
-        ("x y --store s", "give one PATH with the options of a store"),
+        ("x y --store s --key k", "give one PATH with the options of a store"),
         ("x --key k", "--key needs --store"),
-        ("x --store s", "--store needs --key"),
         ("x --app invoice@1", "--app needs --store"),
         ("x --people 2", "--people needs --approver"),
         ("x --journal j", "--journal needs --journal-key"),

@@ -353,7 +353,7 @@ def test_options_change_what_the_settings_say(told: Path) -> None:
         ("[audit]\npath = []", "says 'path' of the audit. It may say: paths, fail-on, accept."),
         ('[audit]\npaths = "src"', "as the paths of the audit."),
         ('[audit]\nfail-on = "all"', "has 'all' as fail-on. It may say: error, warning, note."),
-        ("", 'name a PATH, or write safepoint.toml: [audit], paths = ["src"]'),
+        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
         ("[stores.invoices]\nodd = 1", "says 'odd' of the store invoices."),
     ],
 )
