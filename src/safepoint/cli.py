@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, Final, NoReturn
 
 from safepoint._command import Screen, status_of
+from safepoint._files import translate
 from safepoint.errors import CheckpointError
 
 GROUPS: Final = {
@@ -68,6 +70,11 @@ _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
+_INTERRUPTED: Final = 130
+_DEFECT: Final = (
+    "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
+    " python -X dev -m safepoint, and the rest of the line."
+)
 _STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
 
 
@@ -76,6 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out, problems = Screen(sys.stdout), Screen(sys.stderr)
     with redirect_stdout(out), redirect_stderr(problems):
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        if arguments is None and status == _INTERRUPTED:
+            with suppress(ValueError):  # of a thread
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more has nothing left to end
         out.flush()
         if out.failed is not None and not isinstance(out.failed, BrokenPipeError):
             why = f"The output cannot be written ({out.failed.strerror})."
@@ -97,9 +107,17 @@ def _run(arguments: list[str]) -> int:
         return status_of(error)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
     except SystemExit as end:  # of argparse, which has said why
         return int(end.code or 0)
+    except OSError as error:
+        print(translate(error, "use", str(error.filename or "the current folder")), file=sys.stderr)
+        return 2
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        print(f"{type(error).__name__}: {_DEFECT}", file=sys.stderr)
+        return 2
 
 
 class Parser(argparse.ArgumentParser):

@@ -309,7 +309,8 @@ def _show(options: argparse.Namespace) -> int:
 def _copy(options: argparse.Namespace) -> int:
     catalogue, name, into = Catalogue(), options.name, options.target
     content = catalogue.copy_of(name)
-    path = str(Path(into, name) if into.endswith("/") or Path(into).is_dir() else Path(into))
+    is_folder = into == "" or into.endswith("/") or os.path.isdir(into)  # noqa: PTH112
+    path = str(Path(into, name) if is_folder else Path(into))
     folder = str(Path(path).parent)
     gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p {shell(folder)}")
     mode = 0o755 if content.startswith(b"#!") else 0o644

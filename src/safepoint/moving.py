@@ -474,7 +474,7 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             found.append(row)
         return found
 
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  that of Path may raise
         raise _unreadable(str(path), "there is no such file")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:

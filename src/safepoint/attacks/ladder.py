@@ -73,11 +73,13 @@ def in_a_process(strike: Callable[[str], _T], died: _T) -> _T:
             child.start()
         send.close()
         ended = died
-        with receive, suppress(EOFError):  # it died without a word
-            if receive.poll(_PATIENCE):
-                ended = receive.recv()
-        child.kill()  # it has said all that it will say
-        child.join()
+        try:
+            with receive, suppress(EOFError):  # it died without a word
+                if receive.poll(_PATIENCE):
+                    ended = receive.recv()
+        finally:
+            child.kill()  # it has said all that it will say, or nobody waits for that
+            child.join()
         return ended
 
 

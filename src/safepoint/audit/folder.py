@@ -243,7 +243,7 @@ def check_places(
 
 def _together(places: dict[str, str]) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(places.items(), 2):
-        paths = Path(first).resolve(), Path(second).resolve()
+        paths = Path(os.path.realpath(first)), Path(os.path.realpath(second))
         if _is_inside(*paths) or _is_inside(*reversed(paths)):
             yield finding("SP22.together", second, other=other, one=one, first=shell(first))
 
