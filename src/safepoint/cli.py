@@ -75,7 +75,9 @@ _DEFECT: Final = (
     "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
     " python -X dev -m safepoint, and the rest of the line."
 )
-_STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
+_STATUS: Final = (
+    "exit status: 0 done, or nothing to do; 1 findings, or refused; 2 it could not be done"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -188,12 +190,24 @@ def commands(sub: Any) -> None:
         " whose threads a login sees.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    making = inner.add_parser("migrate", help="make the schema and the roles in a database")
+    making = inner.add_parser(
+        "migrate",
+        help="make the schema and the roles in a database",
+        description="Make the schema and the roles in a database.",
+    )
     making.add_argument("dsn", metavar="DSN", help="a login that may create roles, as for psql")
     making.set_defaults(run=_migrate)
-    printing = inner.add_parser("sql", help="print what migrate would run")
+    printing = inner.add_parser(
+        "sql",
+        help="print what migrate would run",
+        description="Print what migrate would run.",
+    )
     printing.set_defaults(run=_sql)
-    assigning = inner.add_parser("assign", help="say whose threads a login sees and writes")
+    assigning = inner.add_parser(
+        "assign",
+        help="say whose threads a login sees and writes",
+        description="Say whose threads a login sees and writes.",
+    )
     assigning.add_argument("dsn", metavar="DSN", help="a login that may run migrate")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
     whose = assigning.add_mutually_exclusive_group(required=True)
@@ -206,10 +220,12 @@ def commands(sub: Any) -> None:
             "--part",
             action="append",
             choices=PARTS,
-            help="only this part; give it again for another (default: all)",
+            help="only this part; again for each (all)",
         )
     for each in (making, printing, assigning):
-        each.add_argument("--prefix", default="safepoint", help="how the names of roles begin")
+        each.add_argument(
+            "--prefix", metavar="NAME", default="safepoint", help="how the names of roles begin"
+        )
 
 
 def _migrate(options: argparse.Namespace) -> int:

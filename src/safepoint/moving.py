@@ -651,7 +651,9 @@ def _builders(storage: SealedCheckpointStorage) -> Functions:
 def commands(sub: Any) -> None:
     """Add `safepoint migrate`."""
     what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
-    move: argparse.ArgumentParser = sub.add_parser("migrate", help=what, description=f"S{what[1:]}")
+    move: argparse.ArgumentParser = sub.add_parser(
+        "migrate", help=what, description=f"S{what[1:]}."
+    )
     move.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
     move.add_argument("name", metavar="NAME", help="the name of the store")
     move.add_argument("--config", metavar="FILE", help="settings, in place of those found")

@@ -286,7 +286,9 @@ class Settings:
         try:
             return str(self.folder / Path(value).expanduser())
         except RuntimeError:
-            raise self._refusal(f"has {quoted(value)}, and no such home is known", "a path") from None
+            raise self._refusal(
+                f"has {quoted(value)}, and no such home is known", "a path"
+            ) from None
 
     def _table(self, told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         found = told.get(name, {})

@@ -251,7 +251,7 @@ def _together(places: dict[str, str]) -> Iterator[Finding]:
 def _is_inside(path: Path, folder: Path) -> bool:
     """Tell whether one is inside the other, also where a mount gives a folder a second name."""
     return path.is_relative_to(folder) or any(
-        above.exists() and folder.exists() and above.samefile(folder)
+        os.path.exists(above) and os.path.exists(folder) and above.samefile(folder)  # noqa: PTH110
         for above in (path, *path.parents)
     )
 

@@ -501,7 +501,8 @@ def commands(sub: Any) -> None:
     )
     parser.set_defaults(run=_lint)
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder of code")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
+    formats = ("text", "json", "sarif", "github")
+    parser.add_argument("--format", choices=formats, default="text", help="how to say it (text)")
     parser.add_argument("--list", action="store_true", help="say what is looked for, do no more")
 
 
