@@ -50,14 +50,14 @@ _MORE: Final = "    | "  # before what goes on from the row above, so that it pa
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
     listing = _parser(sub, "waiting", _waiting, "list the runs that wait for people")
-    listing.add_argument("--tenant", metavar="T", default="", help="those of this tenant alone")
+    listing.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
     listing.add_argument("thread", metavar="THREAD", nargs="?", help="that of one thread alone")
     listing.add_argument("--full", action="store_true", help="show all of each question")
     for name, what in (("approve", "a yes to"), ("deny", "a no to")):
         run = _approve if name == "approve" else _deny
         one = _parser(sub, name, run, f"sign {what} what a run asks, with your own key")
         _person(one)
-        one.add_argument("--digest", metavar="SHA256", help="of the question, as waiting --full")
+        one.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
         if name == "deny":
             one.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     holding = _parser(sub, "hold", _hold, "hold a run: no worker goes on with it")
@@ -66,10 +66,11 @@ def commands(sub: Any) -> None:
     releasing = _parser(sub, "release", _release, "end the hold of a run")
     _person(releasing)
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    people = sub.add_parser("people", help="list or add those who may approve, or hold runs")
+    who = "list or add those who may approve, or hold runs"
+    people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
     inner = people.add_subparsers(metavar="COMMAND", required=True)
-    _parser(inner, "list", _people, "list them, with the ids of their keys")
-    adding = _parser(inner, "add", _add, "let somebody approve: by their public key")
+    _parser(inner, "list", _people, "list those who may, with the ids of their keys")
+    adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
     adding.add_argument("person", metavar="PERSON", help="their name")
     adding.add_argument("file", metavar="FILE", help="their public key")
     adding.add_argument("--operator", action="store_true", help="let them hold runs instead")
@@ -79,15 +80,16 @@ def commands(sub: Any) -> None:
 
 
 def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=f"{what}.")
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
     parser.add_argument("store", metavar="NAME", help="the name of the store")
-    parser.add_argument("--config", metavar="FILE", help="the settings (safepoint.toml)")
+    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     parser.set_defaults(run=run, tenant="")
     return parser
 
 
 def _person(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tenant", metavar="T", default="", help="whose thread it is")
+    parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
     parser.add_argument("thread", metavar="THREAD", help="the thread, as waiting lists it")
     parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
     parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")

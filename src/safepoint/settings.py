@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -123,9 +124,8 @@ class Store:
         for name, value in values.items():
             if name in known and value not in (None, []):
                 is_many = isinstance(known[name], tuple)
-                given[name] = (
-                    tuple([value] if isinstance(value, str) else value) if is_many else value
-                )
+                several = value if isinstance(value, list) else [value]
+                given[name] = tuple(several) if is_many else value
                 _check(name, given[name], is_many=is_many)
         for name in [each for each in given if each.startswith("postgres")]:
             given[name] = _secret(name, given[name])
@@ -222,7 +222,7 @@ class Settings:
 
     def __init__(self, file: Path | None, told: Mapping[str, Any]) -> None:
         self.file = file
-        self.folder = Path.cwd() if file is None else file.parent
+        self.folder = _here() if file is None else file.parent
         unknown = [name for name in told if name not in ("audit", "stores")]
         if unknown:
             raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
@@ -242,7 +242,7 @@ class Settings:
     def paths(self) -> list[str]:
         """What the audit looks at besides the stores."""
         found = self._below("PATH", self.audit.get("paths", []))
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        if not isinstance(found, list) or not all(map(_is_text, found)):
             raise self._refusal(f"has {quoted(found)} as the paths of the audit", "a list of paths")
         return found
 
@@ -291,8 +291,16 @@ class Settings:
             return value
         name, equals, file = value.partition("=") if "=" in kind else ("", "", value)
         if kind == "FILE=PATH":
-            return "=".join(str(self.folder / Path(each).expanduser()) for each in value.split("="))
-        return f"{name}{equals}{self.folder / Path(file).expanduser()}" if file else value
+            return "=".join(self._path(each) for each in value.split("="))
+        return f"{name}{equals}{self._path(file)}" if file else value
+
+    def _path(self, value: str) -> str:
+        try:
+            return str(self.folder / Path(value).expanduser())
+        except RuntimeError:
+            raise self._refusal(
+                f"has {quoted(value)}, and no such home is known", "a path"
+            ) from None
 
     def _table(self, told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         found = told.get(name, {})
@@ -311,21 +319,41 @@ def read(named: str | os.PathLike[str] | None = None) -> Settings:
         ConfigurationError: it cannot be read, or says what means nothing.
     """
     if named is not None:
-        return Settings(Path(named).absolute(), _told(Path(named)))
-    for folder in (Path.cwd(), *Path.cwd().parents):
+        return Settings(_here() / named, _told(Path(named)))
+    here = _here()
+    for folder in (here, *here.parents):
         for file in (folder / name for name in FILES):
-            if file.is_file():
+            if os.path.lexists(file):
                 told = _told(file)
                 if told or file.name == FILES[0]:
                     return Settings(file, told)
     return Settings(None, {})
 
 
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The current folder cannot be used ({error.strerror}).", "Go to another: cd"
+        ) from None
+
+
+def _text(file: str | os.PathLike[str]) -> str:
+    """Return the text of a file that is a file, and no larger than one that a person wrote."""
+    # O_NONBLOCK: a FIFO must not wait for its other end.
+    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        data = opened.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise ValueError(f"more than {_MOST:,} bytes")
+    return data.decode()
+
+
 def _told(file: Path) -> Mapping[str, Any]:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST)
-        told = tomllib.loads(text.decode())
+        told = tomllib.loads(_text(file))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or f"{error}".splitlines()[0]
         raise ConfigurationError(
@@ -412,13 +440,18 @@ def _number_or_step(text: str) -> int | str:
 def _check(name: str, value: Any, *, is_many: bool) -> None:
     option = name.replace("_", "-")
     if name in ("anchor_every", "people"):
-        if value != "step" and (type(value) is not int or value < 1):
+        a_step = name == "anchor_every" and value == "step"
+        if not a_step and (type(value) is not int or value < 1):
             raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
-    elif not all(isinstance(each, str) for each in (value if is_many else [value])):
+    elif not all(_is_text(each) for each in (value if is_many else [value])):
         raise ConfigurationError(
             f"{option} is {quoted(value)}.",
             "Write a list of strings." if is_many else "Write a string.",
         )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _secret(name: str, value: str) -> str:
@@ -432,7 +465,7 @@ def _secret(name: str, value: str) -> str:
         return os.environ[where]
     if how == "file" and colon:
         try:
-            return Path(where).read_text(encoding="utf-8").strip()
+            return _text(where).strip()
         except (OSError, ValueError):
             raise ConfigurationError(
                 f"{option} is in {shell(where)}, which cannot be read.", "Name another file."

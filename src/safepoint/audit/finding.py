@@ -198,7 +198,7 @@ def existing_folder(path: str | os.PathLike[str]) -> str:
         UnsafeLocation: its parent is not a folder.
     """
     found = absolute(path)
-    if not Path(found).is_dir():
+    if not os.path.isdir(found):  # noqa: PTH112  that of Path may raise
         raise StorageUnavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
     return found
 

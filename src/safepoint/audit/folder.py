@@ -243,7 +243,7 @@ def check_places(
 
 def _together(places: dict[str, str]) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(places.items(), 2):
-        paths = Path(first).resolve(), Path(second).resolve()
+        paths = Path(os.path.realpath(first)), Path(os.path.realpath(second))
         if _is_inside(*paths) or _is_inside(*reversed(paths)):
             yield finding("SP22.together", second, other=other, one=one, first=shell(first))
 
@@ -251,7 +251,7 @@ def _together(places: dict[str, str]) -> Iterator[Finding]:
 def _is_inside(path: Path, folder: Path) -> bool:
     """Tell whether one is inside the other, also where a mount gives a folder a second name."""
     return path.is_relative_to(folder) or any(
-        above.exists() and folder.exists() and above.samefile(folder)
+        os.path.exists(above) and os.path.exists(folder) and above.samefile(folder)  # noqa: PTH110
         for above in (path, *path.parents)
     )
 
