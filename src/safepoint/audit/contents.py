@@ -271,7 +271,7 @@ def _pickles(file: File) -> Iterator[Finding]:
             what = "is a pickle, or carries one in base64"
         elif kind is Kind.JSON:
             what = "carries a pickle in base64"
-        yield finding("SP03.pickle", file.path, what=what)
+        yield finding("SP03.pickle", file.path, carries=what)
     elif found.verdict in (Verdict.NOT_LOOKED_INTO, Verdict.REFUSED):
         raise LimitExceeded(found.what, _LOOK)
     elif kind is Kind.UNKNOWN and file.is_json:

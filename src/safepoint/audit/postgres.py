@@ -401,11 +401,10 @@ def _able(
                 yield finding("SP05.power", who, by=by, **values)
         if not way:
             continue
-        do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
         if f"SP05.in-{role}" in CATALOGUE:
-            yield finding(f"SP05.in-{role}", who, by=by, do=do)
+            yield finding(f"SP05.in-{role}", who, by=by, last=way[-1])
         elif role in ours and ours[role] not in needed:
-            yield finding("SP05.needless", who, by=by, do=do)
+            yield finding("SP05.needless", who, by=by, last=way[-1])
 
 
 def _together(place: Deployed) -> Iterator[Finding]:
@@ -468,7 +467,7 @@ def _operators(place: Deployed) -> Iterator[Finding]:
             names = sorted(database.inside(role).keys() - told)
             if names:
                 listed = ", ".join(map(quoted, names))
-                yield finding("SP05.operators", role, does=does, names=listed)
+                yield finding("SP05.operators", role, can=does, names=listed)
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:
