@@ -58,8 +58,9 @@ def _list(found: Iterable[Check]) -> Iterator[str]:
     for each in found:
         yield f"#### {each.id} {{ #{each.id.lower()} }}"
         role = f"*{each.severity}*{{ .severity--{_ROLES.get(each.severity, 'info')} }}"
-        unseen = "" if each.seen else ", and something was not seen"
-        yield f"{role}{unseen} · {_text(each.looks)}  \n{_text(each.says)}  \n**Do:** {_do(each.do)}"
+        unseen = "" if each.seen else ", not seen"
+        head = f"{role}{unseen} · {_text(each.looks)}"
+        yield f"{head}  \n{_text(each.says)}  \n**Do:** {_do(each.do)}"
     yield "</div>"
 
 

@@ -1,4 +1,4 @@
-"""What the site knows, as JSON: rules, attacks, examples, errors, checks, the matrix, the evidence."""
+"""What the site knows, as JSON: rules, attacks, examples, errors, checks, matrix, evidence."""
 
 from __future__ import annotations
 

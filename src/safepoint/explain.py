@@ -21,9 +21,7 @@ from safepoint import errors
 from safepoint.errors import CheckpointError, NotFound, quoted
 from safepoint.rules import RULES, Rule, package_toml
 
-_FINDING: Final = re.compile(
-    r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE
-)
+_FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

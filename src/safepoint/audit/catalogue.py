@@ -17,13 +17,28 @@ from safepoint.rules import RULES
 
 _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
 _WORDS: Final = {
-    **{"at": "PATH", "where": "PLACE", "place": "PLACE", "quoted": "NAME", "to": "SERVER"},
-    **{"entry": "RECORD", "last": "RECORD", "head": "EARLIER", "by": "", "carries": "carries a pickle"},
-    **{"sql_role": "ROLE", "sql_member": "MEMBER", "sql": "NAME", "may": "is a superuser"},
-    **{"can": "…", "does": "goes on from an approval"},
+    "at": "PATH",
+    "by": "",
+    "can": "…",
+    "carries": "carries a pickle",
+    "does": "goes on from an approval",
+    "entry": "RECORD",
+    "head": "EARLIER",
+    "last": "RECORD",
+    "may": "is a superuser",
+    "quoted": "NAME",
+    "sql": "NAME",
+    "sql_member": "MEMBER",
+    "sql_role": "ROLE",
+    "to": "SERVER",
+    "where": "PLACE",
 }
 """What stands for a blank, where its name in capitals does not say it."""
-_WHOLE: Final = {"severity": "as found", "what": "PATH, and what is wrong with it.", "do": "What it says."}
+_WHOLE: Final = {
+    "severity": "as found",
+    "what": "PATH, and what is wrong with it.",
+    "do": "What it says.",
+}
 """What stands for a text that is one blank."""
 _REFUSALS: Final = {re.sub(r"\B(?=[A-Z])", "-", name).lower(): name for name in EXPLANATIONS}
 
