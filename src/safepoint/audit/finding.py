@@ -72,8 +72,7 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
     found = {f"{rule}.{name}": each for rule in told for name, each in told[rule].items()}
     refusal, load = found.pop("any.refused"), found.pop("any.load")
     for kind in _errors(CheckpointError):
-        first = (kind.__doc__ or "").partition("\n")[0]
-        looks = f"What the library itself refuses here, as {kind.__name__}: {first}"
+        looks = f"What the library itself refuses here, as {kind.__name__}."
         found[f"any.{_name_of(kind)}"] = {"looks": looks, **refusal}
     for name, each in IDS.items():
         severity = "error" if name in _UNDOES else "warning"
