@@ -49,8 +49,12 @@ def test_what_is_found_is_what_is_wrong(
     root, cwd = tmp_path / name, tmp_path / "cwd"
     for each in (root, cwd):
         each.mkdir(mode=0o700)
+    monkeypatch.setenv("HOME", str(root))
+    for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(variable, raising=False)
     status, out, err = said("audit", *case.build(root), folder=cwd)
-    found = {shown(each, root) for each in reports[0].findings}
+    findings = [each for report in reports for each in report.findings]
+    found = {shown(each, root) for each in findings}
     assert (found, status) == ({*case.found}, case.status), f"{out}{err}"
     assert "Traceback" not in err
     assert not list(tmp_path.rglob("zoo-marker"))
