@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -22,9 +23,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.answers import Answers
-from safepoint.audit import profiles
 from safepoint.audit.command import look
-from safepoint.audit.finding import finding
 from safepoint.models.seals import ENDING
 from tests.unit.commands import said
 
@@ -53,6 +52,10 @@ def store(folder: Path, tenant: str = "") -> Path:
     ledger = Ledger(FileCheckpointStorage(folder), store="invoices", keys=Keyring(KEY))
     (ledger.tenant(tenant) if tenant else ledger).save("order-7", {"amount": 42})
     return folder
+
+
+def ids(out: str) -> list[str]:
+    return [line.split()[0] for line in out.splitlines() if line.startswith("SP")]
 
 
 def gap(root: Path) -> None:
@@ -130,11 +133,11 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
-    "a foreign database": (lambda r: foreign(r / "x"), 1, "SP02.foreign-database"),
+    "a foreign database": (lambda r: foreign(r / "x"), 1, "SP04.mode SP02.foreign-database"),
     "a damaged database": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
-        2,
-        "SP02.foreign",
+        1,
+        "SP04.mode SP02.unseen",
     ),
     "ours, damaged": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(52) + b"SFPT" + bytes(99)),
@@ -224,7 +227,7 @@ def test_a_file_alone_is_the_same(root: Path) -> None:
     (root / "link").symlink_to("state")
     found = look([str(root / "link")]).findings
     assert [each.id for each in found if each.rule == "SP04"][:1] == ["SP04.link"]
-    assert said("audit", root / "x.py")[1] == f"No findings: {root}/x.py (1 Python file)\n"
+    assert said("audit", root / "x.py")[1] == f"Looked at {root}/x.py (1 Python file): no findings.\n"
 
 
 def test_a_folder_that_is_closed_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,23 +257,48 @@ def test_the_seal_of_a_model_is_no_record(root: Path) -> None:
     assert report.looked == (f"{root} (1 model)",)
 
 
-def test_what_a_profile_knows_is_no_stranger(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    foreign(root / "x.db")
-    known = finding("SP02.unsealed", str(root))
-    monkeypatch.setattr(profiles, "recognise_database", lambda path: [known])
+def home(root: Path) -> None:
+    """A home of OpenClaw, with a store, a database and a pickle among its own files."""
+    for name, text in (
+        ("openclaw.json", '{"meta": {"lastTouchedVersion": "2026.10.4"}}'),
+        ("state/run.json", '{"pipeline": [], "resumeAtIndex": 0, "createdAt": ""}'),
+        ("agents/a/sessions/s.jsonl", '{"type": "session", "id": "s", "timestamp": ""}'),
+    ):
+        (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    (root / "link").symlink_to("/etc/hostname")
+    (root / "workspace").mkdir(mode=0o700)
+    store(root / "workspace/kept")
+    foreign(root / "workspace/x.db")
+    (root / "workspace/m.bin").write_bytes(RUNS)
+
+
+def test_what_a_profile_knows_is_said_once_and_the_rest_is_walked(root: Path) -> None:
+    """A folder in a folder that is known is known as well: its files were looked at."""
+    home(root)
     report = look([str(root)])
-    assert (report.findings, report.status()) == ((known,), 0)
-    assert report.looked == (f"{root} (1 foreign database)",)
+    found = Counter(each.id for each in report.findings)
+    assert found.pop("SP19.resumers") == 2  # the folder, and that of the runs that wait
+    assert found == dict.fromkeys(
+        (
+            *("SP02.unseen-link", "SP12.unsigned-resume", "SP13.transcripts", "SP22.gateway"),
+            *("SP24.runs-code", "SP02.foreign-database", "SP02.no-key", "SP04.mode"),
+        ),
+        1,
+    )
+    kinds = "a folder of OpenClaw, 1 model, an SQLite database that nobody here knows"
+    kept = f"{root}/workspace/kept (a store in files)"
+    assert report.looked == (f"{root} ({kinds})", kept)
 
 
 def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
     (root / "x.pt").write_bytes(RUNS)
     code, out, err = said("audit", root / "none", root)
-    assert (code, out.count("SP24.runs-code"), err) == (
-        2,
-        1,
-        f"{root}/none does not exist. Check the path.\n",
-    )
+    assert (code, err) == (2, "")
+    found, failed, summary = out.splitlines()
+    assert found.startswith("SP24.runs-code error: ")
+    assert failed == f"Not checked ({root}/none): {root}/none does not exist. Check the path."
+    assert summary.startswith(f"Looked at {root} (1 model): 1 error, 1 check not made. ")
 
 
 # --- settings
@@ -297,9 +325,9 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
     for folder in (told, told / "deeper"):
         code, out, err = said("audit", folder=folder)
         found = ["SP03.sl08", "SP15.one-owner", "SP15.one-device"]
-        assert (code, [line.split()[0] for line in out.splitlines()], err) == (1, found, "")
+        assert (code, ids(out), err) == (1, found, "")
     code, out, _ = said("audit", "--store", "invoices", folder=told)
-    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, found[1:])
+    assert (code, ids(out)) == (0, found[1:])
     record = told / "state/order-7/0000000001.checkpoint"
     record.write_bytes(record.read_bytes().replace(b"\n1", b"\n2"))
     assert "SP12.seal-broken error" in said("audit", "--store", "invoices", folder=told)[1]

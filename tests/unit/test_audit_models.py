@@ -99,11 +99,11 @@ def test_the_worst_comes_first_and_nothing_is_cut(tmp_path: Path) -> None:
     assert [each.severity for each in found] == ["error"] + 25 * ["warning"] + 25 * ["note"]
     status, out, err = said("audit", tmp_path)
     printed = out.splitlines()
-    assert (status, err, len(printed)) == (1, "", 1 + 21 + 21)
+    assert (status, err, len(printed)) == (1, "", 1 + 21 + 21 + 1)
     assert "pytorch_model.bin is a pickle, and asks for os.system" in printed[0]
     assert printed[21] == (
         "SP25 warning: There are 5 more findings like these. Mend those above, and run the audit"
-        " again."
+        " again. Or list them all: --format json"
     )
 
 

@@ -142,7 +142,7 @@ DATABASES: dict[str, tuple[Build, str, str]] = {
     "written by others": (
         then(session, lambda file: file.chmod(0o666)),
         "a database of OpenAI Agents' SQLiteSession",
-        "SP04.refused SP12.unsealed-state",
+        "SP04.writable SP12.unsealed-state",
     ),
     "at work": (
         then(session, lambda file: put(Path(f"{file}-wal"), "newer")),
@@ -171,7 +171,7 @@ def test_a_database_is_known_by_its_columns(
     assert {each: each.read_bytes() for each in root.iterdir()} == before
     assert not any(secret in f"{found}" for secret in (KEY, TOKEN))
     checked = " ".join(sorted(each.id for each in check_database(file)))
-    assert checked == ("SP13.refused" if name == UNREAD else expected)
+    assert checked == ("SP13.storage-unavailable" if name == UNREAD else expected)
 
 
 def test_a_secret_counts_once_and_its_text_is_not_said(root: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
         thief.execute("pragma application_id = 7")
         thief.commit()
     assert recognise_database(str(root / "s.db")) is None
-    assert [each.id for each in check_database(root / "s.db")] == ["SP13.refused"]
+    assert [each.id for each in check_database(root / "s.db")] == ["SP13.storage-unavailable"]
     with closing(sqlite3.connect(root / "a.db")) as thief:
         thief.execute("drop table heads")
         thief.commit()
@@ -253,7 +253,7 @@ FOLDERS: dict[str, tuple[Build, str, str]] = {
     "lobster, open": (
         widened,
         LOBSTER,
-        "SP01.readable SP04.mode SP04.refused SP12.unsigned-resume SP19.resumers",
+        "SP01.readable SP04.mode SP04.writable SP12.unsigned-resume SP19.resumers",
     ),
     "a link to state": (
         then(openclaw, lambda root: (root / "exec").symlink_to(root / "openclaw.json")),
@@ -323,11 +323,21 @@ def test_a_folder_with_too_many_files_is_said(root: Path, monkeypatch: pytest.Mo
     assert "SP02.unseen" in ids(recognise_folder(str(root)))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_what_is_closed_is_said(root: Path) -> None:
+def test_what_is_closed_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system says it, to everybody but root."""
     openclaw(root)
-    put(root / "x.json", RESUME, 0o000)
-    (root / "state").mkdir(mode=0o000)
+    closed = {str(put(root / "x.json", RESUME)), str(put(root / "state/y.json", RESUME).parent)}
+
+    def closing(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *more: Any) -> Any:
+            if path in closed:
+                raise PermissionError(13, "Permission denied")
+            return real(path, *more)
+
+        return call
+
+    for name in ("open", "scandir"):
+        monkeypatch.setattr(os, name, closing(getattr(os, name)))
     assert ids(recognise_folder(str(root))).startswith("SP02.unseen SP02.unseen ")
 
 

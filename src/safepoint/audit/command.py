@@ -157,7 +157,7 @@ class Place:
     @property
     def is_sealed(self) -> bool:
         """Whether there are records that a key could verify, as far as can be told without it."""
-        there = self.disk or self.store.postgres
+        there = self.disk if self.store.postgres is None else self.served
         return there is not None and all(each.id != "SP02.unsealed" for each in self.contents)
 
     @cached_property
@@ -201,12 +201,12 @@ class Place:
     @cached_property
     def _tenant(self) -> str:
         """The tenant that was named, or that the login of a database serves."""
-        return self.store.tenant or self.served.replace("*", "")
+        return self.store.tenant or (self.served or "").replace("*", "")
 
     @cached_property
-    def served(self) -> str:
-        """Whom the login of a database serves; `*` is every tenant."""
-        return "" if self.store.postgres is None else tenant_of(self.store.postgres)
+    def served(self) -> str | None:
+        """Whom the login of a database serves; `*` is every tenant. None if it has no store."""
+        return None if self.store.postgres is None else tenant_of(self.store.postgres)
 
     def answers(self) -> Iterator[Finding]:
         """Look at where the answers are kept, and at what operators signed."""
@@ -230,7 +230,8 @@ def _privileges(place: Place) -> Iterator[Finding]:
     if store.postgres is not None:
         apart = {"anchor": store.postgres_anchor, "journal": store.postgres_journal}
         yield from check_privileges(store.postgres, **apart)
-        yield from unseen_tenants(place.where, place.served)
+        if place.served is not None:
+            yield from unseen_tenants(place.where, place.served)
 
 
 def _network(place: Place) -> Iterator[Finding]:
@@ -393,12 +394,15 @@ class _Audit:
     def make(
         self, checks: dict[str, Look], at: object, where: str, *, is_something: bool = True
     ) -> None:
-        """Make each check of a table."""
+        """Make each check of a table. What only fails, and finds nothing, was not looked at."""
+        failed, found = len(self.failures), False
         for name, check in checks.items():
             with self.trying(name, where):
                 for each in check(at):
                     self.found.setdefault(each.what, each)
-        self.looked += [str(at)] if is_something else []
+                    found = True
+        if is_something and (found or len(self.failures) == failed):
+            self.looked.append(str(at))
 
     @contextmanager
     def trying(self, check: str, where: str) -> Iterator[None]:

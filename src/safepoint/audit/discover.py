@@ -89,8 +89,7 @@ class Found:
         self.findings += self._whole(is_empty=is_empty)
 
     def __str__(self) -> str:
-        named = {kind: f"{n} {kind}{'s' * (n > 1)}" for kind, n in self.counts.items() if n}
-        kinds = ", ".join(k if k.startswith(("a ", "an ")) else n for k, n in named.items())
+        kinds = ", ".join(_counted(kind, n) for kind, n in self.counts.items() if n)
         return f"{shell(self.path)} ({kinds})" if kinds else shell(self.path)
 
     def _enters(self, folder: str) -> bool:
@@ -103,7 +102,7 @@ class Found:
             return False
         known = None
         with self._guarded(folder):
-            known = recognise_folder(folder)
+            known = recognise_folder(folder, without=self._judged)
         if known is not None:
             self._foreign(known)
             self._judged |= known.files or frozenset()
@@ -238,6 +237,12 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder) if not os.path.islink(folder) else []  # noqa: PTH114, PTH208
     except OSError:
         return []  # which the walk says
+
+
+def _counted(kind: str, count: int) -> str:
+    if kind.startswith(("a ", "an ", "the ")):  # as a profile names it
+        return kind if count == 1 else f"{count} times {kind}"
+    return f"{count} {kind}{'s' * (count > 1)}"
 
 
 def _is_of_others(folder: str) -> bool:

@@ -432,14 +432,17 @@ def _tenant(name: str | None) -> str:
     return f"tenant {quoted(name)}" if name else "no tenant"
 
 
-def tenant_of(dsn: str) -> str:
+def tenant_of(dsn: str) -> str | None:
     """Return the tenant that a login of the store serves: `*` is every one, and "" none.
+
+    Returns:
+        None if there is no store of this package in the database.
 
     Raises:
         CheckpointError: as `check_privileges` does.
     """
     with looking(dsn) as database:
-        return database.whose("store") or ""
+        return (database.whose("store") or "") if "store" in database.parts else None
 
 
 def unseen_tenants(name: str, whose: str) -> list[Finding]:

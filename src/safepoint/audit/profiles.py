@@ -15,7 +15,7 @@ import stat
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -308,8 +308,12 @@ def _logins(database: Database, table: str) -> Iterator[Finding]:
 # --- folders
 
 
-def recognise_folder(path: str) -> Recognised | None:
+def recognise_folder(path: str, *, without: Container[str] = ()) -> Recognised | None:
     """Look at a folder that is no store of this package.
+
+    Args:
+        path: the folder.
+        without: files that were looked at before, as part of a folder above it.
 
     Returns:
         What it is; None if nothing in it is known here.
@@ -320,11 +324,10 @@ def recognise_folder(path: str) -> Recognised | None:
     cache = _cache(root)
     if cache is not None:
         return cache
-    kept = _Kept(root)
+    kept = _Kept(root, without)
     if not kept.by_kind:
         return None
-    judged = frozenset(file for found in kept.by_kind.values() for file in found)
-    return Recognised(kept.name, worst_first(kept.findings(path)), judged)
+    return Recognised(kept.name, worst_first(kept.findings(path)), kept.files)
 
 
 def _entries(folder: str, closed: Closed) -> list[os.DirEntry[str]]:
@@ -363,7 +366,7 @@ class _Kept:
         "checkpoint": "a folder of Agent Framework's FileCheckpointStorage",
     }
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, without: Container[str]) -> None:
         self.root, self._closed, self._search = root, Closed(), _Search()
         self.by_kind: dict[str, list[str]] = {}
         self._versions: list[str] = []
@@ -373,7 +376,7 @@ class _Kept:
         found = (
             each for where in _OPENCLAW for each in _matching(root, where.split("/"), self._closed)
         )
-        for number, entry in enumerate(found):
+        for number, entry in enumerate(each for each in found if each.path not in without):
             if number == _FILES:
                 self._closed[root] = f"it has more than {_FILES} files"
                 break
@@ -384,6 +387,11 @@ class _Kept:
                 continue
             if kind is not None:
                 self.by_kind.setdefault(kind, []).append(entry.path)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """All that something is said of here: what is known, and what could not be read."""
+        return frozenset(self._closed).union(*self.by_kind.values())
 
     @property
     def name(self) -> str:
