@@ -72,7 +72,6 @@ CASES: Final[dict[str, Case]] = {}
 
 # What any anchor beside its storage, of the same user, is told.
 BESIDE: Final = ("SP15.one-device anchor", "SP15.one-owner anchor")
-BESIDE_DB: Final = ("SP15.one-device anchor/heads.db", "SP15.one-owner anchor/heads.db")
 
 
 class Put(Protocol):
@@ -250,7 +249,6 @@ def never_anchored(root: Path) -> list[str]:
     "The secret key lies in the store.",
     "SP04.other-kind state/key",
     "SP08.inside state/key",
-    "SP10.format state/key",
     "SP13.stray state/key",
     *BESIDE,
 )
@@ -405,9 +403,8 @@ def empty_store(root: Path) -> list[str]:
 
 @case(
     "A link leads out of the store, where nobody looks.",
-    "SP02.empty state",
     "SP04.link state/order-7",
-    "SP13.foreign state",
+    "SP13.unseen-link state/order-7",
     "SP15.not-compared order-7",
     *BESIDE,
 )
@@ -487,6 +484,7 @@ def good_owner(root: Path) -> list[str]:
 
 @case(
     "A store with a place for answers, people who may approve, and a run that an operator holds.",
+    "SP31.held order-7",
     *BESIDE,
     status=0,
 )
@@ -628,6 +626,10 @@ def pickle_in_json(root: Path) -> list[str]:
 
 @case(
     "A folder of Agent Framework's FileCheckpointStorage: its JSON carries pickles.",
+    "SP03.pickle-rows state",
+    "SP08.likely-secrets state",
+    "SP12.unsealed-state state",
+    "SP19.resumers state",
 )
 def agent_framework_folder(root: Path) -> list[str]:
     others.framework(folder(root / "state"))
@@ -636,6 +638,10 @@ def agent_framework_folder(root: Path) -> list[str]:
 
 @case(
     "A database of LangGraph's SqliteSaver, with a run that waits for a person.",
+    "SP08.likely-secrets state/langgraph.db",
+    "SP10.row-types state/langgraph.db",
+    "SP12.unsealed-state state/langgraph.db",
+    "SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_database(root: Path) -> list[str]:
     others.langgraph(root / "state/langgraph.db")
@@ -644,6 +650,11 @@ def langgraph_database(root: Path) -> list[str]:
 
 @case(
     "The same, with rows that are pickles.",
+    "SP03.pickle-rows state/langgraph.db",
+    "SP08.likely-secrets state/langgraph.db",
+    "SP10.row-types state/langgraph.db",
+    "SP12.unsealed-state state/langgraph.db",
+    "SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_pickles(root: Path) -> list[str]:
     others.langgraph(root / "state/langgraph.db", pickles=True)
@@ -652,6 +663,8 @@ def langgraph_pickles(root: Path) -> list[str]:
 
 @case(
     "A database of CrewAI's flows, of which one waits for a person.",
+    "SP12.unsealed-state state/flow_states.db",
+    "SP19.unsigned-approvals state/flow_states.db",
 )
 def crewai_flows(root: Path) -> list[str]:
     others.waiting(root / "state/flow_states.db")
@@ -660,6 +673,8 @@ def crewai_flows(root: Path) -> list[str]:
 
 @case(
     "A database of OpenAI Agents' sessions, which everybody can read.",
+    "SP04.mode state/sessions.db",
+    "SP12.unsealed-state state/sessions.db",
 )
 def openai_sessions(root: Path) -> list[str]:
     others.session(root / "state/sessions.db")
@@ -668,19 +683,47 @@ def openai_sessions(root: Path) -> list[str]:
 
 
 @case(
-    "A home of OpenClaw that everybody can read, with approvals that nobody signed, secrets in its"
-    " transcripts, and a release that has advisories.",
+    "A home of OpenClaw that everybody can read, and in part write, with approvals that nobody"
+    " signed, likely secrets, and a release that has advisories.",
+    "SP01.readable openclaw",
+    "SP04.mode openclaw/exec-approvals.json",
+    "SP04.writable openclaw/agents/main",
+    "SP08.likely-secrets openclaw",
+    "SP08.likely-secrets openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP12.unsealed-state openclaw/state/openclaw.sqlite",
+    "SP13.transcripts openclaw",
+    "SP19.advisories openclaw/openclaw.json",
+    "SP19.resumers openclaw",
+    "SP19.unsigned-approvals openclaw/exec-approvals.json",
+    "SP19.unsigned-approvals openclaw/state/openclaw.sqlite",
+    "SP22.gateway openclaw/openclaw.json",
 )
 def openclaw_home(root: Path) -> list[str]:
     others.everything(root / "openclaw")
-    for each in ("exec-approvals.json", "state/openclaw.sqlite", "."):
-        (root / "openclaw" / each).chmod(0o644 if each != "." else 0o755)
+    for name, mode in ((".", 0o755), ("exec-approvals.json", 0o644), ("agents/main", 0o777)):
+        (root / "openclaw" / name).chmod(mode)
     return [str(root / "openclaw")]
 
 
 @case(
-    "A home of OpenClaw that is closed to others, of a release without advisories, with a run that"
-    " nobody has to approve.",
+    "A home of OpenClaw that is as good as it gets once it has state: closed to others, and new."
+    " What it keeps has no seal.",
+    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP19.resumers openclaw",
+    "SP22.gateway openclaw/openclaw.json",
+)
+def openclaw_closed(root: Path) -> list[str]:
+    others.openclaw(root / "openclaw")
+    others.agent(root / "openclaw/agents/main/agent/openclaw-agent.sqlite", "2026.9.1", said="Hi")
+    return [str(root / "openclaw")]
+
+
+@case(
+    "A home of OpenClaw before its first run: closed to others, of a release without advisories."
+    " Two notes say what nobody judged: who can resume, and the gateway's settings.",
+    "SP19.resumers openclaw",
+    "SP22.gateway openclaw/openclaw.json",
     status=0,
 )
 def good_openclaw(root: Path) -> list[str]:
@@ -690,16 +733,25 @@ def good_openclaw(root: Path) -> list[str]:
 
 @case(
     "The states of Lobster's runs: whoever can write the folder resumes them.",
+    "SP01.readable lobster",
+    "SP04.writable lobster",
+    "SP04.writable lobster/state",
+    "SP04.writable lobster/state/workflow_resume_1.json",
+    "SP12.unsigned-resume lobster",
+    "SP19.resumers lobster",
+    "SP19.resumers lobster/state",
 )
 def lobster_state(root: Path) -> list[str]:
     others.put(root / "lobster/state/pipeline_resume_1.json", others.RESUME)
     others.put(root / "lobster/state/workflow_resume_1.json", others.WORKFLOW, 0o664)
-    (root / "lobster/state").chmod(0o775)
+    for each in (root / "lobster", root / "lobster/state"):
+        each.chmod(0o775)
     return [str(root / "lobster")]
 
 
 @case(
     "A database that nobody here knows.",
+    "SP02.foreign-database state/notes.db",
 )
 def unknown_database(root: Path) -> list[str]:
     notes = "CREATE TABLE notes (text)", "INSERT INTO notes VALUES ('Remember the milk.')"
@@ -708,16 +760,20 @@ def unknown_database(root: Path) -> list[str]:
 
 @case(
     "A cache of Hugging Face with a model as safetensors.",
+    "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.safetensors",
+    "SP25.cache hub",
     status=0,
 )
 def good_cache(root: Path) -> list[str]:
     weights = safetensors(root / "net").read_bytes()
-    others.cached(root / "hub", weights=weights)
+    others.cached(root / "hub", weights=weights, name="model.safetensors")
     return [str(root / "hub")]
 
 
 @case(
     "A cache of Hugging Face with a link that leaves it.",
+    "SP25.cache hub",
+    "SP25.outside-cache hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
 )
 def cache_that_leads_out(root: Path) -> list[str]:
     safetensors(root / "net")
@@ -996,6 +1052,13 @@ LATER: Final = "9999-12-31"
 
 @case(
     "Of three accepted findings one is over, and one matches nothing any more.",
+    "SP24.unsealed models/old.pkl",
+    "SP24.unsealed models/older.pkl",
+    "SP25.pickle models/old.pkl accepted",
+    "SP25.pickle models/older.pkl",
+    "audit.expired safepoint.toml",
+    "audit.useless safepoint.toml",
+    *BESIDE,
 )
 def accepted_badly(root: Path) -> list[str]:
     Deployed(root)
@@ -1021,6 +1084,9 @@ def unknown_setting(root: Path) -> list[str]:
 
 @case(
     "A store and a folder of models, with one finding that is accepted with a reason and an end.",
+    "SP24.unsealed models/old.pkl",
+    "SP25.pickle models/old.pkl accepted",
+    *BESIDE,
     status=0,
 )
 def good_settings(root: Path) -> list[str]:
@@ -1032,6 +1098,8 @@ def good_settings(root: Path) -> list[str]:
 
 @case(
     "What `safepoint init` makes in the default places, with a first run in it.",
+    "SP15.one-device .local/state/safepoint-anchor/invoices",
+    "SP15.one-owner .local/state/safepoint-anchor/invoices",
     status=0,
 )
 def good_init(root: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""What others keep, built as they build it: by their own code where it is here, or by its tables."""
+"""What others keep: built by their own code where that is installed, and else by their tables."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ SESSIONS = """
 create table agent_sessions (session_id text primary key, created_at, updated_at);
 create table agent_messages (id integer primary key, session_id text, message_data text,
   created_at);
+insert into agent_sessions values ('s', 0, 0);
 insert into agent_messages values (1, 's', '{}', 0);
 """
 META = """
@@ -41,7 +42,7 @@ insert into schema_meta values ('primary', 'any', 1, 'main', 'VERSION');
 AGENT = """
 create table auth_profile_store (store_key text, store_json text, updated_at int);
 create table transcript_events (session_id text, seq int, event_json text);
-insert into transcript_events values ('s', 1, 'SECRET');
+insert into transcript_events values ('s', 1, 'SAID');
 """
 GATEWAY = """
 create table state_leases (scope text, lease_key text, owner text);
@@ -121,8 +122,8 @@ def session(file: Path) -> None:
     base(file, SESSIONS)
 
 
-def agent(file: Path, version: str = "2026.8.1") -> None:
-    base(file, META.replace("VERSION", version) + AGENT.replace("SECRET", TOKEN))
+def agent(file: Path, version: str = "2026.8.1", said: str = TOKEN) -> None:
+    base(file, META.replace("VERSION", version) + AGENT.replace("SAID", said))
 
 
 def gateway(file: Path) -> None:
@@ -142,14 +143,16 @@ def framework(root: Path) -> None:
     asyncio.run(FileCheckpointStorage(root).save(made))
 
 
-def cached(root: Path, link: str = "../../blobs/0a", weights: bytes = EVIL) -> None:
+def cached(
+    root: Path, link: str = "../../blobs/0a", weights: bytes = EVIL, name: str = "model.bin"
+) -> None:
     """A cache of Hugging Face with one model: its snapshot has links to its blobs."""
     repo = root / "models--org--net"
     put(repo / "refs/main", "0" * 40)
     write(repo / "blobs/0a", weights)
     put(repo / "blobs/0b", "{}")
     snapshot = folder(repo / "snapshots" / ("0" * 40))
-    (snapshot / "model.bin").symlink_to(link)
+    (snapshot / name).symlink_to(link)
     (snapshot / "config.json").symlink_to("../../blobs/0b")
 
 

@@ -150,7 +150,10 @@ class Place:
             return False
         try:
             storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
-            return not (storage.threads() or storage.tenants())
+            has_link = self.folder and any(
+                each.is_symlink() for each in Path(self.folder).iterdir()
+            )
+            return not (storage.threads() or storage.tenants() or has_link)
         except (CheckpointError, OSError):
             return False  # another check says why
 
