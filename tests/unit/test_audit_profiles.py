@@ -25,17 +25,13 @@ from tests.zoo.others import (
     agent,
     base,
     cached,
-    everything,
     flows,
-    framework,
     gateway,
-    langgraph,
     memory,
     openclaw,
     put,
     saved,
     session,
-    waiting,
 )
 
 if TYPE_CHECKING:
@@ -83,25 +79,7 @@ def fake(file: Path) -> None:
 
 
 DATABASES: dict[str, tuple[Build, str, str]] = {
-    "langgraph": (
-        langgraph,
-        "a database of LangGraph's SqliteSaver",
-        "SP08.likely-secrets SP10.row-types SP12.unsealed-state SP19.unsigned-approvals",
-    ),
-    "langgraph with pickles": (
-        lambda file: langgraph(file, pickles=True),
-        "a database of LangGraph's SqliteSaver",
-        (
-            "SP03.pickle-rows SP08.likely-secrets SP10.row-types SP12.unsealed-state"
-            " SP19.unsigned-approvals"
-        ),
-    ),
     "crewai": (flows, "a database of CrewAI's flows", "SP12.unsealed-state"),
-    "crewai that waits": (
-        waiting,
-        "a database of CrewAI's flows",
-        "SP12.unsealed-state SP19.unsigned-approvals",
-    ),
     "crewai memory": (
         memory,
         "a database of CrewAI's long-term memory",
@@ -123,21 +101,11 @@ DATABASES: dict[str, tuple[Build, str, str]] = {
         "the shared database of an OpenClaw gateway",
         "SP12.unsealed-state SP19.unsigned-approvals",
     ),
-    "unknown": (
-        lambda file: base(file, "create table notes (a); insert into notes values (1), (2)"),
-        UNKNOWN,
-        "SP02.foreign-database",
-    ),
     "named like others": (fake, UNKNOWN, "SP02.foreign-database"),
     "empty": (
         lambda file: base(file, "create table a (b); drop table a"),
         UNKNOWN,
         "SP02.foreign-database",
-    ),
-    "open": (
-        then(session, lambda file: file.chmod(0o644)),
-        "a database of OpenAI Agents' SQLiteSession",
-        "SP04.mode SP12.unsealed-state",
     ),
     "written by others": (
         then(session, lambda file: file.chmod(0o666)),
@@ -220,7 +188,6 @@ def widened(root: Path) -> None:
 OPENCLAW = "a folder of OpenClaw"
 LOBSTER = "a folder of Lobster's resume states"
 FOLDERS: dict[str, tuple[Build, str, str]] = {
-    "settings": (openclaw, OPENCLAW, "SP19.resumers SP22.gateway"),
     "old": (
         lambda root: openclaw(root, "2026.5.17"),
         OPENCLAW,
@@ -230,15 +197,6 @@ FOLDERS: dict[str, tuple[Build, str, str]] = {
         lambda root: put(root / "x", APPROVALS),
         OPENCLAW,
         "SP19.resumers SP19.unsigned-approvals",
-    ),
-    "all of it": (
-        everything,
-        OPENCLAW,
-        (
-            "SP08.likely-secrets SP08.likely-secrets SP12.unsealed-state SP12.unsealed-state"
-            " SP13.transcripts SP19.advisories SP19.resumers SP19.unsigned-approvals"
-            " SP19.unsigned-approvals SP22.gateway"
-        ),
     ),
     "lobster": (
         lambda root: put(root / "state/any.json", RESUME),
@@ -250,27 +208,12 @@ FOLDERS: dict[str, tuple[Build, str, str]] = {
         LOBSTER,
         "SP12.unsigned-resume SP19.resumers",
     ),
-    "lobster, open": (
-        widened,
-        LOBSTER,
-        "SP01.readable SP04.mode SP04.writable SP12.unsigned-resume SP19.resumers",
-    ),
     "a link to state": (
         then(openclaw, lambda root: (root / "exec").symlink_to(root / "openclaw.json")),
         OPENCLAW,
         "SP02.unseen-link SP19.resumers SP22.gateway",
     ),
-    "agent framework": (
-        framework,
-        "a folder of Agent Framework's FileCheckpointStorage",
-        "SP03.pickle-rows SP08.likely-secrets SP12.unsealed-state SP19.resumers",
-    ),
     "cache": (cached, "a cache of Hugging Face", "SP24.runs-code SP25.cache"),
-    "cache that leads out": (
-        lambda root: cached(root, "/etc/hostname"),
-        "a cache of Hugging Face",
-        "SP25.cache SP25.outside-cache",
-    ),
     "cache whose blobs are elsewhere": (
         then(cached, moved),
         "a cache of Hugging Face",

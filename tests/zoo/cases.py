@@ -210,11 +210,13 @@ def anchor_set_back(root: Path) -> list[str]:
 
 
 @case(
-    "The store has no anchor, so a rollback would not show.",
+    "The newest record was cut off, and without an anchor nobody can tell.",
     "SP15.no-anchor invoices",
 )
 def no_anchor(root: Path) -> list[str]:
-    return Deployed(root).arguments(anchor=False)
+    deployed = Deployed(root)
+    deployed.record(3).unlink()
+    return deployed.arguments(anchor=False)
 
 
 @case(
@@ -391,6 +393,17 @@ def journal_inside(root: Path) -> list[str]:
 
 
 @case(
+    "A file is in the place of the store.",
+    "SP04.other-kind state",
+)
+def file_in_its_place(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.storage.rename(root / "elsewhere")
+    write(deployed.storage, "")
+    return deployed.arguments()
+
+
+@case(
     "There is no record in the store, so nothing was verified.",
     "SP02.empty state",
     "SP15.no-anchor invoices",
@@ -489,6 +502,10 @@ def good_owner(root: Path) -> list[str]:
     status=0,
 )
 def good_answers(root: Path) -> list[str]:
+    return _with_answers(root)
+
+
+def _with_answers(root: Path) -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate("ed25519")
@@ -505,6 +522,19 @@ def good_answers(root: Path) -> list[str]:
         *("--answers", f"{root}/answers/answers.db"),
         *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
     ]
+
+
+@case(
+    "Everybody can write the folder of the answers, so what is signed there is not read.",
+    "SP01.readable answers",
+    "SP04.writable answers",
+    *BESIDE,
+    status=2,
+)
+def writable_answers(root: Path) -> list[str]:
+    arguments = _with_answers(root)
+    (root / "answers").chmod(0o777)
+    return arguments
 
 
 case = of_kind("A store in SQLite")
@@ -545,6 +575,17 @@ def database_rolled_back(root: Path) -> list[str]:
     arguments = deployed.arguments()
     database(deployed.storage, "DELETE FROM checkpoints WHERE sequence = 3")
     return arguments
+
+
+@case(
+    "The secret key lies beside the database.",
+    "SP08.inside state/key",
+    *BESIDE,
+)
+def key_beside_the_database(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    shutil.copy(root / "keys/key", root / "state/key")
+    return deployed.arguments()
 
 
 @case(
@@ -968,7 +1009,7 @@ def folder_elsewhere(root: Path) -> list[str]:
 )
 def too_deep(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
-    write(root / "models" / "/".join("d" * 66) / "net.pkl", EVIL)
+    write(root / "models" / "/".join("d" * 300) / "net.pkl", EVIL)
     return [str(root / "models")]
 
 
@@ -1094,6 +1135,18 @@ def good_settings(root: Path) -> list[str]:
     write(root / "models/old.pkl", PLAIN)
     accepted = ACCEPT.format("SP25.pickle", "models/old.pkl", LATER)
     return ["--config", str(write(root / "safepoint.toml", SETTINGS + accepted))]
+
+
+@case(
+    "What `safepoint init` makes, before the first run: there is nothing to verify yet.",
+    "SP02.empty .local/state/safepoint/invoices/storage/checkpoints.db",
+    "SP15.one-device .local/state/safepoint-anchor/invoices",
+    "SP15.one-owner .local/state/safepoint-anchor/invoices",
+    status=2,
+)
+def new_store(root: Path) -> list[str]:
+    said("init", NAME)
+    return ["--store", NAME]
 
 
 @case(

@@ -16,6 +16,7 @@ import pytest
 
 from tests.unit.commands import said
 from tests.zoo.cases import CASES
+from tests.zoo.others import KEY, TOKEN
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,12 @@ def shown(found: dict[str, Any], root: Path) -> str:
     return f"{found['id']} {re.sub(r'^[0-9a-f]{16}$', 'KEY', place)}{accepted}"
 
 
+def kept(root: Path) -> list[tuple[Any, ...]]:
+    """Return all that is below a folder: nothing of it may change."""
+    found = [(path, path.lstat()) for path in sorted(root.rglob("*"))]
+    return [(p, s.st_mode, s.st_ino, s.st_mtime_ns, s.st_ctime_ns) for p, s in found]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_found_is_what_is_wrong(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -44,14 +51,18 @@ def test_what_is_found_is_what_is_wrong(
     monkeypatch.setenv("HOME", str(root))
     for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)
-    status, out, err = said("audit", *case.build(root), "--format", "json", folder=cwd)
+    arguments = case.build(root)
+    before = kept(root)
+    status, out, err = said("audit", *arguments, "--format", "json", folder=cwd)
     findings = json.loads(out or '{"findings": []}')["findings"]
     found = sorted(shown(each, root) for each in findings)
     assert (found, status) == (sorted(case.found), case.status), f"{out}{err}"
     open_ones = {each["severity"] for each in findings if not each["accepted"]}
     assert status != 0 or open_ones <= {"note"}
     assert "Traceback" not in err
-    assert not list(tmp_path.rglob("zoo-marker"))
+    assert not any(secret in out for secret in (KEY, TOKEN))
+    assert kept(root) == before
+    assert not list(cwd.iterdir())  # where a pickle that runs would have made a folder
 
 
 def test_there_are_enough_of_both() -> None:

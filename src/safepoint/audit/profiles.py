@@ -466,12 +466,16 @@ class _Kept:
             kept = sorted(each for found in self.by_kind.values() for each in found)
             for folder in sorted({above for file in kept for above in Path(file).parents}):
                 if folder.is_relative_to(self.root) and str(folder) != self.root:
-                    found = folder_refusals(str(folder), folder.lstat())
-                    yield from (refused("SP04", each, str(folder)) for each in found)
+                    yield from guarded("SP04", str(folder), _folder(folder))
             for file in kept:
                 for suffix in BESIDE:
                     each = file + suffix
                     yield from guarded("SP04", each, record_file(Path(each), None))
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    found = folder_refusals(str(folder), folder.lstat())
+    yield from (refused("SP04", each, str(folder)) for each in found)
 
 
 def _kind_of(data: bytes) -> str | None:
