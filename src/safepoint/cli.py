@@ -10,11 +10,13 @@ cannot do. It raises a CheckpointError for the rest, which `main` says on one li
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import metadata
 from typing import Any, Final, NoReturn
 
 from safepoint._command import Screen, status_of
@@ -64,6 +66,7 @@ GROUPS: Final = {
 COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
 """Each command, and the module that has it: imported when the command is typed."""
 
+_PARTS: Final = ("store", "anchor", "journal", "answers")  # of safepoint.postgres, an extra
 _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
@@ -150,8 +153,13 @@ def _parser(arguments: list[str]) -> Parser:
         description="Checkpoint security that you can run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=metadata.version("safepoint"))
     added = _Commands(parser)
-    wanted = COMMANDS.get(arguments[0] if arguments else "")
+    named = arguments[0] if arguments else "-"
+    wanted = COMMANDS.get(named)
+    if not wanted and not named.startswith("-"):
+        near = difflib.get_close_matches(named[:100], COMMANDS)
+        parser.error(f"there is no command {named!r}{f'. Near it: {near[0]}' if near else ''}")
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
         importlib.import_module(module).commands(added)
     if not wanted:
@@ -161,8 +169,6 @@ def _parser(arguments: list[str]) -> Parser:
 
 def commands(sub: Any) -> None:
     """Add `safepoint postgres`."""
-    from safepoint.postgres.schema import PARTS
-
     parser = sub.add_parser(
         "postgres",
         help="make the schema of a PostgreSQL storage and its roles, or print the SQL",
@@ -187,7 +193,7 @@ def commands(sub: Any) -> None:
         each.add_argument(
             "--part",
             action="append",
-            choices=PARTS,
+            choices=_PARTS,
             help="only this part; give it again for another (default: all)",
         )
     for each in (making, printing, assigning):

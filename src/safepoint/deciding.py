@@ -339,7 +339,8 @@ def _is_meant(wait: _Wait, verdict: str, digest: str | None) -> bool:
         if begin + height < len(rows) and _typed("Enter shows what follows, all else ends it: "):
             return False
     name = wait.question.thread
-    return _typed(f"Type the thread's name to {verdict} it, all else is no: ") == name
+    what = "yes" if verdict == "approve" else "no"
+    return _typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
 
 
 def _rows(line: str, screen: int) -> Iterator[str]:
@@ -425,7 +426,8 @@ def _people(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     """Copy a public key to where the default places have those who count."""
     told = settings.read(options.config)
-    if options.store in told.stores:
+    what = "operator" if options.operator else "approver"
+    if told.says(options.store, "storage", "postgres", what):
         raise ConfigurationError(
             f"The settings say who may approve in {options.store}.",
             'Add a line there: approver = ["dana=dana.pub"], or operator.',

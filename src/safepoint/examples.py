@@ -325,7 +325,7 @@ def _copy(options: argparse.Namespace) -> int:
                 f"{shell(path)} exists, and nothing was copied.",
                 "Name another file, or give --force to replace it.",
             ) from None
-    print(f"{shell(path)}: {catalogue.newest(name)}")
+    print(f"Copied {catalogue.newest(name)} to {shell(path)}.")
     return 0
 
 

@@ -477,7 +477,11 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
     if not path.is_file():
         raise _unreadable(str(path), "there is no such file")
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        # Without a log beside it nothing has to be shared, and nothing is left there.
+        beside = path.with_name(f"{path.name}-wal")
+        alone = "" if beside.exists() and beside.stat().st_size else "&immutable=1"
+        uri = f"{path.absolute().as_uri()}?mode=ro{alone}"
+        with closing(sqlite3.connect(uri, uri=True)) as database:
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.state_bytes)
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("BEGIN")  # one snapshot
@@ -677,6 +681,8 @@ def commands(sub: Any) -> None:
 
 def _migrate(options: argparse.Namespace) -> int:
     dry, source = options.dry_run, database_in(options.source)
+    if not os.path.lexists(source):
+        raise NotFound(f"{shell(source)} does not exist.", "Check the path.")
     if not (dry or options.allow_unsigned_migration):
         raise ConfigurationError(
             "These states carry no seal, so whoever could write them decides what they say.",
@@ -693,7 +699,7 @@ def _migrate(options: argparse.Namespace) -> int:
             print(f"{shell(path)}: {each.reason}", file=sys.stderr)
         elif dry:
             will = "would be sealed as" if each.outcome == SEALED else "is there already as"
-            print(f"{shell(each.source)} {will} {each.thread} #{each.sequence}.")
+            print(f"{shell(each.source)} {will} {each.thread}, up to #{each.sequence}.")
     count = Counter(each.outcome for each in done)
     would, nothing = ("would be ", " Nothing was written.") if dry else ("", "")
     print(
@@ -701,7 +707,10 @@ def _migrate(options: argparse.Namespace) -> int:
         f" {count[THERE_ALREADY]:,} sealed before, {count[REFUSED]:,} refused.{nothing}"
     )
     if not dry:
-        print(f"What was done is in {shell(options.report)}: keep it, and the originals.")
+        print(
+            f"What was done is in {shell(options.report)}: keep it. Keep the originals elsewhere,"
+        )
+        print("where nobody takes them for the state of today.")
     return int(count[REFUSED] > 0)
 
 

@@ -69,8 +69,8 @@ def commands(sub: Any) -> None:
     looks = "verify every thread of a store, its links, its anchor and its journal"
     verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
     _flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
-    past = "list the records of a thread, each verified, the newest last"
-    history = _added(sub, "history", _history, past, "NAME", "THREAD")
+    past = "list the threads of a store, or the records of one, each verified"
+    history = _added(sub, "history", _history, past, "NAME", "THREAD?")
     show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")
     _flag(show, "--state", "the state alone, for a pipe")
     told = _added(sub, "journal", _journal, "say who did what to a store, and when", "NAME")
@@ -224,7 +224,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _default_places(settings: Settings, name: str, do: str) -> Locations:
-    if name in settings.stores:
+    if settings.says(name, "storage", "postgres", "key"):
         raise ConfigurationError(
             f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
             " places.",
@@ -296,6 +296,8 @@ def _verify(options: argparse.Namespace) -> int:
         _progress("")
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
+        if ledger.anchor is None:
+            print("No anchor: nobody would see that the newest records were cut off.")
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
             if wrong[status]:
                 print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
@@ -324,7 +326,11 @@ def _progress(text: str) -> None:
 
 def _history(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        view = _view(_opened(options, stack))
+        ledger = _opened(options, stack)
+        if options.thread is None:
+            scopes = [ledger, *map(ledger.tenant, ledger.tenants())]
+            return _threads([(each, thread) for each in scopes for thread in each.threads()])
+        view = _view(ledger)
         thread = check_name("thread", options.thread)
         span = view.span(thread)
         if span.head < span.first:
@@ -342,6 +348,20 @@ def _history(options: argparse.Namespace) -> int:
             time.sleep(_EVERY)
             anchored = view.anchored(thread)  # before the storage, as `verify` says
             span = Span(span.first, view.reach(thread, anchored), span.previous, anchored)
+
+
+def _threads(threads: list[tuple[Ledger, str]]) -> int:
+    """List the newest record of each thread."""
+    worst = 0
+    for ledger, thread in threads:
+        try:
+            print(f"{_named(ledger, thread)} {_line(_view(ledger).latest(thread))}")
+        except CheckpointError as error:
+            worst = max(worst, status_of(error))
+            print(f"{_named(ledger, thread)} {type(error).__name__}: {error}")
+    if not threads:
+        print("No thread.", file=sys.stderr)
+    return worst
 
 
 def _line(opened: Opened) -> str:

@@ -249,6 +249,10 @@ class Settings:
             raise self._refusal(f"has {quoted(found)} as fail-on", ", ".join(SEVERITIES))
         return str(found)
 
+    def says(self, name: str, *options: str) -> bool:
+        """Tell whether the file says one of these of a store."""
+        return not self._stores.get(name, {}).keys().isdisjoint(options)
+
     def store(self, name: str) -> Store:
         """Return a store by its name: as the file says it, or else as it is in the default places.
 
@@ -261,7 +265,7 @@ class Settings:
             return in_default_places(name)
         kinds = {line.split()[0]: line.split()[1].rstrip(".") for line in _lines()}
         told: dict[str, Any] = {"store": name}
-        if not {"storage", "postgres"} & self._stores[name].keys():
+        if not self.says(name, "storage", "postgres"):
             default = in_default_places(name)
             told = {each.name: getattr(default, each.name) for each in fields(Store)}
         for option, value in self._stores[name].items():
@@ -323,8 +327,8 @@ def _told(file: Path) -> Mapping[str, Any]:
             f"{shell(str(file))} cannot be read as settings ({why}).",
             "Correct it, or name another.",
         ) from None
-    if file.name == FILES[1]:
-        tool = told.get("tool", {})
+    tool = told.get("tool", {} if file.name == FILES[1] else None)
+    if tool is not None:
         told = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
     return told if isinstance(told, dict) else {"safepoint": told}
 

@@ -436,7 +436,7 @@ def test_what_does_not_verify_is_an_alarm_and_no_question(
 
 # --- at a terminal ------------------------------------------------------------------------------
 
-LAST = "all else is no: "
+LAST = "all else signs nothing: "
 MORE = "all else ends it: "
 
 

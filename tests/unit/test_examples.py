@@ -355,7 +355,7 @@ def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> 
         assert err.startswith(why)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "mine.py"]
     assert (tmp_path / "mine.py").read_bytes() == b"mine = 1\n"
-    copied = (0, "mine.py: anchored.py 0.1.0\n", "")
+    copied = (0, "Copied anchored.py 0.1.0 to mine.py.\n", "")
     command = ("examples", "copy", "anchored.py", "mine.py", "--force")
     assert said(*command, folder=tmp_path) == copied
     assert said("examples", "copy", "anchored.py", "folder", folder=tmp_path)[0] == 0
@@ -402,5 +402,5 @@ def test_an_installed_package_has_them_and_their_past(tmp_path: Path) -> None:
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"{there}/safepoint/cli.py\nanchored.py: anchored.py 0.1.0\n"
+    assert done.stdout == f"{there}/safepoint/cli.py\nCopied anchored.py 0.1.0 to anchored.py.\n"
     assert (tmp_path / "anchored.py").read_bytes() == Catalogue().copy_of("anchored.py")

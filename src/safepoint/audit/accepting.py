@@ -82,7 +82,7 @@ def _entry(file: str, number: int, told: Any) -> Entry:
     if not isinstance(place, str) or not place:
         raise _refusal(file, number, f"has the place {quoted(place)}", "Name a path or a thread.")
     if not isinstance(reason, str) or len(reason.split()) < 2:
-        raise _refusal(file, number, "gives no reason", "Say why, in two words or more.")
+        raise _refusal(file, number, "gives a reason of fewer than two words", "Say why.")
     if not isinstance(until, date) or isinstance(until, datetime):
         do = "Write a date without quotes: until = 2027-03-31"
         raise _refusal(file, number, f"ends {quoted(until)}, which is no date", do)

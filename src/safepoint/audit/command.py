@@ -82,7 +82,7 @@ def commands(sub: Any) -> None:
     parser.set_defaults(run=_audit)
     path = "a folder or a file: a store, a database, models, code, or all of these"
     parser.add_argument("path", metavar="PATH", nargs="*", help=path)
-    what = "a store of the settings, or of the default places; with PATH, the name of that one"
+    what = "a store of the settings, or of the default places; with --key, the name of PATH"
     parser.add_argument("--store", metavar="NAME", help=what)
     what = "the settings (safepoint.toml or pyproject.toml, here or above)"
     parser.add_argument("--config", metavar="FILE", help=what)
@@ -428,12 +428,16 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     given = {name for name in _DEFAULTS if getattr(options, name, None) not in (None, [])}
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
         options.refuse("a connection string is no PATH: give --postgres")
+    if given == {"store"}:
+        return paths, [settings.store(told.store or "")]
     if given:
         return [], [_told(options, settings, told, given)]
     if not paths:
         paths, names = settings.paths, settings.stores
         if not paths and not names:
-            options.refuse('name a PATH, or write safepoint.toml: [audit], paths = ["src"]')
+            options.refuse(
+                'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'
+            )
         return paths, [settings.store(name) for name in names]
     return paths, []
 

@@ -441,7 +441,7 @@ class _Kept:
                 yield each
         if "checkpoint" in kept:
             said = f"{len(kept['checkpoint'])} checkpoints"
-            do = "Seal them where they are made: see the page Agent Framework, sealed."
+            do = "Move them into a sealed store: safepoint init NAME, then safepoint migrate FOLDER NAME."
             yield finding("SP12.unsealed-state", root, name=self.name, said=said, do=do)
         if self._pickled:
             yield finding("SP03.pickle-rows", root, count=self._pickled)

@@ -115,6 +115,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _seal(options: argparse.Namespace) -> int:
+    inspect(options.file)  # which says that there is none, before a key is made for it
     key = SigningKey.from_file(options.key, create=options.create)
     print(seal_model(options.file, key=key, name=options.name))
     return 0

@@ -69,6 +69,11 @@ def read_pickle(
         ConfigurationError: an argument is of the wrong kind.
         CodecError: a type could not be restored faithfully. As for `Codec`.
     """
+    if not isinstance(data, bytes):
+        raise ConfigurationError(
+            f"A pickle is bytes, and this is {type(data).__name__}.",
+            "Read the file first: Path(name).read_bytes().",
+        )
     return run(data, functions=functions_for(types), limits=limits)
 
 
