@@ -14,7 +14,9 @@ import pytest
 from safepoint import SigningKey, SQLiteCheckpointStorage, _files
 from safepoint.anchor import SQLiteAnchor
 from safepoint.audit import check_database, check_privileges, folder, profiles
+from safepoint.audit.command import look
 from safepoint.audit.profiles import UNREAD, Recognised, recognise_database, recognise_folder
+from safepoint.settings import Store
 from tests.harness.optional import need
 from tests.zoo.others import (
     APPROVALS,
@@ -300,5 +302,8 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
         " SP19.unsigned-approvals"
     )
     assert [each.what for each in found if "2 threads, 2 checkpoints" in each.what]
+    # The command says the same, and nothing of a store that is not there.
+    told = look([], [Store(postgres=postgres.dsn(database=name))])
+    assert (told.findings, told.failures) == ((*found,), ())
     closed = check_privileges(postgres.dsn("stranger", name))
     assert sorted(each.id for each in closed) == ["SP02.unseen", "SP19.resumers"]

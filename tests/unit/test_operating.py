@@ -335,6 +335,18 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
     assert tree(home) == before
 
 
+def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two notes are left, which are true of every store on one disk of one user."""
+    monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
+    assert said("init", "invoices")[0] == 0
+    ledger = worker()
+    ledger.save("order-7", {"amount": 42})
+    close(ledger)
+    status, out, err = said("audit", "--store", "invoices")
+    found = [line.split(":")[0] for line in out.splitlines()[:-1]]
+    assert (status, err, found) == (0, "", ["SP15.one-owner note", "SP15.one-device note"])
+
+
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     Path("safepoint.toml").write_text('[stores.invoices]\nstorage = "state"\nkey = ["k"]\n')
     for command in ("init invoices", "keys rotate invoices"):

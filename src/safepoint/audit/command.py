@@ -136,8 +136,9 @@ class Place:
         self.unverified: list[Finding] = []
 
     def __str__(self) -> str:
-        kind = "SQLite" if self.database else "PostgreSQL" if self.store.postgres else "files"
-        return f"{self.name} (a store in {kind})"
+        if self.store.postgres is not None:
+            return f"{self.name} in PostgreSQL"
+        return f"{self.name} (a store in {'SQLite' if self.database else 'files'})"
 
     @property
     def home(self) -> str | None:
