@@ -110,19 +110,15 @@ LOCATION: Table = {
     "SP04.link": {
         "a link": moved,
         "a record that is a link": lambda r: record(r, 7).symlink_to("/etc/passwd"),
-        "a thread that is a link": lambda r: (r / "c").symlink_to("a"),
     },
     "SP04.other-kind": {"a thread that is a file": lambda r: made(r / "c")},
     "SP04.replaceable": {"above, everybody": lambda r: r.parent.chmod(0o707)},
     "SP04.hard-link": {
         "a record with a second name": lambda r: (r.parent / "second").hardlink_to(record(r, 2)),
     },
-    "SP04.mode": {"a record that others read": lambda r: record(r, 2).chmod(0o604)},
     "SP01.readable": {
         "read": lambda r: r.chmod(0o710),
-        "read by all": lambda r: r.chmod(0o705),
     },
-    "SP01.group": {"above, the group": lambda r: r.parent.chmod(0o770)},
     "SP01.work-tree": {
         "a clone": lambda r: (r.parent / ".git").mkdir(),
         "a worktree": lambda r: (r.parent / ".git").touch(),
@@ -237,7 +233,6 @@ ADDED: Table = {
         "on its way": lambda r: made(r / "a/.next"),
     },
     "SP13.records-missing": {
-        "a gap": lambda r: record(r, 3).unlink(),
         "the first": lambda r: record(r, 1).unlink(),
         "a gap behind a base": holed,
         "far ahead": lambda r: made(record(r, 9_999_999_999)),

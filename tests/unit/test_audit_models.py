@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
@@ -11,7 +10,6 @@ from zipfile import ZipFile
 import pytest
 
 from safepoint import SigningKey
-from safepoint.attacks.models import archive_of
 from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, check_models, check_safety_test, check_torch
@@ -63,21 +61,14 @@ def test_a_pickle_that_runs_code_is_an_error_by_any_name(tmp_path: Path, name: s
 @pytest.mark.parametrize(
     ("name", "data", "found"),
     [
-        ("net.pt", tensors, "SP25.torch"),
-        ("net", lambda: archive_of(SYSTEM), "SP24.runs-code"),
-        ("a.npz", lambda: zipped("a.pkl", SYSTEM), "SP24.runs-code"),
-        ("net.safetensors", tensors, "SP25.lies"),
         ("net.bin", lambda: b'{"a": 1}', "SP25.named"),
         ("net.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), "SP25.named"),
-        ("old", lambda: pickle.dumps([1]), "SP25.pickle"),
-        ("net.gz", lambda: b"\x1f\x8b\x08" + bytes(90), "SP25.unknown"),
         ("cut.zip", lambda: zipped("a", b"a")[:-9], "SP25.damaged"),
     ],
 )
 def test_content_decides(tmp_path: Path, name: str, data: Callable[[], bytes], found: str) -> None:
     (tmp_path / name).write_bytes(data())
-    also = "" if found == "SP24.runs-code" else " SP24.unsealed"  # no seal vouches for that
-    assert ids(check_models(tmp_path)) == found + also
+    assert ids(check_models(tmp_path)) == f"{found} SP24.unsealed"
     assert all(each.what.startswith(str(tmp_path / name)) for each in check_models(tmp_path))
 
 

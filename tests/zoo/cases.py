@@ -14,9 +14,21 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from safepoint import FileAnchor, Keyring, Ledger
+from safepoint import (
+    Approver,
+    FileAnchor,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+    open_ledger,
+)
+from safepoint.answers import Answers
+from tests.unit.commands import said
+from tests.zoo import others
 from tests.zoo.build import (
     EVIL,
     NAME,
@@ -41,12 +53,14 @@ class Case:
     """A deployment.
 
     Attributes:
+        kind: what kind of place it is, for the page.
         what: what is wrong with it, or why it is good, for the page.
         status: the exit status of the command.
         found: the findings, each as its id and its place.
         build: makes it in a folder, and returns what to give to the command.
     """
 
+    kind: str
     what: str
     status: int
     found: tuple[str, ...]
@@ -54,24 +68,32 @@ class Case:
 
 
 CASES: Final[dict[str, Case]] = {}
-"""Each by its name, the bad ones first."""
+"""Each by its name, the good ones of a kind last."""
 
 # What any anchor beside its storage, of the same user, is told.
 BESIDE: Final = ("SP15.one-device anchor", "SP15.one-owner anchor")
-BESIDE_DB: Final = ("SP15.one-device anchor/heads.db", "SP15.one-owner anchor/heads.db")
 
 
-def case(what: str, *found: str, status: int = 1) -> Callable[[Build], Build]:
-    """Put a deployment into the zoo, under the name of the function that makes it."""
+class Put(Protocol):
+    """Puts a deployment into the zoo, under the name of the function that makes it."""
 
-    def put(build: Build) -> Build:
-        CASES[build.__name__.replace("_", "-")] = Case(what, status, found, build)
-        return build
-
-    return put
+    def __call__(self, what: str, *found: str, status: int = 1) -> Callable[[Build], Build]: ...
 
 
-# --- stores in files
+def of_kind(kind: str) -> Put:
+    """Return how to put deployments of a kind into the zoo."""
+
+    def case(what: str, *found: str, status: int = 1) -> Callable[[Build], Build]:
+        def put(build: Build) -> Build:
+            CASES[build.__name__.replace("_", "-")] = Case(kind, what, status, found, build)
+            return build
+
+        return put
+
+    return case
+
+
+case = of_kind("A store in files")
 
 
 @case(
@@ -188,11 +210,13 @@ def anchor_set_back(root: Path) -> list[str]:
 
 
 @case(
-    "The store has no anchor, so a rollback would not show.",
+    "The newest record was cut off, and without an anchor nobody can tell.",
     "SP15.no-anchor invoices",
 )
 def no_anchor(root: Path) -> list[str]:
-    return Deployed(root).arguments(anchor=False)
+    deployed = Deployed(root)
+    deployed.record(3).unlink()
+    return deployed.arguments(anchor=False)
 
 
 @case(
@@ -227,7 +251,6 @@ def never_anchored(root: Path) -> list[str]:
     "The secret key lies in the store.",
     "SP04.other-kind state/key",
     "SP08.inside state/key",
-    "SP10.format state/key",
     "SP13.stray state/key",
     *BESIDE,
 )
@@ -370,6 +393,17 @@ def journal_inside(root: Path) -> list[str]:
 
 
 @case(
+    "A file is in the place of the store.",
+    "SP04.other-kind state",
+)
+def file_in_its_place(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.storage.rename(root / "elsewhere")
+    write(deployed.storage, "")
+    return deployed.arguments()
+
+
+@case(
     "There is no record in the store, so nothing was verified.",
     "SP02.empty state",
     "SP15.no-anchor invoices",
@@ -382,9 +416,8 @@ def empty_store(root: Path) -> list[str]:
 
 @case(
     "A link leads out of the store, where nobody looks.",
-    "SP02.empty state",
     "SP04.link state/order-7",
-    "SP13.foreign state",
+    "SP13.unseen-link state/order-7",
     "SP15.not-compared order-7",
     *BESIDE,
 )
@@ -395,7 +428,116 @@ def linked_thread(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-# --- stores in SQLite
+@case(
+    "A store in files with its keys and its anchor apart.",
+    *BESIDE,
+    status=0,
+)
+def good_files(root: Path) -> list[str]:
+    return Deployed(root).arguments()
+
+
+@case(
+    "A store with a journal, each with an anchor.",
+    *BESIDE,
+    status=0,
+)
+def good_journal(root: Path) -> list[str]:
+    return [*Deployed(root).arguments(), *journal(root)]
+
+
+@case(
+    "A store whose threads all have a tenant.",
+    *BESIDE,
+    status=0,
+)
+def good_tenants(root: Path) -> list[str]:
+    deployed = Deployed(root, tenant="acme")
+    deployed.save(tenant="globex")
+    return deployed.arguments()
+
+
+@case(
+    "Old records were pruned.",
+    *BESIDE,
+    status=0,
+)
+def good_pruned(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    deployed.ledger.prune(THREAD, keep=1)
+    return deployed.arguments()
+
+
+@case(
+    "A key was replaced, and what the old one sealed still verifies.",
+    "SP08.retired-in-use KEY",
+    *BESIDE,
+    status=0,
+)
+def good_rotation(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    ring = Keyring(key(root, "new"), verify=[key(root)])
+    ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
+    ledger.save(THREAD, {"amount": 3})
+    new = ["--store", NAME, "--key", str(root / "keys/new"), "--key", str(root / "keys/key")]
+    return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
+
+
+@case(
+    "A worker that owns its thread, and gave it back.",
+    *BESIDE,
+    status=0,
+)
+def good_owner(root: Path) -> list[str]:
+    deployed = Deployed(root)
+    with deployed.ledger.own(THREAD, "worker-1"):
+        deployed.save(count=1)
+    return deployed.arguments()
+
+
+@case(
+    "A store with a place for answers, people who may approve, and a run that an operator holds.",
+    "SP31.held order-7",
+    *BESIDE,
+    status=0,
+)
+def good_answers(root: Path) -> list[str]:
+    return _with_answers(root)
+
+
+def _with_answers(root: Path) -> list[str]:
+    deployed, people = Deployed(root), {}
+    for name in ("dana", "omar"):
+        people[name] = SigningKey.generate("ed25519")
+        people[name].public.to_file(folder(root / "people") / f"{name}.pub")
+    with (
+        SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
+        SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
+    ):
+        Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
+    return [
+        *deployed.arguments(),
+        *("--approver", f"dana={root}/people/dana.pub"),
+        *("--operator", f"omar={root}/people/omar.pub"),
+        *("--answers", f"{root}/answers/answers.db"),
+        *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
+    ]
+
+
+@case(
+    "Everybody can write the folder of the answers, so what is signed there is not read.",
+    "SP01.readable answers",
+    "SP04.writable answers",
+    *BESIDE,
+    status=2,
+)
+def writable_answers(root: Path) -> list[str]:
+    arguments = _with_answers(root)
+    (root / "answers").chmod(0o777)
+    return arguments
+
+
+case = of_kind("A store in SQLite")
 
 
 @case(
@@ -436,6 +578,17 @@ def database_rolled_back(root: Path) -> list[str]:
 
 
 @case(
+    "The secret key lies beside the database.",
+    "SP08.inside state/key",
+    *BESIDE,
+)
+def key_beside_the_database(root: Path) -> list[str]:
+    deployed = Deployed(root, database=True)
+    shutil.copy(root / "keys/key", root / "state/key")
+    return deployed.arguments()
+
+
+@case(
     "The file says that it is a database of ours, and is none.",
     "SP02.not-verified state/checkpoints.db",
     "SP13.storage-unavailable state/checkpoints.db",
@@ -447,7 +600,16 @@ def damaged_database(root: Path) -> list[str]:
     return arguments
 
 
-# --- keys
+@case(
+    "A store in SQLite.",
+    *BESIDE,
+    status=0,
+)
+def good_database(root: Path) -> list[str]:
+    return Deployed(root, database=True).arguments()
+
+
+case = of_kind("Keys")
 
 
 @case(
@@ -471,7 +633,16 @@ def key_in_git(root: Path) -> list[str]:
     return [str(root / "project")]
 
 
-# --- what others wrote
+@case(
+    "A folder of keys that only their user can read.",
+    status=0,
+)
+def good_keys(root: Path) -> list[str]:
+    key(root)
+    return [str(root / "keys")]
+
+
+case = of_kind("What other frameworks keep")
 
 
 @case(
@@ -495,34 +666,163 @@ def pickle_in_json(root: Path) -> list[str]:
 
 
 @case(
-    "A folder of Agent Framework: its JSON carries a pickle.",
-    "SP02.unsealed state",
-    "SP03.pickle state/1.json",
-    "SP10.format state/1.json",
+    "A folder of Agent Framework's FileCheckpointStorage: its JSON carries pickles.",
+    "SP03.pickle-rows state",
+    "SP08.likely-secrets state",
+    "SP12.unsealed-state state",
+    "SP19.resumers state",
 )
 def agent_framework_folder(root: Path) -> list[str]:
-    state = {"__pickled__": based(EVIL), "__type__": "builtins:dict"}
-    text = json.dumps({"checkpoint_id": "1", "workflow_name": "pay", "state": {"x": state}})
-    write(root / "state/1.json", text)
+    others.framework(folder(root / "state"))
     return [str(root / "state")]
 
 
 @case(
-    "A database of LangGraph, which nothing seals.",
-    "SP02.foreign state/langgraph.db",
-    status=2,
+    "A database of LangGraph's SqliteSaver, with a run that waits for a person.",
+    "SP08.likely-secrets state/langgraph.db",
+    "SP10.row-types state/langgraph.db",
+    "SP12.unsealed-state state/langgraph.db",
+    "SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_database(root: Path) -> list[str]:
-    table = (
-        "CREATE TABLE checkpoints (thread_id TEXT NOT NULL, checkpoint_ns TEXT NOT NULL DEFAULT '',"
-        " checkpoint_id TEXT NOT NULL, parent_checkpoint_id TEXT, type TEXT, checkpoint BLOB,"
-        " metadata BLOB, PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id))"
-    )
-    row = "INSERT INTO checkpoints VALUES ('1', '', 'a', NULL, 'msgpack', x'80', x'7b7d')"
-    return [str(database(root / "state/langgraph.db", table, row))]
+    others.langgraph(root / "state/langgraph.db")
+    return [str(root / "state")]
 
 
-# --- pickles and models
+@case(
+    "The same, with rows that are pickles.",
+    "SP03.pickle-rows state/langgraph.db",
+    "SP08.likely-secrets state/langgraph.db",
+    "SP10.row-types state/langgraph.db",
+    "SP12.unsealed-state state/langgraph.db",
+    "SP19.unsigned-approvals state/langgraph.db",
+)
+def langgraph_pickles(root: Path) -> list[str]:
+    others.langgraph(root / "state/langgraph.db", pickles=True)
+    return [str(root / "state")]
+
+
+@case(
+    "A database of CrewAI's flows, of which one waits for a person.",
+    "SP12.unsealed-state state/flow_states.db",
+    "SP19.unsigned-approvals state/flow_states.db",
+)
+def crewai_flows(root: Path) -> list[str]:
+    others.waiting(root / "state/flow_states.db")
+    return [str(root / "state")]
+
+
+@case(
+    "A database of OpenAI Agents' sessions, which everybody can read.",
+    "SP04.mode state/sessions.db",
+    "SP12.unsealed-state state/sessions.db",
+)
+def openai_sessions(root: Path) -> list[str]:
+    others.session(root / "state/sessions.db")
+    (root / "state/sessions.db").chmod(0o644)
+    return [str(root / "state")]
+
+
+@case(
+    "A home of OpenClaw that everybody can read, and in part write, with approvals that nobody"
+    " signed, likely secrets, and a release that has advisories.",
+    "SP01.readable openclaw",
+    "SP04.mode openclaw/exec-approvals.json",
+    "SP04.writable openclaw/agents/main",
+    "SP08.likely-secrets openclaw",
+    "SP08.likely-secrets openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP12.unsealed-state openclaw/state/openclaw.sqlite",
+    "SP13.transcripts openclaw",
+    "SP19.advisories openclaw/openclaw.json",
+    "SP19.resumers openclaw",
+    "SP19.unsigned-approvals openclaw/exec-approvals.json",
+    "SP19.unsigned-approvals openclaw/state/openclaw.sqlite",
+    "SP22.gateway openclaw/openclaw.json",
+)
+def openclaw_home(root: Path) -> list[str]:
+    others.everything(root / "openclaw")
+    for name, mode in ((".", 0o755), ("exec-approvals.json", 0o644), ("agents/main", 0o777)):
+        (root / "openclaw" / name).chmod(mode)
+    return [str(root / "openclaw")]
+
+
+@case(
+    "A home of OpenClaw that is as good as it gets once it has state: closed to others, and new."
+    " What it keeps has no seal.",
+    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP19.resumers openclaw",
+    "SP22.gateway openclaw/openclaw.json",
+)
+def openclaw_closed(root: Path) -> list[str]:
+    others.openclaw(root / "openclaw")
+    others.agent(root / "openclaw/agents/main/agent/openclaw-agent.sqlite", "2026.9.1", said="Hi")
+    return [str(root / "openclaw")]
+
+
+@case(
+    "A home of OpenClaw before its first run: closed to others, of a release without advisories."
+    " Two notes say what nobody judged: who can resume, and the gateway's settings.",
+    "SP19.resumers openclaw",
+    "SP22.gateway openclaw/openclaw.json",
+    status=0,
+)
+def good_openclaw(root: Path) -> list[str]:
+    others.openclaw(root / "openclaw")
+    return [str(root / "openclaw")]
+
+
+@case(
+    "The states of Lobster's runs: whoever can write the folder resumes them.",
+    "SP01.readable lobster",
+    "SP04.writable lobster",
+    "SP04.writable lobster/state",
+    "SP04.writable lobster/state/workflow_resume_1.json",
+    "SP12.unsigned-resume lobster",
+    "SP19.resumers lobster",
+    "SP19.resumers lobster/state",
+)
+def lobster_state(root: Path) -> list[str]:
+    others.put(root / "lobster/state/pipeline_resume_1.json", others.RESUME)
+    others.put(root / "lobster/state/workflow_resume_1.json", others.WORKFLOW, 0o664)
+    for each in (root / "lobster", root / "lobster/state"):
+        each.chmod(0o775)
+    return [str(root / "lobster")]
+
+
+@case(
+    "A database that nobody here knows.",
+    "SP02.foreign-database state/notes.db",
+)
+def unknown_database(root: Path) -> list[str]:
+    notes = "CREATE TABLE notes (text)", "INSERT INTO notes VALUES ('Remember the milk.')"
+    return [str(database(root / "state/notes.db", *notes).parent)]
+
+
+@case(
+    "A cache of Hugging Face with a model as safetensors.",
+    "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.safetensors",
+    "SP25.cache hub",
+    status=0,
+)
+def good_cache(root: Path) -> list[str]:
+    weights = safetensors(root / "net").read_bytes()
+    others.cached(root / "hub", weights=weights, name="model.safetensors")
+    return [str(root / "hub")]
+
+
+@case(
+    "A cache of Hugging Face with a link that leaves it.",
+    "SP25.cache hub",
+    "SP25.outside-cache hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
+)
+def cache_that_leads_out(root: Path) -> list[str]:
+    safetensors(root / "net")
+    others.cached(root / "hub", str(root / "net"))
+    return [str(root / "hub")]
+
+
+case = of_kind("Models, and code that loads them")
 
 
 @case(
@@ -630,7 +930,42 @@ def unsafe_loads(root: Path) -> list[str]:
     return [str(root / "app")]
 
 
-# --- what cannot be seen
+@case(
+    "A model as safetensors, with its seal.",
+    status=0,
+)
+def good_model(root: Path) -> list[str]:
+    safetensors(root / "models/net.safetensors", sealed=key(root))
+    return [str(root / "models")]
+
+
+@case(
+    "Code that loads nothing unsafely.",
+    status=0,
+)
+def good_code(root: Path) -> list[str]:
+    write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
+    return [str(root / "app")]
+
+
+@case(
+    "Code that loads with weights_only, and a test that expects a refusal.",
+    status=0,
+)
+def good_loads(root: Path) -> list[str]:
+    load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
+    write(root / "app/train.py", load)
+    test = (
+        '"""PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest"""\n\nimport pytest\n\n'
+        'torch = pytest.importorskip("torch", exc_type=ImportError)\n\n\n'
+        "def test_it() -> None:\n    with pytest.raises(RuntimeError):\n"
+        '        torch.load("evil.pt", weights_only=True)\n'
+    )
+    write(root / "app/test_train.py", test)
+    return [str(root / "app")]
+
+
+case = of_kind("What cannot be seen")
 
 
 @case(
@@ -674,7 +1009,7 @@ def folder_elsewhere(root: Path) -> list[str]:
 )
 def too_deep(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
-    write(root / "models" / "/".join("d" * 66) / "net.pkl", EVIL)
+    write(root / "models" / "/".join("d" * 300) / "net.pkl", EVIL)
     return [str(root / "models")]
 
 
@@ -736,124 +1071,94 @@ def mixed_project(root: Path) -> list[str]:
     return [str(project)]
 
 
-# --- good ones
+case = of_kind("What settings name")
+SETTINGS: Final = """
+[audit]
+paths = ["models"]
+
+[stores.invoices]
+storage = "state"
+key = ["keys/key"]
+anchor = "anchor"
+"""
+ACCEPT: Final = """
+[[audit.accept]]
+id = "{}"
+place = "{}"
+reason = "Read by the nightly job alone."
+until = {}
+"""
+LATER: Final = "9999-12-31"
 
 
 @case(
-    "A store in files with its keys and its anchor apart.",
+    "Of three accepted findings one is over, and one matches nothing any more.",
+    "SP24.unsealed models/old.pkl",
+    "SP24.unsealed models/older.pkl",
+    "SP25.pickle models/old.pkl accepted",
+    "SP25.pickle models/older.pkl",
+    "audit.expired safepoint.toml",
+    "audit.useless safepoint.toml",
+    *BESIDE,
+)
+def accepted_badly(root: Path) -> list[str]:
+    Deployed(root)
+    for name in ("old", "older"):
+        write(root / f"models/{name}.pkl", PLAIN)
+    accepted = [
+        ACCEPT.format("SP25.pickle", "models/old.pkl", LATER),
+        ACCEPT.format("SP25.pickle", "models/older.pkl", "2020-01-01"),
+        ACCEPT.format("SP24.runs-code", "models/gone.pkl", LATER),
+    ]
+    return ["--config", str(write(root / "safepoint.toml", SETTINGS + "".join(accepted)))]
+
+
+@case(
+    "The settings say something that means nothing, so nothing is looked at.",
+    status=2,
+)
+def unknown_setting(root: Path) -> list[str]:
+    Deployed(root)
+    wrong = SETTINGS.replace("paths", "path")
+    return ["--config", str(write(root / "safepoint.toml", wrong))]
+
+
+@case(
+    "A store and a folder of models, with one finding that is accepted with a reason and an end.",
+    "SP24.unsealed models/old.pkl",
+    "SP25.pickle models/old.pkl accepted",
     *BESIDE,
     status=0,
 )
-def good_files(root: Path) -> list[str]:
-    return Deployed(root).arguments()
+def good_settings(root: Path) -> list[str]:
+    Deployed(root)
+    write(root / "models/old.pkl", PLAIN)
+    accepted = ACCEPT.format("SP25.pickle", "models/old.pkl", LATER)
+    return ["--config", str(write(root / "safepoint.toml", SETTINGS + accepted))]
 
 
 @case(
-    "A store in SQLite.",
-    *BESIDE,
-    status=0,
+    "What `safepoint init` makes, before the first run: there is nothing to verify yet.",
+    "SP02.empty .local/state/safepoint/invoices/storage/checkpoints.db",
+    "SP15.one-device .local/state/safepoint-anchor/invoices",
+    "SP15.one-owner .local/state/safepoint-anchor/invoices",
+    status=2,
 )
-def good_database(root: Path) -> list[str]:
-    return Deployed(root, database=True).arguments()
+def new_store(root: Path) -> list[str]:
+    said("init", NAME)
+    return ["--store", NAME]
 
 
 @case(
-    "A store with a journal, each with an anchor.",
-    *BESIDE,
+    "What `safepoint init` makes in the default places, with a first run in it.",
+    "SP15.one-device .local/state/safepoint-anchor/invoices",
+    "SP15.one-owner .local/state/safepoint-anchor/invoices",
     status=0,
 )
-def good_journal(root: Path) -> list[str]:
-    return [*Deployed(root).arguments(), *journal(root)]
-
-
-@case(
-    "A store whose threads all have a tenant.",
-    *BESIDE,
-    status=0,
-)
-def good_tenants(root: Path) -> list[str]:
-    deployed = Deployed(root, tenant="acme")
-    deployed.save(tenant="globex")
-    return deployed.arguments()
-
-
-@case(
-    "Old records were pruned.",
-    *BESIDE,
-    status=0,
-)
-def good_pruned(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    deployed.ledger.prune(THREAD, keep=1)
-    return deployed.arguments()
-
-
-@case(
-    "A key was replaced, and what the old one sealed still verifies.",
-    "SP08.retired-in-use KEY",
-    *BESIDE,
-    status=0,
-)
-def good_rotation(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    ring = Keyring(key(root, "new"), verify=[key(root)])
-    ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
-    ledger.save(THREAD, {"amount": 3})
-    new = ["--store", NAME, "--key", str(root / "keys/new"), "--key", str(root / "keys/key")]
-    return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
-
-
-@case(
-    "A model as safetensors, with its seal.",
-    status=0,
-)
-def good_model(root: Path) -> list[str]:
-    safetensors(root / "models/net.safetensors", sealed=key(root))
-    return [str(root / "models")]
-
-
-@case(
-    "A folder of keys that only their user can read.",
-    status=0,
-)
-def good_keys(root: Path) -> list[str]:
-    key(root)
-    return [str(root / "keys")]
-
-
-@case(
-    "Code that loads nothing unsafely.",
-    status=0,
-)
-def good_code(root: Path) -> list[str]:
-    write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
-    return [str(root / "app")]
-
-
-@case(
-    "Code that loads with weights_only, and a test that expects a refusal.",
-    status=0,
-)
-def good_loads(root: Path) -> list[str]:
-    load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
-    write(root / "app/train.py", load)
-    test = (
-        '"""PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest"""\n\nimport pytest\n\n'
-        'torch = pytest.importorskip("torch", exc_type=ImportError)\n\n\n'
-        "def test_it() -> None:\n    with pytest.raises(RuntimeError):\n"
-        '        torch.load("evil.pt", weights_only=True)\n'
-    )
-    write(root / "app/test_train.py", test)
-    return [str(root / "app")]
-
-
-@case(
-    "A worker that owns its thread, and gave it back.",
-    *BESIDE,
-    status=0,
-)
-def good_owner(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    with deployed.ledger.own(THREAD, "worker-1"):
-        deployed.save(count=1)
-    return deployed.arguments()
+def good_init(root: Path) -> list[str]:
+    said("init", NAME)
+    ledger = open_ledger(NAME)
+    ledger.save(THREAD, {"amount": 1})
+    for each in (ledger.storage, ledger.anchor):
+        each.close()  # type: ignore[union-attr]
+    return ["--store", NAME]

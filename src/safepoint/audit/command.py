@@ -56,6 +56,7 @@ from safepoint.settings import (
     is_database,
 )
 from safepoint.settings import read as read_settings
+from safepoint.storage.base import is_thread
 
 _NEEDS: Final = {
     "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers", "postgres_admin"),
@@ -151,7 +152,9 @@ class Place:
             return False
         try:
             storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
-            return not (storage.threads() or storage.tenants())
+            inside = Path(self.folder).iterdir() if self.folder else ()
+            links = (each for each in inside if each.is_symlink() and is_thread(each.name))
+            return not (storage.threads() or storage.tenants() or any(links))
         except (CheckpointError, OSError):
             return False  # another check says why
 

@@ -309,7 +309,7 @@ class _Formats:
         """Look at a file. What is odd beside sealed records is known when all were seen."""
         if file.sealed and file.sealed[2] == _PINNED:
             self._sealed = True
-        elif not LEASE_LINE.match(file.data):
+        elif not (LEASE_LINE.match(file.data) or KEY_FILE.match(file.data[:128])):
             kind, chooses = _kind_of(file)
             self._odd.append((file.path, kind, chooses))
             if file.size > len(file.data) and file.is_json and not chooses:

@@ -350,11 +350,14 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         is_folder = stat.S_ISDIR(Path(root, name).lstat().st_mode)
         (threads if is_folder and is_thread(name) else strange).append(name)
     kept = [RECORD_NAME.match(file) for each in threads for file in _names(Path(root, each))]
-    if not any(kept) and not tenants:
+    links = [name for name in strange if Path(root, name).is_symlink() and is_thread(name)]
+    if not (any(kept) or tenants or links):
         return [finding("SP13.foreign", root)] if names else []
     for name in threads:
         found += guarded("SP13", f"{root}/{name}", _added(storage, name))
-    return worst_first([*found, *(finding("SP13.stray", f"{root}/{each}") for each in strange)])
+    found += (unseen("SP13", f"{root}/{each}", "links are not followed") for each in links)
+    found += (finding("SP13.stray", f"{root}/{each}") for each in strange if each not in links)
+    return worst_first(found)
 
 
 def _names(folder: Path) -> list[str]:

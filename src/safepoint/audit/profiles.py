@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from safepoint._files import absolute, location_refusals
+from safepoint._files import absolute, folder_refusals, location_refusals
 from safepoint.audit.finding import (
     Closed,
     Finding,
@@ -463,10 +463,19 @@ class _Kept:
         yield from (refused("SP04", each, self.root) for each in location_refusals(self.root))
         yield from surroundings(self.root, named=named)
         if Path(self.root).lstat().st_mode & 0o077:
-            for file in sorted(each for found in self.by_kind.values() for each in found):
+            kept = sorted(each for found in self.by_kind.values() for each in found)
+            for folder in sorted({above for file in kept for above in Path(file).parents}):
+                if folder.is_relative_to(self.root) and str(folder) != self.root:
+                    yield from guarded("SP04", str(folder), _folder(folder))
+            for file in kept:
                 for suffix in BESIDE:
                     each = file + suffix
                     yield from guarded("SP04", each, record_file(Path(each), None))
+
+
+def _folder(folder: Path) -> Iterator[Finding]:
+    found = folder_refusals(str(folder), folder.lstat())
+    yield from (refused("SP04", each, str(folder)) for each in found)
 
 
 def _kind_of(data: bytes) -> str | None:
