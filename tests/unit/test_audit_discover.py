@@ -75,6 +75,11 @@ def foreign(file: Path) -> None:
         connection.execute("create table t (x)")
 
 
+def renumbered(root: Path) -> None:
+    with closing(sqlite3.connect(database(root / "state/x.db"))) as connection:
+        connection.execute("pragma application_id = 7")
+
+
 def deep(root: Path) -> None:
     os.makedirs(root / "/".join(["d"] * 300))  # noqa: PTH103
     (root / "a.pt").write_bytes(RUNS)
@@ -144,6 +149,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP04.mode SP13.storage-unavailable SP02.no-key",
     ),
+    "ours, by another number": (renumbered, 1, "SP13.storage-unavailable SP02.no-key"),
     "a pickle, once": (lambda r: (r / "x").write_bytes(RUNS), 1, "SP24.runs-code"),
     "a plain pickle": (
         lambda r: (r / "x").write_bytes(pickle.dumps([1])),
