@@ -68,6 +68,11 @@ def foreign(file: Path) -> None:
         connection.execute("create table t (x)")
 
 
+def renumbered(root: Path) -> None:
+    with closing(sqlite3.connect(database(root / "state/x.db"))) as connection:
+        connection.execute("pragma application_id = 7")
+
+
 def seal(root: Path) -> None:
     record = next((store(root / "x") / "order-7").glob("*.checkpoint"))
     (root / "it.checkpoint").write_bytes(record.read_bytes())
@@ -115,6 +120,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP04.mode SP13.storage-unavailable SP02.no-key",
     ),
+    "ours, by another number": (renumbered, 1, "SP13.storage-unavailable SP02.no-key"),
     "a pickle that is called code": (
         lambda r: (r / "x.py").write_bytes(RUNS),
         1,

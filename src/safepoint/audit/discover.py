@@ -145,14 +145,12 @@ class Found:
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
             ours = _OURS.get(opened.read(72)[68:])
-        if ours == "store":
-            self.stores.append(file)
-        elif ours:
+        if ours == "anchor":
             self.counts[ours] += 1
         elif (known := recognise_database(file)) is not None:
             self._foreign(known)
         else:
-            self.findings.append(finding("SP02.foreign", file))
+            self.stores.append(file)  # also one that somebody gave another number
 
     def _file(self, file: str, found: Inspection) -> None:
         before = len(self.findings)
