@@ -78,7 +78,7 @@ WORKFLOW = {
     "createdAt": "2026-11-17T12:00:00.000Z",
 }
 SESSION = {"type": "session", "version": 3, "id": "s", "timestamp": "2026-11-17", "cwd": "/w"}
-UNKNOWN = "an SQLite database that nobody here knows"
+UNKNOWN = "an SQLite database that is not known here"
 APPROVALS = {"version": 1, "defaults": {"ask": "off", "askFallback": "full"}, "agents": {}}
 
 
