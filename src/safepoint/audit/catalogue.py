@@ -84,7 +84,7 @@ def _check(which: str) -> Check:
     if (entry["what"], entry["do"]) == ("{what}", "{do}"):
         explained = EXPLANATIONS[_REFUSALS.get(name, "UnsafeLocation")]
         refusal = explained.name
-        first = explained.first if name in _REFUSALS else "What it says: it names the command to run."
+        first = explained.first if name in _REFUSALS else "What it says, with the command."
         said |= {"what": " ".join(explained.says.split()), "do": first}
     elif name.upper() in IDS:
         said |= {"what": f"PLACE has {name.upper()}: what is there.", "do": IDS[name.upper()].fix}
