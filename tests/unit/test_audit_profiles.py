@@ -43,7 +43,7 @@ if not _files.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
 
 Build = Callable[[Path], object]
-UNKNOWN = "an SQLite database that nobody here knows"
+UNKNOWN = "an SQLite database that is not known here"
 
 
 @pytest.fixture(autouse=True)
