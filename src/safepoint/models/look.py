@@ -15,7 +15,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import chain
 from types import MappingProxyType
@@ -40,7 +40,7 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, run
+from safepoint.models.machine import Functions, plain_scan, run
 from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
 from safepoint.models.plain import PLAIN, framework_functions
 from safepoint.models.plan import is_data, read_plan
@@ -243,6 +243,9 @@ def _zipped(names: list[str]) -> Kind:
 
 def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind:
     end = count = opcodes = 0
+    if head[:1] == b"\x80" and size <= _SMALL:  # as most are that are data and no more
+        with suppress(CheckpointError):
+            data.scans[0, limits] = plain_scan(data[0:size], PLAIN, limits)
     while end < size:
         found = scan(data, end, limits=limits, until="break")
         if found.sound and isinstance(found.broken, LimitExceeded):
@@ -612,7 +615,7 @@ class _Look:
             model, reason = True, f"It is {self._kind.sentence}, and is not loaded."
         elif model and self._model is not None:
             reason = self._model
-        else:
+        elif not found.plain:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:

@@ -351,6 +351,7 @@ class Scan(NamedTuple):
         sound: whether each instruction found what it takes on the stack.
         end: where it ends, or where it cannot be read further.
         broken: why it cannot be read further. What is above has run by then.
+        plain: whether it was read as data, too, and is some.
     """
 
     asked: tuple[Asked, ...]
@@ -361,6 +362,7 @@ class Scan(NamedTuple):
     sound: bool
     end: int
     broken: CheckpointError | None
+    plain: bool = False
 
     @property
     def imports(self) -> tuple[str, ...]:
