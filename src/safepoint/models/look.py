@@ -40,7 +40,7 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, plain_scan, run
+from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
 from safepoint.models.plain import PLAIN, framework_functions
 from safepoint.models.plan import is_data, read_plan
@@ -244,8 +244,10 @@ def _zipped(names: list[str]) -> Kind:
 def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind:
     end = count = opcodes = 0
     if head[:1] == b"\x80" and size <= _SMALL:  # as most are that are data and no more
+        told: list[Scan] = []
         with suppress(CheckpointError):
-            data.scans[0, limits] = plain_scan(data[0:size], PLAIN, limits)
+            run(data[0:size], functions=PLAIN, limits=limits, told=told)
+            data.scans[0, limits] = told[0]
     while end < size:
         found = scan(data, end, limits=limits, until="break")
         if found.sound and isinstance(found.broken, LimitExceeded):
@@ -491,6 +493,7 @@ class _Look:
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
         self._model: str | None = None  # why a PyTorch file is more than tensors
+        self._told: list[Scan] = []  # of the pickle that describes the tensors
         self._tensors_of = False  # whether this is the pickle that describes them
 
     def inspection(self) -> Inspection:
@@ -498,7 +501,7 @@ class _Look:
         kind = self._kind
         if kind is Kind.TORCH_ZIP:
             try:
-                self._tensors = read_plan(self._file, self._members)
+                self._tensors = read_plan(self._file, self._members, told=self._told)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
@@ -545,6 +548,10 @@ class _Look:
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
             self._tensors_of = model and member.name.endswith("/data.pkl")
+            if self._tensors_of and self._model == "" and isinstance(data, Window):
+                within = member.size <= self._limits.data_bytes
+                if within and self._told[0].opcodes <= self._limits.opcodes:
+                    data.scans[0, self._limits] = self._told[0]
             try:
                 # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
                 if model and _STORAGE.match(member.name) and data[0 : len(_ARRAY)] != _ARRAY:

@@ -121,6 +121,7 @@ def run(
     instructions: frozenset[str] | None = None,
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     nodes_per_id: int = 0,
+    told: list[Scan] | None = None,
 ) -> Any:
     r"""Return what a pickle describes, built from plain data and from `functions` alone.
 
@@ -134,41 +135,30 @@ def run(
         instructions: which may occur; left out, all that data needs.
         limits: what is too large, too deep or too many.
         nodes_per_id: how many more values there may be for each persistent id.
+        told: gets what `scan` would tell of it, if it is data: that saves a second look.
 
     Raises:
         PickleRefused: the pickle is malformed, or asks for more than data and `functions`.
         LimitExceeded: it is too large, too deep or has too many values.
         CheckpointError: what a function raised, if it is one of this tree.
     """
+    if len(data) > limits.data_bytes:
+        raise over(limits, "data_bytes")
     drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
-    return _built(data, drawing, _Building(functions, persistent, limits), instructions)
-
-
-def plain_scan(data: bytes, functions: Functions, limits: PickleLimits) -> Scan:
-    """Return what `scan` tells of a pickle that is data, without a second look at it.
-
-    Raises:
-        CheckpointError: it is no data, as of `run`.
-    """
-    drawing = _Drawing(functions, limits, None)
-    _built(data, drawing, _Building(functions, None, limits), None)
-    # Names that are made while it runs, frames that are crossed and the like are refused.
-    asked = tuple(Asked(*key, 0) for key in drawing.names)
-    return Scan(asked, (), drawing.count, bool(asked), True, True, len(data), None, plain=True)
-
-
-def _built(
-    data: bytes, drawing: _Drawing, building: _Building, instructions: frozenset[str] | None
-) -> Any:
-    if len(data) > drawing.limits.data_bytes:
-        raise over(drawing.limits, "data_bytes")
     try:
-        return building.build(drawing.read(data, instructions))
+        root = drawing.read(data, instructions)
+        value = _Building(functions, persistent, limits).build(root)
+        if told is not None:
+            # Names that are made while it runs, frames that are crossed and the like are refused.
+            names, count = tuple(Asked(*key, 0) for key in drawing.names), drawing.count
+            told.append(Scan(names, (), count, bool(names), True, True, len(data), None, True))
     except (RecursionError, MemoryError):
         problem = LimitExceeded(
             "The pickle needs more memory than this process has.",
             "Let the process use more, or lower the limits to what it can hold.",
         )
+    else:
+        return value
     raise problem
 
 
@@ -250,7 +240,7 @@ class _Drawing:
 
     def __init__(self, functions: Functions, limits: PickleLimits, per_id: int | None) -> None:
         self._functions = functions
-        self.limits = limits
+        self._limits = limits
         self._per_id = per_id
         self._most = limits.nodes
         self._stack: list[Any] = []
@@ -266,10 +256,10 @@ class _Drawing:
         while name != "STOP":
             # What is in no frame, or in one that ends later.
             most = min(frame, len(data)) if end < frame else len(data)
-            end, seen = self._quickly(data, end, most, self.limits.opcodes - count, quick)
-            if count + seen >= self.limits.opcodes:
-                raise over(self.limits, "opcodes")
-            op = read_opcode(data, end, 0, self.limits, lenient=False)
+            end, seen = self._quickly(data, end, most, self._limits.opcodes - count, quick)
+            if count + seen >= self._limits.opcodes:
+                raise over(self._limits, "opcodes")
+            op = read_opcode(data, end, 0, self._limits, lenient=False)
             name, _, position, end, info = op
             count += seen + 1
             if allowed is not None and name not in allowed:
@@ -320,7 +310,7 @@ class _Drawing:
             Where it came to, and how many there were.
         """
         stack, marks, memo, count = self._stack, self._marks, self._memo, 0
-        memo_limit = self.limits.memo
+        memo_limit, memoize = self._limits.memo, _MEMOIZE if quick[_MEMOIZE] else None
         floor = marks[-1] if marks else 0
         while at < most and count < left:
             code = data[at]
@@ -339,15 +329,11 @@ class _Drawing:
                     stack.append(data[begin:end].decode())
                 except ValueError:
                     break
-                memoized = end < most and data[end] == _MEMOIZE and quick[_MEMOIZE]
-                if (
-                    memoized
-                    and len(memo) not in memo
-                    and len(memo) < memo_limit
-                    and count + 1 < left
-                ):
-                    memo[len(memo)] = stack[-1]  # as most texts are
-                    end, count = end + 1, count + 1
+                if end < most and data[end] == memoize and count + 1 < left:  # as most are
+                    index = len(memo)
+                    if index not in memo and index < memo_limit:
+                        memo[index] = stack[-1]
+                        end, count = end + 1, count + 1
             elif kind == _PUT:
                 index = len(memo) if size == 1 else number
                 if len(stack) <= floor or index in memo or index >= memo_limit:
@@ -448,8 +434,8 @@ class _Drawing:
         return taken
 
     def _remember(self, op: Op, index: int) -> None:
-        if index >= self.limits.memo:
-            raise over(self.limits, "memo")
+        if index >= self._limits.memo:
+            raise over(self._limits, "memo")
         if index in self._memo:
             raise _odd(op, "puts a second value in one place")
         self._memo[index] = self._top(op)
@@ -473,7 +459,7 @@ class _Drawing:
     def _new(self, form: Form, target: Name | None, parts: list[Any]) -> Node:
         self._made += 1
         if self._made > self._most:
-            raise over(self.limits, "nodes", self._most)
+            raise over(self._limits, "nodes", self._most)
         return Node(form, target, parts)
 
     def _make(self, form: Form, parts: list[Any]) -> Node:
@@ -567,16 +553,16 @@ class _Drawing:
                 "The pickle has a key that can change: a list, a dict or a set, or one within.",
                 INTACT,
             )
-        if part.nodes > self.limits.key_nodes:
-            raise over(self.limits, "key_nodes")
+        if part.nodes > self._limits.key_nodes:
+            raise over(self._limits, "key_nodes")
 
     def _check_size(self, node: Node) -> None:
         if node.nodes > self._most:
-            raise over(self.limits, "nodes", self._most)
-        if node.text > self.limits.text_bytes:
-            raise over(self.limits, "text_bytes")
-        if node.depth > self.limits.depth:
-            raise over(self.limits, "depth")
+            raise over(self._limits, "nodes", self._most)
+        if node.text > self._limits.text_bytes:
+            raise over(self._limits, "text_bytes")
+        if node.depth > self._limits.depth:
+            raise over(self._limits, "depth")
 
 
 def _is_mutable(node: Node) -> bool:

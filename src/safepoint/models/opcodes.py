@@ -548,7 +548,9 @@ class _Stack:
             if kind == _NOTHING:
                 values.append(None)
             elif kind == _TEXT:
-                begin, size = end, int.from_bytes(chunk[at + 1 : end], "little")
+                begin, size = end, chunk[at + 1]
+                if begin - at > 2:
+                    size = int.from_bytes(chunk[at + 1 : end], "little")
                 end += size
                 if end > most or size > _CHUNK:
                     break
