@@ -532,6 +532,9 @@ class _Look:
                 first = read_at(self._file, member.start, min(1, member.size))
                 if first and first[0] not in INSTRUCTIONS and first != _ARRAY[:1]:
                     continue  # nobody takes it for a pickle
+            self._tensors_of = model and member.name.endswith("/data.pkl")
+            if self._model == "" and not (self._tensors_of or _STORAGE.match(member.name)):
+                continue  # a number or a word on the format, as the plan has seen
             name = shell(member.name)
             if self._left <= 0:
                 self._unseen.append(
@@ -547,7 +550,6 @@ class _Look:
                 self._left -= len(data)
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
-            self._tensors_of = model and member.name.endswith("/data.pkl")
             if self._tensors_of and self._model == "" and isinstance(data, Window):
                 within = member.size <= self._limits.data_bytes
                 if within and self._told[0].opcodes <= self._limits.opcodes:
