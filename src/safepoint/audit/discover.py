@@ -155,7 +155,9 @@ class Found:
     def _file(self, file: str, found: Inspection) -> None:
         before = len(self.findings)
         is_text = found.kind in _TEXTS
-        begins = content(os.path.realpath(file), _MOST if is_text else 1024)
+        begins = None
+        if is_text or found.kind in (Kind.SEALED, Kind.UNCLEAR):
+            begins = content(os.path.realpath(file), _MOST if is_text else 1024)
         data, size = begins or (b"", 0)
         key = KEY_FILE.match(data[:128])
         if found.kind is Kind.SEALED:
