@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from publish import advisories, attacks, changes, errors, install, verified
+from publish import advisories, attacks, changes, checks, errors, install, verified
 from publish.project import BrokenPage, Project, repository
 from publish.sources import check_sources
 from tests.harness.blocks import scan_page, without_fences
@@ -23,6 +23,8 @@ FILLS: Final[Mapping[str, Fill]] = {
     "advisories-in-short": advisories.in_short,
     **{f"attacks-{group}": partial(attacks.markdown, group=group) for group in attacks.GROUPS},
     "changes": changes.markdown,
+    "checks": checks.markdown,
+    "checks-refusals": checks.refusals,
     "error-names": errors.names,
     "errors": errors.markdown,
     "evidence": verified.evidence,

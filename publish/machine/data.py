@@ -1,4 +1,4 @@
-"""What the site knows, as JSON: rules, attacks, examples, errors, the matrix, the evidence."""
+"""What the site knows, as JSON: rules, attacks, examples, errors, checks, matrix, evidence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 from publish import advisories, attacks
 from publish.machine import examples
 from publish.project import Project
+from safepoint.audit.catalogue import CHECKS
 from safepoint.explain import EXPLANATIONS
 from tests.harness.evidence import Entry, Proof
 
@@ -26,6 +27,7 @@ def documents(
         "attacks": {"attacks": _attacks(project)},
         "examples": {"examples": examples.described(project)},
         "errors": {"errors": _errors(project)},
+        "checks": {"checks": [asdict(each) | {"anchor": each.address} for each in CHECKS.values()]},
         "matrix": {"rows": _matrix(project)},
         "advisories": {"advisories": _advisories(project)},
         "evidence": _evidence(project) | ({"shown": dict(counts)} if counts is not None else {}),

@@ -12,14 +12,16 @@ from __future__ import annotations
 import argparse
 import difflib
 import importlib
+import signal
 import sys
 import textwrap
 from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import metadata
 from typing import Any, Final, NoReturn
 
 from safepoint._command import Screen, status_of
+from safepoint._files import translate
 from safepoint.errors import CheckpointError
 
 GROUPS: Final = {
@@ -71,7 +73,14 @@ _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
-_STATUS: Final = "exit status: 0 nothing to do, 1 findings or refused, 2 it could not look"
+_INTERRUPTED: Final = 130
+_DEFECT: Final = (
+    "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
+    " python -X dev -m safepoint, and the rest of the line."
+)
+_STATUS: Final = (
+    "exit status: 0 done, or nothing to do; 1 findings, or refused; 2 it could not be done"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,6 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out, problems = Screen(sys.stdout), Screen(sys.stderr)
     with redirect_stdout(out), redirect_stderr(problems):
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
+        if arguments is None and status == _INTERRUPTED:
+            with suppress(ValueError):  # of a thread
+                signal.signal(signal.SIGINT, signal.SIG_IGN)  # one more has nothing left to end
         out.flush()
         if out.failed is not None and not isinstance(out.failed, BrokenPipeError):
             why = f"The output cannot be written ({out.failed.strerror})."
@@ -100,9 +112,17 @@ def _run(arguments: list[str]) -> int:
         return status_of(error)
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
-        return 130
+        return _INTERRUPTED
     except SystemExit as end:  # of argparse, which has said why
         return int(end.code or 0)
+    except OSError as error:
+        print(translate(error, "use", str(error.filename or "the current folder")), file=sys.stderr)
+        return 2
+    except Exception as error:
+        if sys.flags.dev_mode:
+            raise
+        print(f"{type(error).__name__}: {_DEFECT}", file=sys.stderr)
+        return 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -176,12 +196,24 @@ def commands(sub: Any) -> None:
         " whose threads a login sees.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    making = inner.add_parser("migrate", help="make the schema and the roles in a database")
+    making = inner.add_parser(
+        "migrate",
+        help="make the schema and the roles in a database",
+        description="Make the schema and the roles in a database.",
+    )
     making.add_argument("dsn", metavar="DSN", help="a login that may create roles, as for psql")
     making.set_defaults(run=_migrate)
-    printing = inner.add_parser("sql", help="print what migrate would run")
+    printing = inner.add_parser(
+        "sql",
+        help="print what migrate would run",
+        description="Print what migrate would run.",
+    )
     printing.set_defaults(run=_sql)
-    assigning = inner.add_parser("assign", help="say whose threads a login sees and writes")
+    assigning = inner.add_parser(
+        "assign",
+        help="say whose threads a login sees and writes",
+        description="Say whose threads a login sees and writes.",
+    )
     assigning.add_argument("dsn", metavar="DSN", help="a login that may run migrate")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
     whose = assigning.add_mutually_exclusive_group(required=True)
@@ -194,10 +226,12 @@ def commands(sub: Any) -> None:
             "--part",
             action="append",
             choices=_PARTS,
-            help="only this part; give it again for another (default: all)",
+            help="only this part; again for each (all)",
         )
     for each in (making, printing, assigning):
-        each.add_argument("--prefix", default="safepoint", help="how the names of roles begin")
+        each.add_argument(
+            "--prefix", metavar="NAME", default="safepoint", help="how the names of roles begin"
+        )
 
 
 def _migrate(options: argparse.Namespace) -> int:

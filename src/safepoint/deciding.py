@@ -50,13 +50,14 @@ _MORE: Final = "    | "  # before what goes on from the row above, so that it pa
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
     listing = _parser(sub, "waiting", _waiting, "list the runs that wait for people")
-    listing.add_argument("--tenant", metavar="T", default="", help="those of this tenant alone")
+    listing.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
+    listing.add_argument("thread", metavar="THREAD", nargs="?", help="that of one thread alone")
     listing.add_argument("--full", action="store_true", help="show all of each question")
     for name, what in (("approve", "a yes to"), ("deny", "a no to")):
         run = _approve if name == "approve" else _deny
         one = _parser(sub, name, run, f"sign {what} what a run asks, with your own key")
         _person(one)
-        one.add_argument("--digest", metavar="SHA256", help="of the question, as waiting --full")
+        one.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
         if name == "deny":
             one.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     holding = _parser(sub, "hold", _hold, "hold a run: no worker goes on with it")
@@ -65,25 +66,30 @@ def commands(sub: Any) -> None:
     releasing = _parser(sub, "release", _release, "end the hold of a run")
     _person(releasing)
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    people = sub.add_parser("people", help="list or add those who may approve, or hold runs")
+    who = "list or add those who may approve, or hold runs"
+    people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
     inner = people.add_subparsers(metavar="COMMAND", required=True)
-    _parser(inner, "list", _people, "list them, with the ids of their keys")
-    adding = _parser(inner, "add", _add, "let somebody approve: by their public key")
+    _parser(inner, "list", _people, "list those who may, with the ids of their keys")
+    adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
     adding.add_argument("person", metavar="PERSON", help="their name")
     adding.add_argument("file", metavar="FILE", help="their public key")
     adding.add_argument("--operator", action="store_true", help="let them hold runs instead")
+    removing = _parser(inner, "remove", _remove, "end what somebody may do: their key is revoked")
+    removing.add_argument("person", metavar="PERSON", help="their name")
+    removing.add_argument("--operator", action="store_true", help="as one who holds runs")
 
 
 def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=f"{what}.")
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
     parser.add_argument("store", metavar="NAME", help="the name of the store")
-    parser.add_argument("--config", metavar="FILE", help="the settings (safepoint.toml)")
+    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     parser.set_defaults(run=run, tenant="")
     return parser
 
 
 def _person(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tenant", metavar="T", default="", help="whose thread it is")
+    parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
     parser.add_argument("thread", metavar="THREAD", help="the thread, as waiting lists it")
     parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
     parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
@@ -208,6 +214,8 @@ def _waiting(options: argparse.Namespace) -> int:
         scopes = [desk.ledger, *map(desk.ledger.tenant, desk.ledger.tenants())]
         for ledger in scopes:
             for thread in ledger.threads():
+                if options.thread not in (None, thread):
+                    continue
                 try:
                     waits += _Desk(ledger, desk.answers, desk.gate).waits(thread)
                 except ThreadDeleted:
@@ -423,28 +431,50 @@ def _people(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add(options: argparse.Namespace) -> int:
-    """Copy a public key to where the default places have those who count."""
+def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
+    """Return a store of the default places, who is to be there, and the folder of such keys."""
     told = settings.read(options.config)
     what = "operator" if options.operator else "approver"
     if told.says(options.store, "storage", "postgres", what):
         raise ConfigurationError(
-            f"The settings say who may approve in {options.store}.",
-            'Add a line there: approver = ["dana=dana.pub"], or operator.',
+            f"The settings say who may do what in {options.store}.",
+            'Change a line there: approver = ["dana=dana.pub"], operator, or revoked-approver.',
         )
-    name, places = check_name("approver", options.person), default_locations(options.store)
-    key, store = VerifyingKey.from_file(options.file), told.store(options.store)
+    places = default_locations(options.store)
+    folder = places.operators if options.operator else places.approvers
+    return told.store(options.store), check_name("approver", options.person), folder
+
+
+def _add(options: argparse.Namespace) -> int:
+    """Copy a public key to where the default places have those who count."""
+    store, name, folder = _folder(options)
+    key = VerifyingKey.from_file(options.file)
     Approvers({name: key}).check_apart(keyring_of(store.key))
-    for given in (store.approver, store.operator):
+    for given in (store.approver, store.operator, store.revoked_approver):
         for owner, keys in settings.named_keys("approver", given).items():
             if key.id in [each.id for each in keys]:
                 raise KeyRefused(
                     f"Key {key.id} is that of {owner} already.",
                     "Nothing was added. Each person has a key of their own for each task.",
                 )
-    folder = places.operators if options.operator else places.approvers
     _files.create_root(str(folder))
-    key.to_file(Path(folder, f"{name}.pub"))
+    key.to_file(folder / f"{name}.pub")
     what = "hold runs" if options.operator else "approve"
     print(f"{name} may {what} in {options.store}, with key {key.id}.")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    """Move a public key to those that are revoked: what it signed before can still be told."""
+    store, name, folder = _folder(options)
+    if not os.path.lexists(folder / f"{name}.pub"):
+        raise NotFound(
+            f"{name} is not among those.", f"Look who is: safepoint people list {store.store}"
+        )
+    key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
+    _files.create_root(str(gone))
+    (folder / f"{name}.pub").rename(gone / f"{name}.{key.id}.pub")
+    print(f"{name} may no longer do that in {store.store}: key {key.id} is revoked.")
+    left = "What they held stays held" if options.operator else "What they approved counts no more"
+    print(f"{left}. Restart each worker, so that it knows.")
     return 0

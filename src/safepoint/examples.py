@@ -18,9 +18,11 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -269,14 +271,28 @@ def commands(sub: Any) -> None:
         description="Copy a vetted example, and see whether a copy is still current.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    listing = inner.add_parser("list", help="list the examples, with the rules that they defend")
+    listing = inner.add_parser(
+        "list",
+        help="list the examples, with the rules that they defend",
+        description="List the examples, with the rules that they defend.",
+    )
     listing.set_defaults(run=_list)
-    showing = inner.add_parser("show", help="print one, as copy would write it")
+    showing = inner.add_parser(
+        "show",
+        help="print one, as copy would write it",
+        description="Print an example, as copy would write it.",
+    )
     showing.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
     showing.set_defaults(run=_show)
-    copying = inner.add_parser("copy", help="write one to a file that begins with its digest")
+    copying = inner.add_parser(
+        "copy",
+        help="write one to a file that begins with its digest",
+        description="Write an example to a file that begins with its digest.",
+    )
     copying.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
-    copying.add_argument("target", metavar="TARGET", nargs="?", default="", help="a file or folder")
+    copying.add_argument(
+        "target", metavar="TARGET", nargs="?", default="", help="a file or a folder (this one)"
+    )
     copying.add_argument("--force", action="store_true", help="replace what is there")
     copying.set_defaults(run=_copy)
     looking = inner.add_parser(
@@ -287,8 +303,10 @@ def commands(sub: Any) -> None:
         " withdrawn or unknown, or its first line is wrong; 2 if none was found, or something could"
         " not be read",
     )
-    looking.add_argument("paths", metavar="PATH", nargs="*", help="files or folders (this one)")
-    looking.add_argument("--diff", action="store_true", help="show what you changed, and what we")
+    looking.add_argument("paths", metavar="PATH", nargs="*", help="a file or a folder (this one)")
+    looking.add_argument(
+        "--diff", action="store_true", help="show what you changed, and what we did"
+    )
     looking.set_defaults(run=_status)
 
 
@@ -309,11 +327,14 @@ def _show(options: argparse.Namespace) -> int:
 def _copy(options: argparse.Namespace) -> int:
     catalogue, name, into = Catalogue(), options.name, options.target
     content = catalogue.copy_of(name)
-    path = str(Path(into, name) if into.endswith("/") or Path(into).is_dir() else Path(into))
+    is_folder = into == "" or into.endswith("/") or os.path.isdir(into)  # noqa: PTH112
+    path = str(Path(into, name) if is_folder else Path(into))
     folder = str(Path(path).parent)
     gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p {shell(folder)}")
     mode = 0o755 if content.startswith(b"#!") else 0o644
     temp = f".safepoint-{secrets.token_hex(16)}"
+    if options.force and _is_special(path):
+        raise Conflict(f"{shell(path)} is no file, and nothing was copied.", "Name another.")
     with (
         _files.translated("save to", path, gone=gone),
         _files.opened(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) as fd,
@@ -327,6 +348,14 @@ def _copy(options: argparse.Namespace) -> int:
             ) from None
     print(f"Copied {catalogue.newest(name)} to {shell(path)}.")
     return 0
+
+
+def _is_special(path: str) -> bool:
+    """Tell whether a device, a FIFO or a socket has the name: to replace one breaks others."""
+    with suppress(OSError):
+        mode = os.lstat(path).st_mode
+        return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
+    return False
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -21,8 +21,7 @@ from safepoint import errors
 from safepoint.errors import CheckpointError, NotFound, quoted
 from safepoint.rules import RULES, Rule, package_toml
 
-_FINDING: Final = re.compile(r"(SP\d\d)\.([\w-]+)", re.IGNORECASE)
-_BLANK: Final = re.compile(r"\{([\w.]+)[^}]*\}")
+_FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +140,7 @@ def lines_of(found: Explanation) -> Iterator[str]:
 
 def _lines(name: str) -> Iterator[str]:
     if found := _FINDING.match(name.strip()):
-        yield from _of_finding(found[1].upper(), found[2].lower())
+        yield from _of_finding(found[1])
         return
     rule = RULES.get(_name(name).upper())
     if rule is None:
@@ -149,41 +148,35 @@ def _lines(name: str) -> Iterator[str]:
         return
     yield f"{rule.id}: {rule.title}"
     yield rule.callout
+    yield "On the site:"
     yield from _pages(rule)
 
 
 def _pages(rule: Rule) -> Iterator[str]:
-    yield "On the site:"
     yield f"  - rules/#{rule.id.lower()}"
     if rule.page is not None:
         yield f"  - {rule.page.replace('.md', '/')}"
 
 
-def _of_finding(rule: str, name: str) -> Iterator[str]:
+def _of_finding(which: str) -> Iterator[str]:
     """Yield what the audit means by an id: its own words, with their blanks."""
-    said = package_toml("audit/findings.toml")
-    entry = said.get(rule, {}).get(name) or (said["any"].get(name) if rule in RULES else None)
-    if entry is None:
-        ids = [f"{each}.{inner}" for each in said for inner in said[each] if each in RULES]
-        near = difflib.get_close_matches(f"{rule}.{name}"[:100], ids)
-        do = (
-            f"Near it: {', '.join(near)}."
-            if near
-            else "Copy the id from what safepoint audit said."
-        )
-        raise NotFound(f"There is no finding {quoted(f'{rule}.{name}')}.", do)
-    texts = {key: _BLANK.sub(_shown, str(text).strip()) for key, text in entry.items()}
-    yield f"{rule}.{name} ({texts['severity']}): {texts['what']}"
-    if "looks" in texts:
-        yield f"Looks at: {texts['looks']}"
-    yield f"Do: {texts['do']}"
-    yield f"{rule}: {RULES[rule].title}"
-    yield from _pages(RULES[rule])
+    from safepoint.audit.catalogue import check_of  # it needs what this module explains
 
-
-def _shown(blank: re.Match[str]) -> str:
-    """Show a blank: where it is the whole text, that depends on what was found."""
-    return "as found" if blank[0] == blank.string.strip() else f"<{blank[1].rpartition('.')[2]}>"
+    check = check_of(which)
+    rule, _, name = which.partition(".")
+    rule = rule.upper() if rule.upper() in RULES else rule.lower()
+    yield f"{rule}.{name.lower()} ({check.severity}): {check.says}"
+    yield f"Looks at: {check.looks}"
+    yield f"Do: {check.do}"
+    known = RULES.get(rule)
+    if known is not None:
+        yield f"{rule}: {known.title}"
+    yield "On the site:"
+    yield f"  - {check.address}"
+    if check.refusal is not None:
+        yield f"  - {EXPLANATIONS[check.refusal].address}"
+    if known is not None:
+        yield from _pages(known)
 
 
 def _listed() -> Iterator[str]:

@@ -429,7 +429,9 @@ class FileJournal(Journal):
     ) -> None:
         with _told():
             begun = _files.as_named(path, "path") / THREAD
-        if not create and not begun.is_dir():
+            with storage_errors("read", str(begun)):
+                is_there = create or begun.is_dir()
+        if not is_there:
             raise JournalUnavailable(
                 f"{shell(str(path))} is no journal.",
                 "If it was one, put it back from a copy. If this is a new one, pass create=True"

@@ -474,7 +474,7 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
             found.append(row)
         return found
 
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113  that of Path may raise
         raise _unreadable(str(path), "there is no such file")
     try:
         # Without a log beside it nothing has to be shared, and nothing is left there.
@@ -655,7 +655,9 @@ def _builders(storage: SealedCheckpointStorage) -> Functions:
 def commands(sub: Any) -> None:
     """Add `safepoint migrate`."""
     what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
-    move: argparse.ArgumentParser = sub.add_parser("migrate", help=what, description=f"S{what[1:]}")
+    move: argparse.ArgumentParser = sub.add_parser(
+        "migrate", help=what, description=f"S{what[1:]}."
+    )
     move.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
     move.add_argument("name", metavar="NAME", help="the name of the store")
     move.add_argument("--config", metavar="FILE", help="settings, in place of those found")

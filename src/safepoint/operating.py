@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import select
 import stat
 import sys
 import time
@@ -343,7 +344,7 @@ def _history(options: argparse.Namespace) -> int:
                 span = Span(opened.header.sequence + 1, span.head, opened.digest, None)
                 if opened.header.kind == "deleted":
                     return 0
-            if not options.follow:
+            if not options.follow or not _is_heard():
                 return 0
             time.sleep(_EVERY)
             anchored = view.anchored(thread)  # before the storage, as `verify` says
@@ -362,6 +363,18 @@ def _threads(threads: list[tuple[Ledger, str]]) -> int:
     if not threads:
         print("No thread.", file=sys.stderr)
     return worst
+
+
+def _is_heard() -> bool:
+    """Tell whether somebody can still read the output."""
+    if getattr(sys.stdout, "failed", None) is not None:
+        return False
+    try:
+        poll, fd = select.poll(), sys.__stdout__.fileno()  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):  # a system without it, or no such stream
+        return True
+    poll.register(fd, 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _line(opened: Opened) -> str:
@@ -420,6 +433,8 @@ def _journal(options: argparse.Namespace) -> int:
             if not options.follow:
                 if not seen:
                     print("No entry.", file=sys.stderr)
+                return 0
+            if not _is_heard():
                 return 0
             time.sleep(max(_EVERY, time.monotonic() - begun))  # all of it is verified each time
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
@@ -40,6 +41,8 @@ from safepoint.names import check_name
 from safepoint.places import Locations, default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
 
+REVOKED: Final = "revoked"
+"""The folder, below that of people's public keys, of those that no longer count."""
 FILES: Final = ("safepoint.toml", "pyproject.toml")
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
@@ -57,6 +60,7 @@ tenant NAME whose threads, if not those of everybody
 approver NAME=FILE. who may approve a resume, and the file of their public key
 revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
 operator NAME=FILE. who may hold a run, and the file of their public key
+revoked-operator NAME=FILE. who no longer may: what they held stays held
 people N how many different people have to approve what a step asks (1)
 app NAME@VERSION. what runs today: threads that another version of it wrote show
 answers PATH the folder or the file of signed answers and holds
@@ -93,6 +97,7 @@ class Store:
     approver: tuple[str, ...] = ()
     revoked_approver: tuple[str, ...] = ()
     operator: tuple[str, ...] = ()
+    revoked_operator: tuple[str, ...] = ()
     people: int = 1
     app: tuple[str, ...] = ()
     answers: str | None = None
@@ -119,9 +124,8 @@ class Store:
         for name, value in values.items():
             if name in known and value not in (None, []):
                 is_many = isinstance(known[name], tuple)
-                given[name] = (
-                    tuple([value] if isinstance(value, str) else value) if is_many else value
-                )
+                several = value if isinstance(value, list) else [value]
+                given[name] = tuple(several) if is_many else value
                 _check(name, given[name], is_many=is_many)
         for name in [each for each in given if each.startswith("postgres")]:
             given[name] = _secret(name, given[name])
@@ -196,15 +200,16 @@ class Store:
 
     def gate_of(self, answers: Answers | None = None) -> Gate | None:
         """Return the gate of those who may approve and hold, None if nobody is named."""
-        if not (self.approver or self.operator):
+        if not (self.approver or self.operator or self.revoked_operator):
             return None
-        people = named_keys("approver", self.approver)
-        gone = named_keys("revoked-approver", self.revoked_approver)
-        every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
-        approvers = Approvers(every, revoked=[key for keys in gone.values() for key in keys])
-        operators = Approvers(named_keys("operator", self.operator)) if answers else None
-        policy, named = Policy({Reason.ASKED: self.people}), approvers if every else None
-        return Gate(policy, named, answers=answers, operators=operators)
+        approvers = _people_of("approver", self.approver, self.revoked_approver)
+        operators = _people_of("operator", self.operator, self.revoked_operator)
+        return Gate(
+            Policy({Reason.ASKED: self.people}),
+            approvers if self.approver else None,
+            answers=answers,
+            operators=operators if answers else None,
+        )
 
 
 class Settings:
@@ -217,7 +222,7 @@ class Settings:
 
     def __init__(self, file: Path | None, told: Mapping[str, Any]) -> None:
         self.file = file
-        self.folder = Path.cwd() if file is None else file.parent
+        self.folder = _here() if file is None else file.parent
         unknown = [name for name in told if name not in ("audit", "stores")]
         if unknown:
             raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
@@ -237,7 +242,7 @@ class Settings:
     def paths(self) -> list[str]:
         """What the audit looks at besides the stores."""
         found = self._below("PATH", self.audit.get("paths", []))
-        if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        if not isinstance(found, list) or not all(map(_is_text, found)):
             raise self._refusal(f"has {quoted(found)} as the paths of the audit", "a list of paths")
         return found
 
@@ -269,12 +274,12 @@ class Settings:
                 known = ", ".join(["storage", *kinds])
                 raise self._refusal(f"says {quoted(option)} of the store {name}", known)
         told: dict[str, Any] = {"store": name}
-        if not self.says(name, "storage", "postgres"):
-            default = in_default_places(name)
-            told = {each.name: getattr(default, each.name) for each in fields(Store)}
         for option, value in self._stores[name].items():
             kind = kinds.get(option, "PATH")
             told[option.replace("-", "_")] = self._below(kind, value)
+        if not self.says(name, "storage", "postgres"):
+            default = in_default_places(name)
+            told = {each.name: getattr(default, each.name) for each in fields(Store)} | told
         return Store.of(told)
 
     def _below(self, kind: str, value: Any) -> Any:
@@ -287,8 +292,16 @@ class Settings:
             return value
         name, equals, file = value.partition("=") if "=" in kind else ("", "", value)
         if kind == "FILE=PATH":
-            return "=".join(str(self.folder / Path(each).expanduser()) for each in value.split("="))
-        return f"{name}{equals}{self.folder / Path(file).expanduser()}" if file else value
+            return "=".join(self._path(each) for each in value.split("="))
+        return f"{name}{equals}{self._path(file)}" if file else value
+
+    def _path(self, value: str) -> str:
+        try:
+            return str(self.folder / Path(value).expanduser())
+        except RuntimeError:
+            raise self._refusal(
+                f"has {quoted(value)}, and no such home is known", "a path"
+            ) from None
 
     def _table(self, told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         found = told.get(name, {})
@@ -307,21 +320,41 @@ def read(named: str | os.PathLike[str] | None = None) -> Settings:
         ConfigurationError: it cannot be read, or says what means nothing.
     """
     if named is not None:
-        return Settings(Path(named).absolute(), _told(Path(named)))
-    for folder in (Path.cwd(), *Path.cwd().parents):
+        return Settings(_here() / named, _told(Path(named)))
+    here = _here()
+    for folder in (here, *here.parents):
         for file in (folder / name for name in FILES):
-            if file.is_file():
+            if os.path.lexists(file):
                 told = _told(file)
                 if told or file.name == FILES[0]:
                     return Settings(file, told)
     return Settings(None, {})
 
 
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise ConfigurationError(
+            f"The current folder cannot be used ({error.strerror}).", "Go to another: cd"
+        ) from None
+
+
+def _text(file: str | os.PathLike[str]) -> str:
+    """Return the text of a file that is a file, and no larger than one that a person wrote."""
+    # O_NONBLOCK: a FIFO must not wait for its other end.
+    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        data = opened.read(_MOST + 1)
+    if len(data) > _MOST:
+        raise ValueError(f"more than {_MOST:,} bytes")
+    return data.decode()
+
+
 def _told(file: Path) -> Mapping[str, Any]:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST)
-        told = tomllib.loads(text.decode())
+        told = tomllib.loads(_text(file))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or f"{error}".splitlines()[0]
         raise ConfigurationError(
@@ -368,6 +401,8 @@ def in_default_places(name: str, places: Locations | None = None) -> Store:
         anchor=str(found.anchor_file),
         approver=tuple(_people(found.approvers)),
         operator=tuple(_people(found.operators)),
+        revoked_approver=tuple(_people(found.approvers / REVOKED)),
+        revoked_operator=tuple(_people(found.operators / REVOKED)),
         **parts,
     )
 
@@ -383,7 +418,7 @@ def _people(folder: Path) -> Iterator[str]:
             f"{shell(str(folder))} cannot be read ({error.strerror}).",
             "Whose word counts is not known without it. Run this as the owner of the store.",
         ) from None
-    yield from (f"{file.stem}={file}" for file in files if file.suffix == ".pub")
+    yield from (f"{file.name.split('.')[0]}={file}" for file in files if file.suffix == ".pub")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -406,13 +441,18 @@ def _number_or_step(text: str) -> int | str:
 def _check(name: str, value: Any, *, is_many: bool) -> None:
     option = name.replace("_", "-")
     if name in ("anchor_every", "people"):
-        if value != "step" and (type(value) is not int or value < 1):
+        a_step = name == "anchor_every" and value == "step"
+        if not a_step and (type(value) is not int or value < 1):
             raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
-    elif not all(isinstance(each, str) for each in (value if is_many else [value])):
+    elif not all(_is_text(each) for each in (value if is_many else [value])):
         raise ConfigurationError(
             f"{option} is {quoted(value)}.",
             "Write a list of strings." if is_many else "Write a string.",
         )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _secret(name: str, value: str) -> str:
@@ -426,7 +466,7 @@ def _secret(name: str, value: str) -> str:
         return os.environ[where]
     if how == "file" and colon:
         try:
-            return Path(where).read_text(encoding="utf-8").strip()
+            return _text(where).strip()
         except (OSError, ValueError):
             raise ConfigurationError(
                 f"{option} is in {shell(where)}, which cannot be read.", "Name another file."
@@ -457,6 +497,13 @@ def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingK
             )
         keys.setdefault(name, []).append(VerifyingKey.from_file(file))
     return keys
+
+
+def _people_of(what: str, given: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
+    """Return people by their keys, those whose keys are revoked among them."""
+    people, gone = named_keys(what, given), named_keys(f"revoked-{what}", revoked)
+    every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
+    return Approvers(every, revoked=[key for keys in gone.values() for key in keys])
 
 
 def database_in(path: str) -> str:

@@ -263,7 +263,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", "name a PATH, or write safepoint.toml with [audit] and paths"),
+        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
         ("postgresql://x", "a connection string is no PATH: give --postgres"),
         ("x --postgres dbname=y", "give PATH or --postgres, and run it again for the other one"),
         ("x --postgres-anchor dbname=y", "--postgres-anchor needs --postgres"),

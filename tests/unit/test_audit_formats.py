@@ -26,7 +26,7 @@ from tests.unit.json_schemas import SARIF, complaints
 
 TODAY = date(2026, 11, 17)
 NOTE = finding("SP01.network", "/srv/state", kind="nfs")
-WARNING = finding("SP03.pickle", "/srv/state/x", what="is a pickle")
+WARNING = finding("SP03.pickle", "/srv/state/x", carries="is a pickle")
 ERROR = finding("SP04.mode", "/srv/state/y", mode=0o666)
 THREAD = finding("SP31.over", "order-7", last="order-7 #3", over=TODAY)
 UNSEEN = replace(finding("SP13.unseen", "/srv/closed", reason="Permission denied"), seen=False)

@@ -734,7 +734,7 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     assert found(cipher=Toy("f" * 16)) == []  # the record names the key
     [first, *_] = check_records(desk.ledger())
     assert first.what == (
-        "6 of the states of order-7 could not be looked into, and its runs not from there on:"
+        "6 of the states of order-7 could not be looked into, nor its runs from there on:"
         " order-7 #1 is encrypted under key 0123456789abcdef, and this ledger has no cipher."
     )
     forged = {"done": ["fetch", "ask", "pay", "ask_more", "pay_more"], "state": {}}

@@ -5,19 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
+import shlex
 import signal
+import socket
 import subprocess
 import sys
-import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from safepoint import operating
 from safepoint._command import imported, keyring_of
+from safepoint.audit import command as audit_command
 from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
     AnchorUnavailable,
@@ -33,6 +38,10 @@ from safepoint.errors import (
     UnsafeRuntime,
 )
 from safepoint.keys import SigningKey
+from safepoint.ledger import Ledger
+from safepoint.places import open_journal, open_ledger
+from safepoint.settings import OPTIONS
+from tests.unit import commands
 
 ROOT = Path(__file__).parents[2]
 THERE = [name for name, module in COMMANDS.items() if find_spec(module)]
@@ -109,6 +118,239 @@ def test_bad_input_is_one_line(said: Callable[..., Said], arguments: str) -> Non
     assert err.startswith(LINES[arguments])
 
 
+# --- junk files ----------------------------------------------------------------------------------
+
+CONFIGURED = (
+    *("init new", "verify good", "history good t1", "show good t1", "journal good"),
+    *("keys list good", "keys rotate good --dry-run", "prune good t1 --keep 1 --dry-run"),
+    *("delete good t1 --dry-run", "waiting good", "people list good", "people add good d {key}"),
+    *("approve good t1 --as d --key {key}", "deny good t1 --as d --key {key}"),
+    *("hold good t1 --as d --key {key} --reason r", "release good t1 --as d --key {key}"),
+    *("migrate {states} good --dry-run", "audit {states}"),
+)
+AUDIT = "audit {store} --store good --key {key}"
+READS = (
+    *("keys public {} {new}", "people add good d {}", "migrate {} good --dry-run", "audit {}"),
+    "audit {} --format sarif",
+    *("audit {store} --store good --key {}", f"{AUDIT} --anchor {{}}", f"{AUDIT} --revoked {{}}"),
+    *(f"{AUDIT} --answers {{}} --answers-anchor {{}}", f"{AUDIT} --approver d={{}}"),
+    *(f"{AUDIT} --journal {{}} --journal-key {{key}}", "examples status {}", "examples show {}"),
+    *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
+    *("convert {key} {new}.safetensors --key {}", "verify-model {} --key {key}"),
+    *("verify-model {key} --key {}", "lint {}", "test-storage {}:x", "attack --target {}:x"),
+    *("explain {}", "approve good t1 --as d --key {}"),
+)
+WRITES = (
+    *("keys new {}", "keys public {key} {}", "examples copy anchored.py {}", "try-postgres {}"),
+    "convert {key} {} --key {key}",
+    "migrate {states} good --allow-unsigned-migration --report {}",
+)
+DEVICES = ("/dev/zero", "/proc/self/mem")  # never for what writes: root would replace them
+LONG = "x" * 5000
+
+
+class World:
+    """A home with a store, and a folder in which everything is in the way."""
+
+    def __init__(self, root: Path) -> None:
+        self.junk, self.key, self.states = root / "junk", root / "key", root / "states"
+        self.root, self.store = root, root / ".local/state/safepoint/good/storage"
+        for folder in (self.junk, self.states, root / "here", self.junk / "folder"):
+            folder.mkdir()
+        (self.states / "a.json").write_text("{}")
+        (self.junk / "random").write_bytes(os.urandom(5000))
+        (self.junk / "empty").write_bytes(b"")
+        (self.junk / "database").write_bytes(b"SQLite format 3\0" + os.urandom(4000))
+        (self.junk / os.fsdecode(b"\x1b[2J\n\xff")).write_bytes(b"odd")
+        with (self.junk / "sparse").open("wb") as file:
+            file.truncate(2**37)
+        (self.junk / "loop").symlink_to("loop")
+        os.mkfifo(self.junk / "fifo")
+        with socket.socket(socket.AF_UNIX) as here:
+            here.bind(os.path.relpath(self.junk / "socket"))
+
+    def said(self, line: str, junk: str = "") -> Said:
+        new = self.root / f"new{os.urandom(4).hex()}"
+        blanks = {"key": self.key, "store": self.store, "states": self.states, "new": new}
+        for blank, path in blanks.items():
+            line = line.replace(f"{{{blank}}}", str(path))
+        words = [word.replace("{}", junk) for word in line.split()]
+        return commands.said(*words, folder=self.root / "here")
+
+    def there(self) -> set[str]:
+        return {f"{each} {each.lstat().st_mode}" for each in self.junk.rglob("*")}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    root = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(root))
+        for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
+            patch.delenv(name, raising=False)
+        made = World(root)
+        assert made.said("init good")[0] == 0
+        assert made.said("keys new {key}")[0] == 0
+        ledger: Any = open_ledger("good", journal=open_journal("good"))
+        with ledger.storage, ledger.anchor:
+            ledger.save("t1", {})
+        yield made
+
+
+@contextmanager
+def no_longer_than(seconds: float) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise AssertionError("it waits for something that does not come")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_ended(said: Said, line: str) -> None:
+    status, out, err = said
+    assert status in (0, 1, 2), line
+    assert err.count("\n") <= 1, (line, err)
+    assert status != 2 or out or err, line
+    assert "defect" not in err, (line, err)
+    assert not re.search("check .* failed: |audit failed: ", out + err), (line, out)
+    assert all(each.isprintable() or each in "\n\t" for each in out + err), line
+
+
+@pytest.mark.parametrize(
+    "line", [*READS, *WRITES, *(f"{each} --config {{}}" for each in CONFIGURED)]
+)
+def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str) -> None:
+    before = world.there()
+    junk = [*map(str, world.junk.iterdir()), f"{world.junk}/random/x", LONG]
+    for each in junk if line in WRITES else [*junk, *DEVICES]:
+        if line.startswith("examples copy") and each.endswith("folder"):
+            continue  # that is where it belongs
+        with no_longer_than(60):
+            said = world.said(line, each)
+        check_ended(said, f"{line} {each!r}")
+        if "--config" in line:
+            # An empty one says nothing, and an odd one no TOML.
+            assert said[0] == 2 or each.endswith("empty"), (line, each)
+    assert before <= world.there()
+    for made in world.there() - before:
+        Path(made.rpartition(" ")[0]).unlink()
+
+
+def test_nothing_takes_the_place_of_a_device(world: World) -> None:
+    for name in ("fifo", "socket"):
+        said = world.said("examples copy anchored.py {} --force", f"{world.junk}/{name}")
+        assert said == (
+            2,
+            "",
+            f"{world.junk}/{name} is no file, and nothing was copied. Name another.\n",
+        )
+
+
+# --- junk settings -------------------------------------------------------------------------------
+
+VALUES = (
+    *("5", "1.5", "true", "[1]", "[[1]]", "{a=1}", '"a\\u0000b"', '["a\\u0000b"]', '"~none9/x"'),
+    *('"="', '"step"', "1979-05-27", "nan", '"\\u001b[2J"', '"env:NONE"', '"file:/dev/zero"'),
+    *('"file:"', f'"{LONG}"', '"host=\'"'),
+)
+TEXTS = (
+    *(b"\xff", b"\0", b"x = " + b"[" * 100_000, b"#" * 10 * 2**20, b"stores = 1", b"audit = 1"),
+    *(b"[stores.'../x']", b"[stores]\ngood = 1", b"odd = 1"),
+)
+
+
+@pytest.mark.parametrize(
+    "option", ["storage", *(each.split()[0] for each in OPTIONS.strip().splitlines())]
+)
+def test_a_setting_of_another_type_is_one_line(world: World, option: str) -> None:
+    for value in VALUES:
+        rest = "" if option == "key" else f"key = '{world.key}'\n"
+        rest += "" if option == "storage" else f"storage = '{world.store}'\n"
+        told = world.root / "told.toml"
+        told.write_text(f"[stores.s]\n{rest}{option} = {value}\n")
+        for line in ("verify s", "waiting s", "journal s", "audit"):
+            with no_longer_than(60):
+                check_ended(world.said(f"{line} --config {told}"), f"{line}: {option} = {value}")
+
+
+def test_settings_that_are_none_are_one_line(world: World) -> None:
+    told, found = world.root / "told.toml", world.root / "here/safepoint.toml"
+    for text in TEXTS:
+        told.write_bytes(text)
+        for line in CONFIGURED:
+            status, out, err = world.said(f"{line} --config {told}")
+            assert (status, out, err.count("\n")) == (2, "", 1), (line, text[:20], err)
+    for make in (os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)):
+        make(found)
+        with no_longer_than(60):
+            assert world.said("verify good")[0] == 2
+        found.rmdir() if found.is_dir() else found.unlink()
+
+
+# --- no room ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """Let no file grow beyond a size."""
+    most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, most)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "init full",
+        "keys new {root}/full.key",
+        "examples copy anchored.py {root}/full.py",
+        "people add good dana {root}/full.pub",
+        "migrate {states} good --allow-unsigned-migration",
+    ],
+)
+@pytest.mark.parametrize("size", [0, 40, 4096])
+def test_a_full_disk_leaves_nothing_half_done(world: World, line: str, size: int) -> None:
+    line = line.replace("{root}", str(world.root)).replace("full", f"full{size}")
+    if line.startswith("people"):
+        line = line.replace("dana", f"dana{size}")
+        world.said(f"keys new {world.root}/{size}.key")
+        world.said(f"keys public {world.root}/{size}.key {world.root}/full{size}.pub")
+    if line.startswith("migrate"):
+        (world.states / f"{size}.json").write_text("{}")
+    with room(size):
+        status, _, err = world.said(line)
+    assert status in (0, 2)
+    assert err.count("\n") == (status == 2), err
+    assert "defect" not in err
+    assert size or status == 2
+    again = world.said(line)
+    assert again[0] == 0 or status == 0, again
+    assert world.said("verify good")[0] == 0
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", ["audit {states}", "verify good", "history good t1 --follow"])
+def test_ctrl_c_is_one_line(world: World, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object, **__: object) -> Any:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setitem(audit_command.FOUND, "loads", pressed)
+    monkeypatch.setattr(Ledger, "verify", pressed)
+    monkeypatch.setattr(operating.time, "sleep", pressed)
+    status, _, err = world.said(line)
+    assert (status, err) == (130, "Interrupted.\n")
+
+
 # --- how errors end -----------------------------------------------------------------------------
 
 
@@ -142,6 +384,24 @@ def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
         "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",
         "It is \\x1b[2J. Mend it.\n",
     )
+
+
+def test_what_nobody_foresaw_is_one_line_that_asks_for_a_report(
+    said: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(_: object) -> int:
+        raise ZeroDivisionError("\x1b[2J a secret")
+
+    planted(monkeypatch, fail)
+    code, out, err = said("explain")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("ZeroDivisionError: That is a defect of safepoint")
+    assert "secret" not in err
+    planted(monkeypatch, lambda _: int((tmp_path / "gone").read_text()))
+    assert said("explain")[::2] == (2, f"{tmp_path}/gone is gone. {GONE}\n")
+
+
+GONE = "Put it back from a backup, or construct the storage again to begin an empty one."
 
 
 @pytest.mark.parametrize(
@@ -237,21 +497,34 @@ def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path)
         imported("mine", "app:x")
 
 
-def test_ctrl_c_ends_a_real_process_with_one_line() -> None:
+def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
+    done = ran("mkdir gone; cd gone; rmdir ../gone; $S verify good", tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("The current folder cannot be used")
+
+
+def test_who_follows_ends_with_the_reader(world: World) -> None:
+    done = ran("$S history good t1 --follow | head -1; echo ${PIPESTATUS[0]}", world.root)
+    assert (done.stdout.splitlines()[1:], done.stderr) == (["0"], "")
+
+
+@pytest.mark.parametrize("line", ["attack --ladder", "history good t1 --follow"])
+def test_ctrl_c_ends_a_real_process_with_one_line(world: World, line: str) -> None:
+    """As on a terminal, where every process of the group gets it."""
     with subprocess.Popen(
-        [*SAFEPOINT, "attack", "--ladder"],
+        [*SAFEPOINT, *shlex.split(line)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=world.root,
+        start_new_session=True,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith("attack ")
-        while process.poll() is None:  # Python drops one that comes in the middle of a fork
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.5)
-        assert process.returncode == 130
-        assert process.stderr.read().endswith("Interrupted.\n")
+        assert process.stdout.readline()
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(60) == 130
+        assert process.stderr.read() == "Interrupted.\n"
 
 
 # --- keys ---------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ import pytest
 
 import safepoint
 from publish.errors import markdown, sections
+from publish.fill import fill
 from publish.project import BrokenPage, Project
 from safepoint import CheckpointError, SealBroken, errors, models
-from safepoint.audit.finding import CATALOGUE
+from safepoint.audit.catalogue import CHECKS
 from safepoint.cli import COMMANDS, main
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
 from safepoint.rules import RULES
@@ -230,20 +231,41 @@ def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.endswith("On the site:\n  - rules/#sp09\n")
 
 
-def test_a_finding_of_the_audit_is_explained_by_its_id(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "sp04.mode"]) == 0
-    assert capsys.readouterr().out.startswith("SP04.mode (error): <at> can be read by others")
-    for name in CATALOGUE:
-        found = name.replace("any.", "SP04.")
-        assert main(["explain", found]) == 0
+def test_each_finding_of_the_audit_is_explained_by_its_id(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = fill(PROJECT.pages["command/checks.md"].text, PROJECT)
+    anchors = set(re.findall(r"\{ #([\w.-]+) \}", page))
+    for name, check in CHECKS.items():
+        shown = name.replace("any.", "SP04.")
+        assert main(["explain", shown.upper()]) == 0
         out = capsys.readouterr().out
-        assert out.startswith(f"{found} (")
-        assert "\nDo: " in out
-        assert "{" not in out.partition("\nOn the site:")[0]
-        assert f"  - rules/#{found[:4].lower()}\n" in out
+        begin = (
+            f"{shown} ({check.severity}): {check.says}\nLooks at: {check.looks}\nDo: {check.do}\n"
+        )
+        assert out.startswith(begin)
+        assert check.refusal or "{" not in begin
+        assert f"\nOn the site:\n  - {check.address}\n" in out
+        assert check.address.removeprefix("command/checks/#") in anchors
+        rule = shown.partition(".")[0]
+        assert (f"  - rules/#{rule.lower()}\n" in out) == (rule in RULES)
+        assert (check.refusal is not None) == ("  - errors/#" in out)
+
+
+def test_a_finding_is_found_as_it_is_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+    for pasted, begin in {
+        "SP04.mode error: /x can be read by others": "SP04.mode (error): PATH can be read by ",
+        "https://example.org/command/checks/#any.unseen": "any.unseen (warning): PATH could ",
+        "SP12.seal-broken": "SP12.seal-broken (error): The record was changed after it was ",
+        "SP23.sl01": "SP23.sl01 (warning): PLACE has SL01: ",
+        "audit.expired": "audit.expired (warning): What PATH accepts of ID at PLACE is over ",
+    }.items():
+        assert main(["explain", pasted]) == 0
+        assert capsys.readouterr().out.startswith(begin)
     for unknown, do in (
         ("SP04.mod", "Near it: SP04.mode, "),
         ("SP99.mode", "Near it: SP04.mode, "),
+        ("SP99.unseen", "Near it: "),
         ("SP04.nothing-at-all", "Copy the id from what safepoint audit said.\n"),
     ):
         assert main(["explain", unknown]) == 2

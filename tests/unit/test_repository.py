@@ -39,9 +39,9 @@ KERNEL = [
 WINGED = [
     {"command", "settings"},
     {"sarif"},
-    {"models", "testing", "explain", "deciding", "langgraph", "agent_framework"},
+    {"models", "testing", "deciding", "langgraph", "agent_framework"},
     {"moving"},
-    {"attacks", "audit", "examples", "operating"},
+    {"attacks", "audit", "examples", "explain", "operating"},
     {"cli", "main__", "pytest_safepoint"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, TypeVar
@@ -68,17 +69,29 @@ def in_a_process(strike: Callable[[str], _T], died: _T) -> _T:
         context = multiprocessing.get_context("fork")
         receive, send = context.Pipe(duplex=False)
         child = context.Process(target=_run, args=(send, folder, strike))
-        with catch_warnings():  # of threads, which the child does not wait for
-            simplefilter("ignore", DeprecationWarning)
+        with _undisturbed(), catch_warnings():
+            simplefilter("ignore", DeprecationWarning)  # of threads, which no child waits for
             child.start()
         send.close()
         ended = died
-        with receive, suppress(EOFError):  # it died without a word
-            if receive.poll(_PATIENCE):
-                ended = receive.recv()
-        child.kill()  # it has said all that it will say
-        child.join()
+        try:
+            with receive, suppress(EOFError):  # it died without a word
+                if receive.poll(_PATIENCE):
+                    ended = receive.recv()
+        finally:
+            child.kill()  # it has said all that it will say, or nobody waits for that
+            child.join()
         return ended
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let Ctrl-C wait until a fork is over, which would drop it. The child never hears of it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(send: Connection, folder: str, strike: Callable[[str], object]) -> None:

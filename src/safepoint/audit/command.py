@@ -220,7 +220,7 @@ class Place:
             yield from check_database(path) if is_database(path) else check_location(path)
         answers = store.answers_of(self._stack)
         gate = store.gate_of(answers)
-        if self.ledger is not None and gate is not None and store.operator:
+        if self.ledger is not None and gate is not None and gate.operators.keys:
             yield from holds(self.ledger, gate)
 
 
@@ -288,6 +288,7 @@ def _folder(path: str | None) -> str | None:
     return str(Path(absolute(path)).parent) if path and is_database(path) else path
 
 
+Known = Store | Failure
 Look = Callable[[Any], Iterable[Finding]]
 
 
@@ -341,7 +342,7 @@ def _audit(options: argparse.Namespace) -> int:
     return status
 
 
-def _mended(options: argparse.Namespace, paths: list[str], stores: list[Store]) -> Report:
+def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) -> Report:
     """Look; with --fix, set modes and owners, and look again."""
     if options.dry_run and not options.fix:
         options.refuse("--dry-run needs --fix")
@@ -353,22 +354,27 @@ def _mended(options: argparse.Namespace, paths: list[str], stores: list[Store]) 
     return report if options.dry_run else look(paths, stores)
 
 
-def look(paths: Iterable[str], stores: Iterable[Store] = ()) -> Report:
+def look(paths: Iterable[str], stores: Iterable[Known] = ()) -> Report:
     """Audit paths, each found out by its content, and stores by their parts."""
     with progress():
         return _looked(paths, stores)
 
 
-def _looked(paths: Iterable[str], stores: Iterable[Store]) -> Report:
-    audit = _Audit()
+def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
+    audit, named = _Audit(), set[str]()
+    for store in stores:
+        if isinstance(store, Failure):
+            audit.failures[store.why] = store
+            continue
+        named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
+        audit.store(store)
     for path in paths:
         with audit.trying("", path):
             found = Found(path)
             audit.make(FOUND, found, path, is_something=bool(+found.counts))
             for each in found.stores:
-                audit.store(Store(storage=each))
-    for store in stores:
-        audit.store(store)
+                if os.path.realpath(each) not in named:  # which was looked at with its keys
+                    audit.store(Store(storage=each))
     failed = tuple(audit.failures.values())
     return Report(tuple(audit.looked), tuple(worst_first(audit.found.values())), failed)
 
@@ -422,7 +428,7 @@ class _Audit:
             self.failures.setdefault(why, Failure(check, where, why))
 
 
-def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[Store]]:
+def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[Known]]:
     """Return what to look at: what the options name, or else what the settings do."""
     paths = options.path
     told = Store.of(vars(options))
@@ -439,8 +445,19 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
             options.refuse(
                 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'
             )
-        return paths, [settings.store(name) for name in names]
+        return paths, [_known(settings, name) for name in names]
     return paths, []
+
+
+def _known(settings: Settings, name: str) -> Known:
+    """Return a store of the settings, or why it is none. That keeps no other from being looked at.
+
+    In CI, for example, it may be elsewhere.
+    """
+    try:
+        return settings.store(name)
+    except CheckpointError as refusal:
+        return Failure("", name, str(refusal))
 
 
 def _told(options: argparse.Namespace, settings: Settings, told: Store, given: set[str]) -> Store:

@@ -84,7 +84,21 @@ Look = Callable[[File], Iterator[Finding]]
 
 
 def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
-    """Look for pickles in every file below `folder`. Symbolic links are not followed.
+    r"""Look for pickles in every file below `folder`. Symbolic links are not followed.
+
+    ```python
+    from pathlib import Path
+
+    from safepoint.audit import check_pickles
+
+    Path("state").mkdir(mode=0o700)
+    Path("state/order-7").write_bytes(b"\x80\x04K*.")
+    print(check_pickles("state")[0].id)
+    #> SP03.pickle
+    Path("state/order-7").write_text('{"amount": 42}')
+    print(check_pickles("state"))
+    #> []
+    ```
 
     Returns:
         A warning under SP03 for each file that carries a pickle: alone, in an archive, in an array
@@ -116,6 +130,9 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
     for finding in check_formats("state"):
         print(finding.rule, finding.severity, finding.what.split("/state/")[1].split(":")[0])
         #> SP10 warning order-7.json is JSON that names its decoder ("__pickled__")
+    Path("state/order-7.json").unlink()
+    print(check_formats("state"))
+    #> []
     ```
 
     Returns:
@@ -146,6 +163,9 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
     for finding in check_bounds("state", Limits(depth=64)):
         print(finding.rule, finding.severity, finding.what.split(": ")[1])
         #> SP11 error The encoded state is nested deeper than 64 levels.
+    Path("state/order-7.json").write_text("[[42]]")
+    print(check_bounds("state"))
+    #> []
     ```
 
     Args:
@@ -271,7 +291,7 @@ def _pickles(file: File) -> Iterator[Finding]:
             what = "is a pickle, or carries one in base64"
         elif kind is Kind.JSON:
             what = "carries a pickle in base64"
-        yield finding("SP03.pickle", file.path, what=what)
+        yield finding("SP03.pickle", file.path, carries=what)
     elif found.verdict in (Verdict.NOT_LOOKED_INTO, Verdict.REFUSED):
         raise LimitExceeded(found.what, _LOOK)
     elif kind is Kind.UNKNOWN and file.is_json:

@@ -73,7 +73,7 @@ class Found:
         self._left_out, self._skipped, self._judged = list[str](), list[str](), set[str]()
         if not os.path.lexists(self.path):
             raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
-        if Path(self.path).is_dir():
+        if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
             inner = database_in(self.path)
             found = files(self.path, self._closed, self._enters) if inner == self.path else [inner]
         else:

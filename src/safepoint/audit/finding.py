@@ -72,8 +72,7 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
     found = {f"{rule}.{name}": each for rule in told for name, each in told[rule].items()}
     refusal, load = found.pop("any.refused"), found.pop("any.load")
     for kind in _errors(CheckpointError):
-        first = (kind.__doc__ or "").partition("\n")[0]
-        looks = f"What the library itself refuses here, as {kind.__name__}: {first}"
+        looks = f"What the library itself refuses here, as {kind.__name__}."
         found[f"any.{_name_of(kind)}"] = {"looks": looks, **refusal}
     for name, each in IDS.items():
         severity = "error" if name in _UNDOES else "warning"
@@ -198,7 +197,7 @@ def existing_folder(path: str | os.PathLike[str]) -> str:
         UnsafeLocation: its parent is not a folder.
     """
     found = absolute(path)
-    if not Path(found).is_dir():
+    if not os.path.isdir(found):  # noqa: PTH112  that of Path may raise
         raise StorageUnavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
     return found
 

@@ -58,6 +58,20 @@ _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
     """Look at the folder of a file storage. Nothing is created, opened for writing or changed.
 
+    ```python
+    from pathlib import Path
+
+    from safepoint.audit import check_location
+
+    state = Path("state")
+    state.mkdir()
+    for mode in (0o777, 0o700):
+        state.chmod(mode)
+        print([each.id for each in check_location(state) if each.severity == "error"])
+        #> ['SP04.writable']
+        #> []
+    ```
+
     Returns:
         What was found, the refusals of `FileCheckpointStorage` first; empty if all is well.
 
@@ -207,6 +221,10 @@ def check_places(
         if finding.severity == "error":
             print(finding.what)
             #> The keys /home/you/state/keys and the storage /home/you/state are in one place.
+    Path("state/keys").rename("keys")
+    found = check_places("state", keys="keys")
+    print([each.id for each in found if each.severity == "error"])
+    #> []
     ```
 
     Args:
@@ -243,7 +261,7 @@ def check_places(
 
 def _together(places: dict[str, str]) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(places.items(), 2):
-        paths = Path(first).resolve(), Path(second).resolve()
+        paths = Path(os.path.realpath(first)), Path(os.path.realpath(second))
         if _is_inside(*paths) or _is_inside(*reversed(paths)):
             yield finding("SP22.together", second, other=other, one=one, first=shell(first))
 
@@ -251,7 +269,7 @@ def _together(places: dict[str, str]) -> Iterator[Finding]:
 def _is_inside(path: Path, folder: Path) -> bool:
     """Tell whether one is inside the other, also where a mount gives a folder a second name."""
     return path.is_relative_to(folder) or any(
-        above.exists() and folder.exists() and above.samefile(folder)
+        os.path.exists(above) and os.path.exists(folder) and above.samefile(folder)  # noqa: PTH110
         for above in (path, *path.parents)
     )
 
@@ -299,6 +317,8 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
     ledger = Ledger(storage, store="invoices", keys=keys)
     for amount in (1, 2, 3):
         ledger.save("order-7", {"amount": amount})
+    print(check_append_only("state"))
+    #> []
     Path("state/order-7/0000000002.checkpoint").unlink()
     for finding in check_append_only("state"):
         print(finding.rule, finding.severity, finding.what)
@@ -403,6 +423,9 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
     for finding in check_ownership("state"):
         print(finding.rule, finding.severity, finding.what)
         #> SP07 note No worker ever owned thread 'order-7', so any worker may write it.
+    with ledger.own("order-7", "worker-1"):
+        print(check_ownership("state"))
+        #> []
     ```
 
     Args:

@@ -58,6 +58,18 @@ _AUTOLOAD: Final = b"PYTEST_DISABLE_PLUGIN_AUTOLOAD"
 def check_torch() -> list[Finding]:
     """Look whether the PyTorch of this environment keeps the promise of `weights_only`.
 
+    ```python
+    import torch
+
+    from safepoint.audit import check_torch
+
+    print(check_torch())
+    #> []
+    torch.__version__ = "2.5.1"
+    print(check_torch()[0].id)
+    #> SP23.unsafe-runtime
+    ```
+
     Returns:
         An error under SP23 if it does not. Nothing if there is no PyTorch.
     """
@@ -82,14 +94,21 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
 
     import torch
 
+    from safepoint import SigningKey
     from safepoint.audit import check_models
+    from safepoint.models import save_checkpoint
 
-    Path("models").mkdir(mode=0o700)
+    for name in ("models", "sealed"):
+        Path(name).mkdir(mode=0o700)
     torch.save({"weight": torch.ones(2)}, "models/net.pt")
     for finding in check_models("models"):
         print(finding.rule, finding.severity, finding.what.split("/models/")[1])
         #> SP25 warning net.pt is a PyTorch archive, and holds nothing but tensors and plain values.
         #> SP24 note net.pt has no seal.
+
+    save_checkpoint("sealed/net.safetensors", {"weight": torch.ones(2)}, key=SigningKey.generate())
+    print([each.id for each in check_models("sealed") if each.severity != "note"])
+    #> []
     ```
 
     Returns:
@@ -192,6 +211,9 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
     for finding in check_loads("train.py"):
         print(finding.rule, finding.severity, finding.what[:39])
         #> SP23 warning train.py:2:1 has SL01: torch.load witho
+    Path("train.py").write_text('from torch import load\nload("model.pt", weights_only=True)\n')
+    print(check_loads("train.py"))
+    #> []
     ```
 
     Args:
@@ -225,9 +247,20 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
 
     from safepoint.audit import check_safety_test
 
-    Path("project").mkdir()
+    Path("project/tests").mkdir(parents=True)
     print(check_safety_test("project")[0].what.split("/")[-1])
     #> project has no test that expects an unsafe load to be refused.
+    Path("project/ci.yml").write_text("env: {PYTEST_DISABLE_PLUGIN_AUTOLOAD: 1}")
+    test = '''
+    import pytest
+    torch = pytest.importorskip("torch", exc_type=ImportError)
+    def test_a_planted_model_is_refused():
+        with pytest.raises(RuntimeError):
+            load_checkpoint("planted.pt")
+    '''
+    Path("project/tests/test_load.py").write_text(test)
+    print(check_safety_test("project"))
+    #> []
     ```
 
     Returns:

@@ -279,8 +279,11 @@ def check_privileges(
         server.database("checkpoints")
         migrate(server.dsn(database="checkpoints"))
         server.login("worker_1", "safepoint_writer")
+        dsn = server.dsn("worker_1", "checkpoints")
+        print([each.id for each in check_privileges(dsn) if each.severity == "error"])
+        #> []
         server.psql("grant delete on safepoint.checkpoints to worker_1", database="checkpoints")
-        for finding in check_privileges(server.dsn("worker_1", "checkpoints")):
+        for finding in check_privileges(dsn):
             if finding.severity == "error":
                 print(finding.rule, finding.what.split(",")[0])
                 #> SP05 'worker_1' has DELETE on table safepoint.checkpoints
@@ -401,11 +404,10 @@ def _able(
                 yield finding("SP05.power", who, by=by, **values)
         if not way:
             continue
-        do = f"Run: revoke {way[-1].sql_role} from {way[-1].sql_member}"
         if f"SP05.in-{role}" in CATALOGUE:
-            yield finding(f"SP05.in-{role}", who, by=by, do=do)
+            yield finding(f"SP05.in-{role}", who, by=by, last=way[-1])
         elif role in ours and ours[role] not in needed:
-            yield finding("SP05.needless", who, by=by, do=do)
+            yield finding("SP05.needless", who, by=by, last=way[-1])
 
 
 def _together(place: Deployed) -> Iterator[Finding]:
@@ -471,7 +473,7 @@ def _operators(place: Deployed) -> Iterator[Finding]:
             names = sorted(database.inside(role).keys() - told)
             if names:
                 listed = ", ".join(map(quoted, names))
-                yield finding("SP05.operators", role, does=does, names=listed)
+                yield finding("SP05.operators", role, can=does, names=listed)
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:

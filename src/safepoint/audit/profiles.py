@@ -441,7 +441,7 @@ class _Kept:
                 yield each
         if "checkpoint" in kept:
             said = f"{len(kept['checkpoint'])} checkpoints"
-            do = "Move them into a sealed store: safepoint init NAME, then safepoint migrate FOLDER NAME."
+            do = "Seal them: safepoint init NAME, then safepoint migrate FOLDER NAME."
             yield finding("SP12.unsealed-state", root, name=self.name, said=said, do=do)
         if self._pickled:
             yield finding("SP03.pickle-rows", root, count=self._pickled)

@@ -113,6 +113,11 @@ def check_records(ledger: Ledger) -> list[Finding]:
     for finding in check_records(ledger):
         print(finding.rule, finding.severity, finding.what)
         #> SP02 error order-7 #1 is not a sealed record.
+    storage = InMemoryCheckpointStorage()
+    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+    ledger.save("order-7", {"amount": 42})
+    print(check_records(ledger))
+    #> []
     ```
 
     Args:

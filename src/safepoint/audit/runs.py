@@ -60,6 +60,8 @@ def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
     ledger.save("order-7", {"amount": 42}, app="invoice@1")
     print(check_versions(ledger, "invoice@2")[0].what)
     #> order-7 ends at #1, which invoice@1 wrote, and you run invoice@2.
+    print(check_versions(ledger, "invoice@1"))
+    #> []
     ```
 
     Args:
@@ -150,6 +152,8 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
     mail = Tool("mail", permissions=["read"])
     Workflow("inbox", [read], tools=[mail]).begin(ledger, thread="run-1")
+    print(check_tools(ledger, Gate()))
+    #> []
 
     careless = Gate(Policy({Reason.TOOLS_ADDED: 0}))
     wider = Workflow("inbox", [read], tools=[mail, Tool("bank")], gate=careless)
@@ -235,6 +239,8 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
     Nothing is changed, and no state is decoded.
 
     ```python
+    from datetime import timedelta
+
     from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
     from safepoint import Keyring, Ledger, SigningKey, Workflow
     from safepoint.audit import check_waits
@@ -250,6 +256,16 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
     print(check_waits(ledger)[0].what)
     #> order-7 #2 waits for an approval of pay, and no time ends that.
+
+
+    def ask_today(state):
+        return Ask("pay", {"amount": 42}, within=timedelta(hours=24))
+
+
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    Workflow("invoice", [ask_today], gate=gate).start(ledger, thread="order-7")
+    print(check_waits(ledger))
+    #> []
     ```
 
     Args:

@@ -48,6 +48,9 @@ def check_database(
 
     with SQLiteCheckpointStorage("state/checkpoints.db") as storage:
         storage.append("order-7", 1, b"safepoint/1 ...")
+    found = check_database("state/checkpoints.db")
+    print([each.id for each in found if each.severity == "error"])
+    #> []
     with sqlite3.connect("state/checkpoints.db") as thief:
         thief.execute("drop trigger checkpoints_update")
     thief.close()

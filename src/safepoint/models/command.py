@@ -41,13 +41,16 @@ def commands(sub: Any) -> None:
     verify = _added(sub, "verify-model", _verify, "verify the seal beside a model file")
     for command in (turn, seal, verify):
         command.add_argument("file", metavar="FILE", help="the model file")
-        command.add_argument("--name", help="the name that the seal is bound to")
+        command.add_argument(
+            "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
+        )
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
     _flag(turn, "--trusted", _TRUSTED)
     for command in (turn, seal):
-        command.add_argument("--key", required=True, help="the key to seal it with")
+        command.add_argument("--key", metavar="FILE", required=True, help="the key to seal it with")
         _flag(command, "--create", "make the key if there is none")
-    verify.add_argument("--key", action="append", required=True, help="a key; or several")
+    many = "the key that sealed it; again for each that may have"
+    verify.add_argument("--key", metavar="FILE", action="append", required=True, help=many)
 
 
 def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:

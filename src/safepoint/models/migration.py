@@ -143,7 +143,7 @@ def migrate_pickles(
 
 def check_elsewhere(report: str | os.PathLike[str], folder: str | os.PathLike[str]) -> None:
     """Refuse a report in the folder that is read."""
-    if Path(folder).resolve() in Path(report).resolve().parents:
+    if Path(os.path.realpath(folder)) in Path(os.path.realpath(report)).parents:
         raise ConfigurationError(
             f"The report {shell(os.fspath(report))} would be in the folder that is migrated.",
             "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",

@@ -341,7 +341,7 @@ class Walk:
 
     def files(self, path: str) -> Iterator[str]:
         """Yield the files below a folder that may hold a load, sorted; or the file itself."""
-        if not Path(path).is_dir():
+        if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
             yield path
             return
         for folder, folders, files in os.walk(path, onerror=self._fail):
@@ -466,7 +466,7 @@ def check_paths(paths: Iterable[str]) -> Report:
             _check_file(file, report)
         report.left_out += walk.left_out
         report.findings += [_unseen(each, why) for each, why in walk.failed]
-        if report.code == before and Path(path).is_dir():
+        if report.code == before and os.path.isdir(path):  # noqa: PTH112
             what = f"There is no Python file in {shell(path)}, so nothing is known about it."
             report.failures.append((what, "Name the folder that has the code."))
     return report
@@ -501,7 +501,8 @@ def commands(sub: Any) -> None:
     )
     parser.set_defaults(run=_lint)
     parser.add_argument("paths", metavar="PATH", nargs="*", help="a file, or a folder of code")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text")
+    formats = ("text", "json", "sarif", "github")
+    parser.add_argument("--format", choices=formats, default="text", help="how to say it (text)")
     parser.add_argument("--list", action="store_true", help="say what is looked for, do no more")
 
 
