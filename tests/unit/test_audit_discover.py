@@ -224,7 +224,7 @@ def test_what_a_profile_knows_is_said_once_and_the_rest_is_walked(root: Path) ->
         ),
         1,
     )
-    kinds = "a folder of OpenClaw, 1 model, an SQLite database that nobody here knows"
+    kinds = "a folder of OpenClaw, 1 model, an SQLite database that is not known here"
     kept = f"{root}/workspace/kept (a store in files)"
     assert report.looked == (f"{root} ({kinds})", kept)
 
