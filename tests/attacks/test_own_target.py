@@ -132,7 +132,7 @@ def test_the_plugin_costs_nothing_until_it_is_asked_for() -> None:
     }
     assert (
         "src/pytest_safepoint.py"
-        in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+        in project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     )
     code = "import sys, pytest; before = {*sys.modules}; import pytest_safepoint; "
     run = [sys.executable, "-c", code + "print(*({*sys.modules} - before))"]
