@@ -47,6 +47,7 @@ FILES: Final = ("safepoint.toml", "pyproject.toml")
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
 _MOST: Final = 1024 * 1024
+_SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite puts beside a database, behind its name."""
@@ -128,7 +129,7 @@ class Store:
                 given[name] = tuple(several) if is_many else value
                 _check(name, given[name], is_many=is_many)
         for name in [each for each in given if each.startswith("postgres")]:
-            given[name] = _secret(name, given[name])
+            given[name] = connection_string(name.replace("_", "-"), given[name])
         return cls(**given)
 
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
@@ -444,8 +445,9 @@ def _check(name: str, value: Any, *, is_many: bool) -> None:
         if not a_step and (type(value) is not int or value < 1):
             raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
     elif not all(_is_text(each) for each in (value if is_many else [value])):
+        seen = "something else" if name.startswith("postgres") else quoted(value)  # a password
         raise ConfigurationError(
-            f"{option} is {quoted(value)}.",
+            f"{option} is {seen}.",
             "Write a list of strings." if is_many else "Write a string.",
         )
 
@@ -454,9 +456,13 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-def _secret(name: str, value: str) -> str:
-    """Return a connection string: itself, that of a variable, or that of a file."""
-    option, (how, colon, where) = name.replace("_", "-"), value.partition(":")
+def connection_string(option: str, value: str) -> str:
+    """Return a connection string: itself, that of a variable, or that of a file.
+
+    Raises:
+        ConfigurationError: it shows a password, or it is not where it says.
+    """
+    how, colon, where = value.partition(":")
     if how == "env" and colon:
         if not os.environ.get(where):
             raise ConfigurationError(
@@ -472,7 +478,7 @@ def _secret(name: str, value: str) -> str:
             ) from None
     from safepoint.postgres.connection import parsed
 
-    if parsed(value).get("password"):
+    if any(map(parsed(value).get, _SECRETS)):
         raise ConfigurationError(
             f"{option} shows a password to whoever lists processes or reads the settings.",
             f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import resource
@@ -41,6 +42,7 @@ from safepoint.keys import SigningKey
 from safepoint.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
 from safepoint.settings import OPTIONS
+from tests.harness.optional import need
 from tests.unit import commands
 
 ROOT = Path(__file__).parents[2]
@@ -290,6 +292,28 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
         with no_longer_than(60):
             assert world.said("verify good")[0] == 2
         found.rmdir() if found.is_dir() else found.unlink()
+
+
+IN_THE_OPEN = (
+    *("postgresql://u:hunter2@h/db", "host=h password=hunter2", "host=h sslpassword=hunter2"),
+    *("postgresql://h/db?password=hunter2", ["postgresql://u:hunter2@h/db"], {"p": "hunter2"}),
+)
+
+
+@pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
+def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: object) -> None:
+    need("psycopg", "needs safepoint[postgres]")
+    told = world.root / "told.toml"
+    value = f"{{p = '{dsn['p']}'}}" if isinstance(dsn, dict) else json.dumps(dsn)
+    told.write_text(f"[stores.s]\nkey = '{world.key}'\npostgres = {value}\n")
+    lines = [["verify", "s", "--config", str(told)]]
+    if isinstance(dsn, str):
+        lines += [["postgres", "migrate", dsn], ["postgres", "assign", dsn, "x", "--no-tenant"]]
+        lines += [["audit", "--postgres", dsn]]
+    for line in lines:
+        status, out, err = commands.said(*line)
+        assert (status, out, err.count("\n"), "hunter2" in err) == (2, "", 1, False), err
+        assert re.match(r"(DSN|postgres) (shows a password|is something else)", err), err
 
 
 # --- no room ------------------------------------------------------------------------------------
