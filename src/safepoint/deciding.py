@@ -250,6 +250,7 @@ def _answer(options: argparse.Namespace, verdict: str) -> int:
         desk = _Desk.open(options, stack, write=True)
         thread = desk.thread(options.thread)
         _check_public(desk.ledger)
+        _check_anchored(desk.ledger, verdict)
         _check_listed(options.person, desk.gate.people, "approver", options.store)
         wait = _chosen(desk.waits(thread), options.digest, thread)
         left = wait.question.left()
@@ -290,6 +291,16 @@ def _check_public(ledger: Ledger) -> None:
                 "Nothing was signed. Seal the store with an Ed25519 key, and verify with its public"
                 " half.",
             )
+
+
+def _check_anchored(ledger: Ledger, verdict: str) -> None:
+    if ledger.anchor is None and verdict == "approve":
+        raise ConfigurationError(
+            f"{ledger.store} has no anchor, so nobody could tell an old question from today's.",
+            "Nothing was signed. Name it in its settings: anchor. A no can be signed without it.",
+        )
+    if ledger.anchor is None:
+        print("No anchor: this may be an old question. A no to it does no harm.", file=sys.stderr)
 
 
 def _check_listed(name: str, people: Approvers, what: str, store: str) -> None:

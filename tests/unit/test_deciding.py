@@ -303,6 +303,22 @@ def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(offic
     assert office.run("hold", "invoices", "order-7", *opal)[0] == 2
 
 
+def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> None:
+    """An older copy of the records may ask what nobody asks any more. A no does no harm."""
+    office.start()
+    digest = office.digests()["order-7"]
+    settings = office.folder / "safepoint.toml"
+    settings.write_text(settings.read_text().replace('\nanchor = "anchor"', ""))
+    before = tree(office.folder)
+    status, out, err = office.say("approve", "order-7", digest)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("invoices has no anchor, so nobody could tell an old question from today")
+    assert tree(office.folder) == before
+    status, out, err = office.say("deny", "order-7", digest)
+    assert (status, "dana denied 'pay'" in out) == (0, True)
+    assert err.startswith("No anchor: ")
+
+
 DANA = ("--as", "dana", "--key", "dana.key")
 REFUSED: dict[str, tuple[int, str]] = {
     "approve invoices order-7 --as dana --key dana.key": (2, "There is no terminal to show"),
