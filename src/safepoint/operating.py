@@ -522,6 +522,12 @@ def _rotate(options: argparse.Namespace) -> int:
         _files.locked(fd, folder),  # whoever makes a key there waits
     ):
         newest = places.key_files(of)[0]
+        now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]
+        if now != [signs.id, key.id]:  # while somebody read what is above
+            raise ConfigurationError(
+                f"The keys of store {name} changed meanwhile.",
+                f"Nothing was done. Look at what is there now: {again}",
+            )
         number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
         following = newest.with_name(f"{of}-{number}.key")
         detail = f"{of}: from {signs!r} to {key!r}"
