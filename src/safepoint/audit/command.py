@@ -89,7 +89,7 @@ def commands(sub: Any) -> None:
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
-    what = "set the modes and owners that findings are about, then look again"
+    what = "set the modes that findings are about, of what is named and below; then look again"
     parser.add_argument("--fix", action="store_true", help=what)
     what = "with --fix: only say what it would do"
     parser.add_argument("--dry-run", action="store_true", help=what)
@@ -343,13 +343,14 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) -> Report:
-    """Look; with --fix, set modes and owners, and look again."""
+    """Look; with --fix, set modes, and look again."""
     if options.dry_run and not options.fix:
         options.refuse("--dry-run needs --fix")
     report = look(paths, stores)
     if not options.fix:
         return report
-    for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
+    named = [*paths, *(part for each in stores if isinstance(each, Store) for part in each.parts)]
+    for line in fix.apply(fix.planned(report.findings, named), dry_run=options.dry_run):
         print(line, file=sys.stderr)
     return report if options.dry_run else look(paths, stores)
 
