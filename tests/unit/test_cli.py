@@ -287,11 +287,18 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
         for line in CONFIGURED:
             status, out, err = world.said(f"{line} --config {told}")
             assert (status, out, err.count("\n")) == (2, "", 1), (line, text[:20], err)
-    for make in (os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)):
+    late = f"[audit]\npaths = ['{world.states}']\n{'#' * 2**20}\n[stores.bad]\n"
+    (world.root / "safepoint.toml").write_text("")  # which does not count in place of these
+    for make in (
+        *(os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)),
+        *(lambda path: path.symlink_to("nowhere"), lambda path: path.write_text(late)),
+    ):
         make(found)
+        assert world.said("audit {states}")[0] == 2
         with no_longer_than(60):
             assert world.said("verify good")[0] == 2
         found.rmdir() if found.is_dir() else found.unlink()
+    (world.root / "safepoint.toml").unlink()
 
 
 IN_THE_OPEN = (

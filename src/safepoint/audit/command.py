@@ -325,14 +325,14 @@ FOUND: Final[dict[str, Look]] = {
 
 def _audit(options: argparse.Namespace) -> int:
     """Look, and say what was found in the format that was asked for."""
-    settings = read_settings(options.config)
+    settings = read_settings(options.config, "audit")
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = _mended(options, *_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
     found = accept(report.findings, accepted, settings.folder, today, complete=complete)
-    report = replace(report, findings=tuple(worst_first(found)))
+    report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
         print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
