@@ -133,8 +133,11 @@ def test_settings_of_a_stranger_turn_no_audit_green(
     if status == 2:
         assert (code, lines, len(errors)) == (2, [], 1)
         assert f"It belongs to user {file}." in errors[0]
-        code, lines, _ = out([".", "--config", "../safepoint.toml"])
-    assert (code in (0, 1), f"Settings: {tmp_path}/safepoint.toml" in " ".join(lines)) == (True, True)
+        code, lines, _ = out([".", "--config", str(told)])
+    assert (code in (0, 1), f"Settings: {tmp_path}/safepoint.toml" in " ".join(lines)) == (
+        True,
+        True,
+    )
     _, lines, _ = out([".", "--format", "json", "--config", str(told)])
     assert json.loads("".join(lines))["settings"] == str(told)
 
