@@ -331,7 +331,9 @@ def _audit(options: argparse.Namespace) -> int:
     report = _mended(options, *_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
-    found = accept(report.findings, accepted, settings.folder, today, complete=complete)
+    alone = len(report.stores) < 2 and len(settings.stores) < 2
+    told = {"complete": complete, "alone": alone}
+    found = accept(report.findings, accepted, settings.folder, today, **told)
     report = replace(report, findings=tuple(worst_first(found)))
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
@@ -376,7 +378,13 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
                 if os.path.realpath(each) not in named:  # which was looked at with its keys
                     audit.store(Store(storage=each))
     failed = tuple(audit.failures.values())
-    return Report(tuple(audit.looked), tuple(worst_first(audit.found.values())), failed)
+    findings = worst_first(audit.found.values())
+    if len(audit.stores) > 1:  # each may have a thread of the same name
+        findings = [
+            replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
+            for each in findings
+        ]
+    return Report(tuple(audit.looked), tuple(findings), failed, tuple(audit.stores))
 
 
 class _Audit:
@@ -384,32 +392,42 @@ class _Audit:
 
     Attributes:
         looked: what was looked at.
-        found: each finding by its words: two rules may speak of one thing in the same ones, and
-            the first is enough.
+        found: each finding by its store and its words: two rules may speak of one thing in the
+            same ones, and the first is enough.
         failures: each by its words.
+        stores: the place of each store.
     """
 
     def __init__(self) -> None:
         self.looked: list[str] = []
-        self.found: dict[str, Finding] = {}
+        self.found: dict[tuple[str, str], Finding] = {}
         self.failures: dict[str, Failure] = {}
+        self.stores: list[str] = []
 
     def store(self, store: Store) -> None:
         """Make each check of a store."""
         named = store.storage or store.store or ""
         with self.trying("", named), ExitStack() as stack:
             place = Place(store, stack)
-            self.make(CHECKS, place, place.where)
+            self.stores.append(place.where)
+            self.make(CHECKS, place, place.where, store=place.where)
 
     def make(
-        self, checks: dict[str, Look], at: object, where: str, *, is_something: bool = True
+        self,
+        checks: dict[str, Look],
+        at: object,
+        where: str,
+        *,
+        store: str = "",
+        is_something: bool = True,
     ) -> None:
         """Make each check of a table. What only fails, and finds nothing, was not looked at."""
         failed, found = len(self.failures), False
         for name, check in checks.items():
             with self.trying(name, where):
                 for each in check(at):
-                    self.found.setdefault(each.what, each)
+                    of = "" if Path(each.where).is_absolute() else store
+                    self.found.setdefault((of, each.what), replace(each, store=of))
                     found = True
         if is_something and (found or len(self.failures) == failed):
             self.looked.append(str(at))
