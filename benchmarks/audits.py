@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pickle
 import random
 import statistics
@@ -118,7 +119,10 @@ os._exit(0)
 
 def _ran(arguments: Sequence[str]) -> Run:
     command = [sys.executable, "-c", _STARTER, *arguments]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    # Installed packages have bytecode: ours has some, too, however this process was started.
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)  # noqa: S603
+    said = done.stdout
     taken, most, status = said.split()
     if status not in ("0", "1", "2"):  # of modelscan 2 is that it could not read some
         raise RuntimeError(f"{arguments[:3]} ended with {status}.")

@@ -269,12 +269,13 @@ class Settings:
         if name not in self._stores:
             return in_default_places(name)
         kinds = {line.split()[0]: line.split()[1].rstrip(".") for line in _lines()}
-        told: dict[str, Any] = {"store": name}
-        for option, value in self._stores[name].items():
-            kind = "PATH" if option == "storage" else kinds.get(option)
-            if kind is None:
+        for option in self._stores[name]:
+            if option not in ("storage", *kinds):
                 known = ", ".join(["storage", *kinds])
                 raise self._refusal(f"says {quoted(option)} of the store {name}", known)
+        told: dict[str, Any] = {"store": name}
+        for option, value in self._stores[name].items():
+            kind = kinds.get(option, "PATH")
             told[option.replace("-", "_")] = self._below(kind, value)
         if not self.says(name, "storage", "postgres"):
             default = in_default_places(name)

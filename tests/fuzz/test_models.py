@@ -18,7 +18,7 @@ from safepoint.models import Verdict, inspect, machine, opcodes, read_pickle
 from safepoint.models.limits import ModelLimits, PickleLimits
 from safepoint.models.loading import open_model
 from safepoint.models.machine import run
-from safepoint.models.opcodes import Window, scan
+from safepoint.models.opcodes import Scan, Window, scan
 from safepoint.models.plain import PLAIN
 from safepoint.models.plan import read_plan
 from tests.unit.archive_helpers import NONE, archive, legacy, proto, storage, tensor
@@ -107,6 +107,8 @@ def _odd(test: Any) -> Any:
         b"(\x85",
         b"Q",
         b"NR",
+        b"cos\nsystem\n)R",
+        b"NQ",
         b"Nq\0q\0",
     )
     for each in (*(each + b"." for each in odd), *(each + b"N." for each in odd)):
@@ -120,17 +122,24 @@ def _odd(test: Any) -> Any:
 @given(mutated() | st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join), st.integers(1, 9))
 def test_the_quick_way_through_a_pickle_is_the_careful_one(data: bytes, most: int) -> None:
     """What is followed in a hurry ends as if each instruction had been looked at by itself."""
+    functions = {**PLAIN, ("os", "system"): lambda *given: [*given]}
 
     def seen() -> list[object]:
         told: list[object] = []
         for limits in (PickleLimits(), PickleLimits(opcodes=most, memo=most)):
             for window in (data, Window(io.BytesIO(data))):
                 found = scan(window, limits=limits)
-                told.append((found[:-1], str(found.broken)))
-            try:
-                told.append(run(data, functions=PLAIN, limits=limits))
-            except CheckpointError as error:
-                told.append(str(error))
+                told.append((found._replace(broken=None), str(found.broken)))
+            same: list[Scan] = []
+            for persistent in (None, repr):
+                options: Any = {"persistent": persistent, "limits": limits, "told": same}
+                try:
+                    told.append(run(data, functions=functions, **options))
+                except CheckpointError as error:
+                    told.append(str(error))
+            for each in same:
+                assert each.imports == found.imports
+                assert each[1:-1] == found[1:-1], "one look tells what two do"
         return told
 
     quick = seen()

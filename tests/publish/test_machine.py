@@ -17,6 +17,7 @@ from publish import machine
 from publish.machine import data, feed
 from publish.machine.twins import slug
 from publish.project import ROOT, Project
+from safepoint.audit.catalogue import CHECKS
 from safepoint.explain import EXPLANATIONS
 from safepoint.rules import RULES
 from tests.harness.blocks import find_blocks, without_fences
@@ -104,6 +105,7 @@ def test_the_data_is_complete(real: Project, files: dict[str, bytes]) -> None:
     assert [rule["id"] for rule in read["rules"]["rules"]] == list(RULES)
     assert [row["rule"] for row in read["matrix"]["rows"]] == list(RULES)
     assert {error["name"] for error in read["errors"]["errors"]} == set(EXPLANATIONS)
+    assert [check["id"] for check in read["checks"]["checks"]] == list(CHECKS)
     snippets = sorted(file.name for file in (real.root / "snippets").iterdir() if file.is_file())
     assert [example["name"] for example in read["examples"]["examples"]] == snippets
     for example in read["examples"]["examples"]:

@@ -43,7 +43,7 @@ if not _files.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
 
 Build = Callable[[Path], object]
-UNKNOWN = "an SQLite database that nobody here knows"
+UNKNOWN = "an SQLite database that is not known here"
 
 
 @pytest.fixture(autouse=True)
@@ -140,6 +140,11 @@ def test_a_database_is_known_by_its_columns(
     assert (found.name, ids(found)) == (name, expected)
     assert {each: each.read_bytes() for each in root.iterdir()} == before
     assert not any(secret in f"{found}" for secret in (KEY, TOKEN))
+    key = root.parent / "keys/key"
+    SigningKey.from_file(key, create=True)
+    told = look([], [Store(storage=str(file), store="s", key=(str(key),))])
+    ours = {"SP02.not-verified"} | ({"SP13.storage-unavailable"} if name == UNREAD else set())
+    assert {each.id for each in told.findings} - {*expected.split()} == ours
     checked = " ".join(sorted(each.id for each in check_database(file)))
     assert checked == ("SP13.storage-unavailable" if name == UNREAD else expected)
 

@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from safepoint import operating
 from safepoint._command import imported, keyring_of
 from safepoint.audit import command as audit_command
 from safepoint.cli import COMMANDS, main
@@ -346,7 +345,7 @@ def test_ctrl_c_is_one_line(world: World, line: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(audit_command.FOUND, "loads", pressed)
     monkeypatch.setattr(Ledger, "verify", pressed)
-    monkeypatch.setattr(operating.time, "sleep", pressed)
+    monkeypatch.setattr("safepoint.operating.time.sleep", pressed)
     status, _, err = world.said(line)
     assert (status, err) == (130, "Interrupted.\n")
 

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import partial
 from typing import Final
 
-from tests.zoo.cases import BESIDE, BESIDE_DB, CASES
+from tests.zoo.cases import CASES, Case
 
-_LEFT_OUT: Final = {*BESIDE, *BESIDE_DB}
-
-
-def table(statuses: Iterable[int], head: str) -> str:
-    """Return a row for each deployment that ends with one of these statuses."""
-    wanted = set(statuses)
-    lines = [f"| name | {head} | what the audit says |", "|:---|:---|:---|"]
-    for name, case in CASES.items():
-        if case.status in wanted:
-            ids = dict.fromkeys(
-                each.partition(" ")[0] for each in case.found if each not in _LEFT_OUT
-            )
-            said = ", ".join(f"`{each}`" for each in ids) or "nothing"
-            lines.append(f"| {name} | {case.what} | {said} |")
-    return "\n".join(lines)
+_LEFT_OUT: Final = ("SP15.one-device", "SP15.one-owner")
 
 
-CONTENTS: Final = {
-    "zoo bad": partial(table, [1], "what is wrong"),
-    "zoo unseen": partial(table, [2], "what is wrong"),
-    "zoo good": partial(table, [0], "what it is"),
-}
+def tables() -> str:
+    """Return a table for each kind of place, with a row for each deployment."""
+    lines: list[str] = []
+    for kind in dict.fromkeys(case.kind for case in CASES.values()):
+        lines += [f"### {kind}", "", "| name | what it is | exit | what the audit says |"]
+        lines += ["|:---|:---|:---|:---|", *_rows(kind), ""]
+    return "\n".join(lines[:-1])
+
+
+def _rows(kind: str) -> list[str]:
+    return [
+        f"| {name} | {case.what} | {case.status} | {_said(case)} |"
+        for name, case in CASES.items()
+        if case.kind == kind
+    ]
+
+
+def _said(case: Case) -> str:
+    """Return the ids of what is found, each once."""
+    said = dict.fromkeys(
+        f"`{each.split()[0]}`" + " (accepted)" * each.endswith(" accepted")
+        for each in case.found
+        if not each.startswith(_LEFT_OUT)
+    )
+    return ", ".join(said) or "nothing"
+
+
+CONTENTS: Final = {"zoo": tables}

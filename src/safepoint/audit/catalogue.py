@@ -21,6 +21,7 @@ _WORDS: Final = {
     "by": "",
     "can": "…",
     "carries": "carries a pickle",
+    "do": "revoke …",
     "does": "goes on from an approval",
     "entry": "RECORD",
     "head": "EARLIER",
@@ -83,7 +84,7 @@ def _check(which: str) -> Check:
     if (entry["what"], entry["do"]) == ("{what}", "{do}"):
         explained = EXPLANATIONS[_REFUSALS.get(name, "UnsafeLocation")]
         refusal = explained.name
-        first = explained.first if name in _REFUSALS else "Run the command that it says."
+        first = explained.first if name in _REFUSALS else "What it says, with the command."
         said |= {"what": " ".join(explained.says.split()), "do": first}
     elif name.upper() in IDS:
         said |= {"what": f"PLACE has {name.upper()}: what is there.", "do": IDS[name.upper()].fix}

@@ -36,7 +36,7 @@ from safepoint.audit.progress import progress
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
-from safepoint.audit.sqlite import check_database
+from safepoint.audit.sqlite import check_database, foreign
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -106,6 +106,7 @@ class Place:
         database: the file of an SQLite storage, by how it begins, or None.
         location: any other path that was given, or None.
         folder: that path, if it is a folder, or None.
+        foreign: what others keep in the database, or None.
         disk: the storage on disk, or None.
         name: what to call the store, for a person.
         where: its path, or its name.
@@ -126,7 +127,8 @@ class Place:
         self.location = path if self.database is None else None
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
         self.folder = path if is_folder else None
-        self.disk = self.folder or self.database
+        self.foreign = foreign(self.database) if self.database else None
+        self.disk = self.folder or (None if self.foreign else self.database)
         self.where = "" if path is None else absolute(path)
         self.name = shell(self.where)
         if store.postgres is not None:
@@ -138,6 +140,8 @@ class Place:
     def __str__(self) -> str:
         if self.store.postgres is not None:
             return f"{self.name} in PostgreSQL"
+        if self.foreign:
+            return f"{self.name} ({self.foreign.name})"
         return f"{self.name} (a store in {'SQLite' if self.database else 'files'})"
 
     @property
@@ -168,9 +172,12 @@ class Place:
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
         store = self.store
-        if self.keys is None or (self.disk is None and store.postgres is None):
+        there = self.disk or self.foreign or store.postgres
+        if self.keys is None or there is None:
             return None
         self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
+        if self.foreign:
+            return None
         every: Any = store.anchor_every
         try:
             options = {"anchor": self._anchor, "anchor_every": every, "tenant": self._tenant}
@@ -227,6 +234,12 @@ class Place:
 def _owners(path: str) -> Iterable[Finding]:
     # That no worker ever owned a thread is how it is for whoever runs one worker.
     return [each for each in check_ownership(path) if each.severity != "note"]
+
+
+def _database(place: Place) -> Iterable[Finding]:
+    if place.foreign:
+        return place.foreign.findings
+    return [] if place.database is None else check_database(place.database)
 
 
 def _privileges(place: Place) -> Iterator[Finding]:
@@ -301,7 +314,7 @@ CHECKS: Final[dict[str, Look]] = {
     "location": _on("location", check_location),
     "contents": lambda place: place.contents,
     "append-only": _on("folder", check_append_only),
-    "database": _on("database", check_database),
+    "database": _database,
     "privileges": _privileges,
     "network": _network,
     "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),

@@ -145,19 +145,19 @@ class Found:
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
             ours = _OURS.get(opened.read(72)[68:])
-        if ours == "store":
-            self.stores.append(file)
-        elif ours:
+        if ours == "anchor":
             self.counts[ours] += 1
         elif (known := recognise_database(file)) is not None:
             self._foreign(known)
         else:
-            self.findings.append(finding("SP02.foreign", file))
+            self.stores.append(file)  # also one that somebody gave another number
 
     def _file(self, file: str, found: Inspection) -> None:
         before = len(self.findings)
         is_text = found.kind in _TEXTS
-        begins = content(os.path.realpath(file), _MOST if is_text else 1024)
+        begins = None
+        if is_text or found.kind in (Kind.SEALED, Kind.UNCLEAR):
+            begins = content(os.path.realpath(file), _MOST if is_text else 1024)
         data, size = begins or (b"", 0)
         key = KEY_FILE.match(data[:128])
         if found.kind is Kind.SEALED:

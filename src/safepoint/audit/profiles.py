@@ -121,7 +121,7 @@ def recognise_database(path: str) -> Recognised | None:
             if any(columns <= {*each} for columns in _OURS for each in tables.values()):
                 return None
             known = _known("sqlite", tables)
-            name = "an SQLite database that nobody here knows"
+            name = "an SQLite database that is not known here"
             if known is None:
                 found.append(_unknown(place, tables, connection.execute))
             else:

@@ -13,7 +13,7 @@ from safepoint._files import absolute, require_posix
 from safepoint.audit.contents import has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, of_tenant, refused, worst_first
 from safepoint.audit.folder import around
-from safepoint.audit.profiles import UNREAD, recognise_database
+from safepoint.audit.profiles import UNREAD, Recognised, recognise_database
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -88,15 +88,18 @@ def check_database(
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
             found += worst_first(_contents(storage))
     except StorageError as refusal:
-        foreign = recognise_database(place)
-        if foreign is None or foreign.name == UNREAD:
-            found.append(refused("SP13", refusal, place))
-        else:
-            found += foreign.findings
+        known = foreign(place)
+        found += [refused("SP13", refusal, place)] if known is None else known.findings
     unique: dict[str, Finding] = {}
     for each in found:
         unique.setdefault(each.what, each)  # what the place is like, it says once
     return list(unique.values())
+
+
+def foreign(path: str) -> Recognised | None:
+    """Return what others keep in a database, None if it is ours or cannot be read."""
+    known = recognise_database(path)
+    return None if known is None or known.name == UNREAD else known
 
 
 def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:

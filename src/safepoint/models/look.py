@@ -15,7 +15,7 @@ import stat
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import chain
 from types import MappingProxyType
@@ -243,6 +243,11 @@ def _zipped(names: list[str]) -> Kind:
 
 def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind:
     end = count = opcodes = 0
+    if head[:1] == b"\x80" and size <= _SMALL:  # as most are that are data and no more
+        told: list[Scan] = []
+        with suppress(CheckpointError):
+            run(data[0:size], functions=PLAIN, limits=limits, told=told)
+            data.scans[0, limits] = told[0]
     while end < size:
         found = scan(data, end, limits=limits, until="break")
         if found.sound and isinstance(found.broken, LimitExceeded):
@@ -488,6 +493,7 @@ class _Look:
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
         self._model: str | None = None  # why a PyTorch file is more than tensors
+        self._told: list[Scan] = []  # of the pickle that describes the tensors
         self._tensors_of = False  # whether this is the pickle that describes them
 
     def inspection(self) -> Inspection:
@@ -495,7 +501,7 @@ class _Look:
         kind = self._kind
         if kind is Kind.TORCH_ZIP:
             try:
-                self._tensors = read_plan(self._file, self._members)
+                self._tensors = read_plan(self._file, self._members, told=self._told)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
@@ -526,6 +532,9 @@ class _Look:
                 first = read_at(self._file, member.start, min(1, member.size))
                 if first and first[0] not in INSTRUCTIONS and first != _ARRAY[:1]:
                     continue  # nobody takes it for a pickle
+            self._tensors_of = model and member.name.endswith("/data.pkl")
+            if self._model == "" and not (self._tensors_of or _STORAGE.match(member.name)):
+                continue  # a number or a word on the format, as the plan has seen
             name = shell(member.name)
             if self._left <= 0:
                 self._unseen.append(
@@ -541,7 +550,10 @@ class _Look:
                 self._left -= len(data)
                 if len(data) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
-            self._tensors_of = model and member.name.endswith("/data.pkl")
+            if self._tensors_of and self._model == "" and isinstance(data, Window):
+                within = member.size <= self._limits.data_bytes
+                if within and self._told[0].opcodes <= self._limits.opcodes:
+                    data.scans[0, self._limits] = self._told[0]
             try:
                 # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
                 if model and _STORAGE.match(member.name) and data[0 : len(_ARRAY)] != _ARRAY:
@@ -612,7 +624,7 @@ class _Look:
             model, reason = True, f"It is {self._kind.sentence}, and is not loaded."
         elif model and self._model is not None:
             reason = self._model
-        else:
+        elif not found.plain:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:

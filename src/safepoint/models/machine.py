@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Op, named, read_opcode
+from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Asked, Op, Scan, named, read_opcode
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
@@ -121,6 +121,7 @@ def run(
     instructions: frozenset[str] | None = None,
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     nodes_per_id: int = 0,
+    told: list[Scan] | None = None,
 ) -> Any:
     r"""Return what a pickle describes, built from plain data and from `functions` alone.
 
@@ -134,6 +135,7 @@ def run(
         instructions: which may occur; left out, all that data needs.
         limits: what is too large, too deep or too many.
         nodes_per_id: how many more values there may be for each persistent id.
+        told: gets what `scan` would tell of it, if it is data: that saves a second look.
 
     Raises:
         PickleRefused: the pickle is malformed, or asks for more than data and `functions`.
@@ -145,12 +147,18 @@ def run(
     drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
     try:
         root = drawing.read(data, instructions)
-        return _Building(functions, persistent, limits).build(root)
+        value = _Building(functions, persistent, limits).build(root)
+        if told is not None:
+            # Names that are made while it runs, frames that are crossed and the like are refused.
+            names, count = tuple(Asked(*key, 0) for key in drawing.names), drawing.count
+            told.append(Scan(names, (), count, bool(names), True, True, len(data), None, True))
     except (RecursionError, MemoryError):
         problem = LimitExceeded(
             "The pickle needs more memory than this process has.",
             "Let the process use more, or lower the limits to what it can hold.",
         )
+    else:
+        return value
     raise problem
 
 
@@ -186,7 +194,7 @@ _INSTEAD: Final = {
 
 # Of the instructions that are followed quickly: what each does, and what a tuple takes.
 _CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
-_TEXT, _PUT, _GET, _NUMBER, _MARK, _TUPLE, _LITERAL = range(1, 8)
+_TEXT, _PUT, _GET, _NUMBER, _MARK, _TUPLE, _LITERAL, _ID, _CALL = range(1, 10)
 _KINDS: Final = bytearray(256)
 _MEMOIZE: Final = _CODES["MEMOIZE"]
 for _kind, _names in {
@@ -197,6 +205,8 @@ for _kind, _names in {
     _MARK: ("MARK",),
     _TUPLE: ("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"),
     _LITERAL: tuple(_LITERALS),
+    _ID: ("BINPERSID",),
+    _CALL: ("REDUCE",),
 }.items():
     for _name in _names:
         _KINDS[_CODES[_name]] = _kind
@@ -222,6 +232,10 @@ class _Drawing:
         functions: what may stand behind a name.
         limits: what is too large.
         per_id: how many more values there may be for each persistent id; None if there are no ids.
+
+    Attributes:
+        names: those that the pickle asks for.
+        count: how many instructions it has.
     """
 
     def __init__(self, functions: Functions, limits: PickleLimits, per_id: int | None) -> None:
@@ -232,8 +246,8 @@ class _Drawing:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
-        self._names: dict[tuple[str, str], Name | Node] = {}
-        self._made = 0
+        self.names: dict[tuple[str, str], Name | Node] = {}
+        self._made = self.count = 0
 
     def read(self, data: bytes, allowed: frozenset[str] | None) -> Any:
         """Return the drawing of a pickle."""
@@ -277,12 +291,13 @@ class _Drawing:
                 "Find out what it is: it is no part of the state.",
             )
         _check_value(self._stack[0])
+        self.count = count
         return self._stack[0]
 
     def _quickly(
         self, data: bytes, at: int, most: int, left: int, quick: Sequence[int]
     ) -> tuple[int, int]:
-        """Do what `_follow` does with numbers, texts and tuples, up to what is odd or another.
+        """Do what `_follow` does with what most data is made of, up to what is odd or another.
 
         Args:
             data: the pickle.
@@ -295,7 +310,7 @@ class _Drawing:
             Where it came to, and how many there were.
         """
         stack, marks, memo, count = self._stack, self._marks, self._memo, 0
-        memo_limit = self._limits.memo
+        memo_limit, memoize = self._limits.memo, _MEMOIZE if quick[_MEMOIZE] else None
         floor = marks[-1] if marks else 0
         while at < most and count < left:
             code = data[at]
@@ -303,8 +318,9 @@ class _Drawing:
             if end == at or end > most:
                 break
             size = end - at
-            number = data[at + 1] if size == 2 else int.from_bytes(data[at + 1 : end], "little")
-            kind = _KINDS[code]
+            kind, number = _KINDS[code], data[at + 1] if size == 2 else 0
+            if size > 2:
+                number = int.from_bytes(data[at + 1 : end], "little")
             if kind == _TEXT:
                 begin, end = end, end + number
                 if end > most:
@@ -313,15 +329,11 @@ class _Drawing:
                     stack.append(data[begin:end].decode())
                 except ValueError:
                     break
-                memoized = end < most and data[end] == _MEMOIZE and quick[_MEMOIZE]
-                if (
-                    memoized
-                    and len(memo) not in memo
-                    and len(memo) < memo_limit
-                    and count + 1 < left
-                ):
-                    memo[len(memo)] = stack[-1]  # as most texts are
-                    end, count = end + 1, count + 1
+                if end < most and data[end] == memoize and count + 1 < left:  # as most are
+                    index = len(memo)
+                    if index not in memo and index < memo_limit:
+                        memo[index] = stack[-1]
+                        end, count = end + 1, count + 1
             elif kind == _PUT:
                 index = len(memo) if size == 1 else number
                 if len(stack) <= floor or index in memo or index >= memo_limit:
@@ -347,6 +359,16 @@ class _Drawing:
                 parts = stack[first:]
                 del stack[first:]
                 stack.append(self._make("tuple", parts))
+            elif kind == _ID:
+                if len(stack) <= floor or self._per_id is None:
+                    break
+                self._most += self._per_id
+                stack.append(self._make("id", [stack.pop()]))
+            elif kind == _CALL:
+                if len(stack) - 2 < floor or not self._is_call(*stack[-2:]):
+                    break
+                arguments, target = stack.pop(), stack.pop()
+                stack.append(self._called(target, arguments.parts))
             else:
                 stack.append(_LITERALS[INSTRUCTIONS[code].name])
             at, count = end, count + 1
@@ -426,13 +448,13 @@ class _Drawing:
                 " built.",
                 NOT_DATA if entry is None else entry.do,
             )
-        if (module, name) not in self._names:
+        if (module, name) not in self.names:
             made: Name | Node = Name((module, name), entry)
             if isinstance(entry, Constant):
                 made = Node("constant", None, [])
                 made.value, made.built = entry.value, True
-            self._names[module, name] = made
-        return self._names[module, name]
+            self.names[module, name] = made
+        return self.names[module, name]
 
     def _new(self, form: Form, target: Name | None, parts: list[Any]) -> Node:
         self._made += 1
@@ -472,6 +494,14 @@ class _Drawing:
                     raise _odd(op, f"gives {target} something else than pairs")
                 items = [part for item in items for part in item.parts]
             return self._make(entry.form, items)
+        return self._called(target, parts)
+
+    def _is_call(self, target: Any, arguments: Any) -> bool:
+        """Tell whether it is a call of a function, as most are."""
+        is_call = type(target) is Name and type(arguments) is Node and arguments.form == "tuple"
+        return is_call and type(target.entry) is not Collect
+
+    def _called(self, target: Name, parts: list[Any]) -> Node:
         node = self._new("call", target, parts)
         self._join(node, "call", [part for part in parts if type(part) is not Name])
         return node
@@ -487,27 +517,27 @@ class _Drawing:
     def _join(self, node: Node, form: Form, parts: list[Any]) -> None:
         """Count the parts of a value: from now on they do not change any more."""
         hashed = form in ("set", "frozenset")
-        nodes, text = node.nodes, node.text
+        nodes, text = node.nodes + len(parts), node.text
         for position, part in enumerate(parts):
             kind = type(part)
             if kind is str or kind is bytes:
-                nodes, text = nodes + 1, text + len(part)
+                text += len(part)
             elif kind is int:
-                nodes, text = nodes + 1, text + part.bit_length() // 8
+                text += part.bit_length() // 8
             elif kind is Node:
                 _check_value(part)
                 if hashed or (form == "dict" and position % 2 == 0):
                     self._check_key(part)
                 part.used = True
-                nodes, text = nodes + part.nodes, text + part.text
+                nodes, text = nodes + part.nodes - 1, text + part.text
                 node.depth = max(node.depth, part.depth + 1)
                 if form == "tuple" and _is_mutable(part):
                     node.mutable = True
             elif kind is Name and form == "tuple" and type(part.entry) is not Class:
                 node.name = part
+                nodes -= 1
             else:
                 _check_value(part)
-                nodes += 1
         node.nodes, node.text = nodes, text
         self._check_size(node)
         if node.used:  # by another value, or by now because it is one of its own parts
@@ -583,7 +613,9 @@ class _Building:
         waiting = [root] if type(root) is Node else []
         while waiting:
             node = waiting[-1]
-            inner = [part for part in node.parts if type(part) is Node and not part.built]
+            inner = []
+            if node.depth > 1:  # else it has no inner ones
+                inner = [part for part in node.parts if type(part) is Node and not part.built]
             if node.form == "call":
                 more = (*node.pairs, node.state)
                 inner += [part for part in more if type(part) is Node and not part.built]
@@ -640,14 +672,15 @@ class _Building:
     def _distinct(self, keys: list[Any]) -> set[Any]:
         """Return the set of what is about to be keys, once that is known to be quick."""
         try:
-            hashes = [hash(key) for key in keys]
+            hashes = [*map(hash, keys)]
         except (RecursionError, MemoryError):
             raise
         except Exception:  # noqa: BLE001  a class of the caller may raise anything
             hashes = None
         if hashes is None:
             raise PickleRefused("The pickle has a key that cannot be one.", INTACT)
-        numbers = sum(type(key) not in _UNPREDICTABLE for key in keys)
+        kinds = Counter(map(type, keys))
+        numbers = len(keys) - sum(kinds[each] for each in _UNPREDICTABLE)
         self._effort -= numbers**2
         pairs = 0
         if len({*hashes}) < len(hashes):

@@ -351,6 +351,7 @@ class Scan(NamedTuple):
         sound: whether each instruction found what it takes on the stack.
         end: where it ends, or where it cannot be read further.
         broken: why it cannot be read further. What is above has run by then.
+        plain: whether it was read as data, too, and is some.
     """
 
     asked: tuple[Asked, ...]
@@ -361,6 +362,7 @@ class Scan(NamedTuple):
     sound: bool
     end: int
     broken: CheckpointError | None
+    plain: bool = False
 
     @property
     def imports(self) -> tuple[str, ...]:
@@ -546,7 +548,9 @@ class _Stack:
             if kind == _NOTHING:
                 values.append(None)
             elif kind == _TEXT:
-                begin, size = end, int.from_bytes(chunk[at + 1 : end], "little")
+                begin, size = end, chunk[at + 1]
+                if begin - at > 2:
+                    size = int.from_bytes(chunk[at + 1 : end], "little")
                 end += size
                 if end > most or size > _CHUNK:
                     break

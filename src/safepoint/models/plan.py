@@ -35,7 +35,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Collect, Constant, run
-from safepoint.models.opcodes import named, scan
+from safepoint.models.opcodes import Scan, named, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
@@ -85,6 +85,7 @@ def read_plan(
     members: tuple[Member, ...],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
     path: str = "",
+    told: list[Scan] | None = None,
 ) -> dict[str, TensorSpec]:
     """Read what a PyTorch archive would build. No tensor is read, and nothing is run.
 
@@ -93,6 +94,7 @@ def read_plan(
         members: those of the archive.
         limits: how large it may be, and how large what it builds.
         path: where it is, for the command that a refusal advises.
+        told: as of `run`.
 
     Returns:
         The tensors by the way to them: keys and indices, joined with `/`.
@@ -105,7 +107,7 @@ def read_plan(
     """
     pickle, held = _archive(file, members, limits)
     planner = _Planner(limits)
-    value = planner.follow(pickle, path)
+    value = planner.follow(pickle, path, told)
     said = {key: storage.nbytes for key, storage in planner.storages.items()}
     for key in said.keys() | held.keys():
         if said.get(key) != held.get(key):
@@ -326,7 +328,7 @@ class _Planner:
             self.names[module, "complex"] = made_of(complex, float, float)
             self.names[module, "bytearray"] = _bytearray
 
-    def follow(self, pickle: bytes, path: str) -> Any:
+    def follow(self, pickle: bytes, path: str, told: list[Scan] | None = None) -> Any:
         """Follow the pickle of an archive, and return what it describes."""
         limits = self.limits
         inner = PickleLimits(
@@ -345,6 +347,7 @@ class _Planner:
                 instructions=_INSTRUCTIONS,
                 limits=inner,
                 nodes_per_id=_NODES,
+                told=told,
             )
         except LimitExceeded as error:
             if "PickleLimits" not in error.do:

@@ -255,7 +255,7 @@ def _located(
                 break
         else:
             raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
-    return entry._replace(start=start, extras=entry.extras | extras.keys()), end
+    return Member(*entry[:7], start, entry.extras | extras.keys(), entry.odd), end
 
 
 def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
