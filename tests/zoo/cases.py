@@ -812,8 +812,11 @@ def good_cache(root: Path) -> list[str]:
 
 
 @case(
-    "A cache of Hugging Face with a link that leaves it.",
+    "A cache of Hugging Face with a link that leaves it, and a blob that no link leads to.",
+    "SP24.runs-code hub/models--org--net/blobs/0a",
+    "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
     "SP25.cache hub",
+    "SP25.lies hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
     "SP25.outside-cache hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
 )
 def cache_that_leads_out(root: Path) -> list[str]:

@@ -144,9 +144,7 @@ def _own(
             yield finding("audit.useless", entry.file, **which)
 
 
-def _matches(
-    entry: Entry, each: Finding, folder: str | os.PathLike[str], *, alone: bool
-) -> bool:
+def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str], *, alone: bool) -> bool:
     """Tell whether an entry is about a finding: by its path, or its store and its thread."""
     if entry.id != each.id or not each.where:
         return False

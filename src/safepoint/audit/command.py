@@ -391,7 +391,7 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
                 if os.path.realpath(each) not in named:  # which was looked at with its keys
                     audit.store(Store(storage=each))
     failed = tuple(audit.failures.values())
-    findings = worst_first(audit.found.values())
+    findings = worst_first(audit.found)
     if len(audit.stores) > 1:  # each may have a thread of the same name
         findings = [
             replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
@@ -405,15 +405,16 @@ class _Audit:
 
     Attributes:
         looked: what was looked at.
-        found: each finding by its store and its words: two rules may speak of one thing in the
-            same ones, and the first is enough.
+        found: the findings. Two rules may speak of one thing in a store in the same words, or two
+            stores of one path: the first is enough.
         failures: each by its words.
         stores: the place of each store.
     """
 
     def __init__(self) -> None:
         self.looked: list[str] = []
-        self.found: dict[tuple[str, str], Finding] = {}
+        self.found: list[Finding] = []
+        self._said: set[tuple[str, str]] = set()
         self.failures: dict[str, Failure] = {}
         self.stores: list[str] = []
 
@@ -439,9 +440,11 @@ class _Audit:
         for name, check in checks.items():
             with self.trying(name, where):
                 for each in check(at):
-                    of = "" if Path(each.where).is_absolute() else store
-                    self.found.setdefault((of, each.what), replace(each, store=of))
-                    found = True
+                    found, is_path = True, Path(each.where).is_absolute()
+                    said = {(store, each.what), (each.where if is_path else store, each.what)}
+                    if said.isdisjoint(self._said):
+                        self.found.append(each if is_path else replace(each, store=store))
+                    self._said |= said
         if is_something and (found or len(self.failures) == failed):
             self.looked.append(str(at))
 
