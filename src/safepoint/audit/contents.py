@@ -289,7 +289,7 @@ def _pickles(file: File) -> Iterator[Finding]:
         if kind in _PICKLES:
             what = "is a pickle"
         elif kind is Kind.UNKNOWN:
-            what = "is a pickle, or carries one in base64"
+            what = "is a pickle, or carries one"
         elif kind is Kind.JSON:
             what = "carries a pickle in base64"
         yield finding("SP03.pickle", file.path, carries=what)

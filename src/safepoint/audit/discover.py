@@ -33,6 +33,7 @@ from safepoint.audit.profiles import Recognised, recognise_database, recognise_f
 from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import check_paths, is_code, is_looked_at
+from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.names import DEFAULT_LIMITS
 from safepoint.record import Header, read_line
@@ -51,15 +52,6 @@ _ENVIRONMENT: Final = frozenset(
     )
 )
 _KEY: Final = re.compile(rb"safepoint-(?:public-)?key/[0-9]+ [a-z0-9-]+ [A-Za-z0-9+/]{43}=\s*")
-# Of files that are no text, those that nobody loads as state or as a model, by how they begin:
-# pictures, fonts, sound, films, PDF and translations.
-_HARMLESS: Final = re.compile(
-    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
-    rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
-    rb"|\xde\x12\x04\x95\0\0",
-    re.DOTALL,
-)
-_CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
@@ -212,7 +204,7 @@ class Found:
                 self.counts["state file"] += 1
         if not (is_text and has_pickle(found)):
             self.findings += judged(file, found)
-        if is_text and (size > len(data) or not (_is_text(data) or _HARMLESS.match(data))):
+        if is_text and (size > len(data) or not is_harmless(data)):
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
             if not (is_looked_at(file) or key or file in self._said or found.kind is Kind.SEALED):
@@ -301,17 +293,6 @@ def _is_seal_of_model(data: bytes) -> bool:
     line_1, line_2, _ = (*data.split(b"\n", 2), b"", b"")[:3]
     header = Header.parse(line_2)
     return read_line(line_1) is not None and header is not None and header.store == STORE
-
-
-def _is_text(data: bytes) -> bool:
-    """Tell a text, in UTF-8 or in what has no more control characters than a text has."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        data = data.decode("utf-16", "replace").encode("utf-8", "replace")
-    if b"\0" in data:
-        return False
-    with suppress(UnicodeDecodeError):
-        return data.decode() is not None
-    return _CONTROL.search(data) is None
 
 
 def _topmost(folders: Iterable[str]) -> list[str]:
