@@ -24,7 +24,7 @@ import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -279,10 +279,10 @@ class Settings:
         for option, value in self._stores[name].items():
             kind = kinds.get(option, "PATH")
             told[option.replace("-", "_")] = self._below(kind, value)
-        if not self.says(name, "storage", "postgres"):
-            default = in_default_places(name)
-            told = {each.name: getattr(default, each.name) for each in fields(Store)} | told
-        return Store.of(told)
+        store = Store.of(told)
+        if self.says(name, "storage", "postgres"):
+            return store
+        return replace(in_default_places(name), **{each: getattr(store, each) for each in told})
 
     def _below(self, kind: str, value: Any) -> Any:
         """Return a path, or each of several, below the folder of the file."""

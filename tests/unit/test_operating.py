@@ -187,7 +187,7 @@ def test_a_command_ends_as_it_says(
     if "--yes" not in command:  # which writes down what is refused
         assert tree(home) == before
     if status == 1:
-        assert "ecret" not in out + err
+        assert "secret" not in out + err
 
 
 @pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys list invoices"])

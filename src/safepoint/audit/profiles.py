@@ -240,7 +240,11 @@ def _judged_rows(
 
     asked = [(*known["runs"], "count(DISTINCT ?)")] if "runs" in known else []
     asked += [(table, noun, "count(*)") for table, noun in known["holds"].items()]
-    said = [f"{number} {noun}" for column, noun, what in asked for (number,) in ask(column, what)]
+    said = [
+        f"{number} {noun.removesuffix('s') if number == 1 else noun}"
+        for column, noun, what in asked
+        for (number,) in ask(column, what)
+    ]
     yield finding(
         "SP12.unsealed-state", where, name=known["name"], said=", ".join(said), do=known["do"]
     )
