@@ -96,12 +96,15 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-# Where a pickle may begin inside a file: with its protocol, or with the name that it asks for.
+# Where a pickle may begin inside a file: with its protocol, or, in an old one, with a name. Of those
+# there are many in lists of words, so it has to be called.
+_NAME: Final = rb"[A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n"
+_ARGUMENTS: Final = rb"(?:[SVIFL][^\n]{0,200}\n){1,9}"
 _BEGINS: Final = re.compile(
-    rb"\x80[\x02-\x05]"
-    rb"|(?<![\w.])(?:\([^\n]{0,200}\n)?[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n"
+    rb"\x80[\x02-\x05]|\(%bi%b|\(c%b%bo|(?<![\w.])c%b"
+    % (_ARGUMENTS, _NAME, _NAME, _ARGUMENTS, _NAME)
 )
-_CALLS: Final = re.compile(rb"[Robi\x81\x92]")
+_CALLS: Final = re.compile(rb"[t)\x85-\x87](?:p[0-9]{1,9}\n|q.|\x94)?R", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -693,7 +696,7 @@ class _Look:
                 self._based(f"{inside}the text at byte {part.start()}", told or b"")
         for begin in _BEGINS.finditer(data) if len(self._pickles) == before else ():
             found = scan(data, begin.start(), limits=self._limits, until="break")
-            called = _CALLS.search(data, begin.end(), found.end) or begin[0][:1] == b"\x80"
+            called = begin[0][:1] != b"c" or _CALLS.search(data, begin.end(), found.end)
             if found.asks and found.asked and called:
                 self._stack(f"{inside}byte {begin.start()}", data[begin.start() :])
                 return
