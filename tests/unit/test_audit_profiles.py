@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,13 @@ from safepoint import SigningKey, SQLiteCheckpointStorage, _files
 from safepoint.anchor import SQLiteAnchor
 from safepoint.audit import check_database, check_privileges, folder, profiles
 from safepoint.audit.command import look
-from safepoint.audit.profiles import UNREAD, Recognised, recognise_database, recognise_folder
+from safepoint.audit.profiles import (
+    UNREAD,
+    Recognised,
+    _Search,
+    recognise_database,
+    recognise_folder,
+)
 from safepoint.settings import Store
 from tests.harness.optional import need
 from tests.zoo.others import (
@@ -314,3 +321,10 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     assert told.failures == ()
     closed = check_privileges(postgres.dsn("stranger", name))
     assert sorted(each.id for each in closed) == ["SP02.unseen", "SP19.resumers"]
+
+
+@pytest.mark.parametrize("text", [b"eyJ-", b"eyJaaaaaaaaaa.", b"sk-", b"xoxb-", b"gh"])
+def test_the_search_for_secrets_takes_no_longer_for_what_only_begins_as_one(text: bytes) -> None:
+    began = time.monotonic()
+    _Search().add([text * (2_000_000 // len(text))])
+    assert time.monotonic() - began < 2

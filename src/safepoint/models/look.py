@@ -96,8 +96,8 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-# Where a pickle may begin inside a file: with its protocol, or, in an old one, with a name. Of those
-# there are many in lists of words, so it has to be called.
+# Where a pickle may begin inside a file: with its protocol, or, in an old one, with a name. Lists
+# of words are full of those, so it has to be called.
 _NAME: Final = rb"[A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n"
 _ARGUMENTS: Final = rb"(?:[SVIFL][^\n]{0,200}\n){1,9}"
 _BEGINS: Final = re.compile(
