@@ -756,13 +756,14 @@ def _packed(data: Data) -> Kind | None:
 
 def is_harmless(data: bytes) -> bool:
     """Tell a text, in UTF-8 or with no more control characters than texts have, or a picture."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     if _HARMLESS.match(data):
         return True
-    with suppress(UnicodeDecodeError):
-        return b"\0" not in data and data.decode() is not None
-    return _CONTROL.search(data) is None
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    try:
+        text = data.decode("utf-16" if wide else "utf-8")
+    except UnicodeDecodeError:
+        return not wide and _CONTROL.search(data) is None
+    return "\0" not in text
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:
