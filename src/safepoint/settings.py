@@ -55,6 +55,8 @@ SEVERITIES: Final = ("error", "warning", "note")
 _MOST: Final = 1024 * 1024
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
+# How a log begins, its index on machines of either order, and a journal.
+_BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 """What SQLite puts beside a database, behind its name."""
 
@@ -590,13 +592,36 @@ def database_in(path: str) -> str:
     with suppress(OSError, ValueError):
         found = [str(each) for each in Path(path).iterdir()]
         file = min(found, key=len)
-        if {*found} <= {file + each for each in BESIDE} and is_database(file):
+        beside = [each for each in found if each != file]
+        ours = {*beside} <= {file + each for each in BESIDE} and all(map(_is_file, beside))
+        if ours and is_database(file):
             return file
     return path
 
 
+def _is_file(path: str) -> bool:
+    return stat.S_ISREG(os.lstat(path).st_mode)
+
+
 def is_database(path: str) -> bool:
     """Tell whether a file is one of SQLite, by how it begins."""
+    return _begins(path, len(_SQLITE)) == _SQLITE
+
+
+def is_beside(path: str) -> bool:
+    """Tell whether a file is what SQLite keeps beside a database, by its name and its beginning.
+
+    What is empty, or begins with zeros, is what it leaves behind.
+    """
+    database = next((path.removesuffix(end) for end in BESIDE[1:] if path.endswith(end)), None)
+    with suppress(OSError, ValueError):
+        begins = _begins(path, 8)
+        known = not begins.strip(b"\0") or begins.startswith(_BESIDE)
+        return database is not None and is_database(database) and _is_file(path) and known
+    return False
+
+
+def _begins(path: str, most: int) -> bytes:
     with (
         suppress(OSError, ValueError),
         open(
@@ -605,8 +630,8 @@ def is_database(path: str) -> bool:
             opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)),
         ) as file,
     ):
-        return file.read(len(_SQLITE)) == _SQLITE
-    return False
+        return file.read(most)
+    return b""
 
 
 def _storage(path: str, stack: ExitStack, *, write: bool) -> CheckpointStorage:

@@ -81,10 +81,10 @@ def seal(root: Path) -> None:
 
 
 def left_out(root: Path) -> None:
-    for name in (".git", "node_modules", "__pycache__", "env"):
-        (root / name).mkdir()
-        (root / name / "x.pt").write_bytes(RUNS)
-    (root / "env/pyvenv.cfg").touch()
+    for name in (".git/x", "__pycache__/x.pyc", "env/bin/python", "env/lib/x"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(RUNS)
+    (root / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
     (root / "ok.py").touch()
 
 

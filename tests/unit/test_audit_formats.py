@@ -282,6 +282,24 @@ def test_an_entry_accepts_its_place_alone(case: str) -> None:
     assert [each.id for each in found[1:]] == ([] if fits else ["audit.useless"])
 
 
+@pytest.mark.parametrize(
+    ("place", "alone", "fits"),
+    [
+        ("order-7", True, True),
+        ("order-7", False, False),  # of which store, it does not say
+        ("state#order-7", False, True),
+        ("state#order-7", True, True),
+        ("*#order-7", False, True),
+        ("other#order-7", False, False),
+        ("state", False, False),
+    ],
+)
+def test_a_thread_is_one_of_a_store(place: str, alone: bool, fits: bool) -> None:
+    thread = replace(WARNING, where="order-7", store="/repo/state")
+    found = accept([thread], [entry(place)], "/repo", TODAY, alone=alone)
+    assert (found[0].accepted is not None) is fits
+
+
 def test_a_folder_named_like_a_glob_is_no_glob() -> None:
     found = accept([replace(WARNING, where="/[ab]/x")], [entry("x")], "/[ab]", TODAY)
     assert found[0].accepted is not None

@@ -75,12 +75,14 @@ class Deployed:
         ledger: the store.
     """
 
-    def __init__(self, root: Path, *, database: bool = False, tenant: str = "") -> None:
+    def __init__(
+        self, root: Path, *, database: bool = False, tenant: str = "", name: str = NAME
+    ) -> None:
         self.root, self.anchor = folder(root), root / ("anchor/heads.db" if database else "anchor")
         self.storage = root / ("state/checkpoints.db" if database else "state")
         kept: Any = (SQLiteCheckpointStorage if database else FileCheckpointStorage)(self.storage)
         heads: Any = (SQLiteAnchor if database else FileAnchor)(self.anchor, create=True)
-        self.ledger = Ledger(kept, store=NAME, keys=Keyring(key(root)), anchor=heads)
+        self.ledger = Ledger(kept, store=name, keys=Keyring(key(root)), anchor=heads)
         self.save(tenant=tenant)
 
     def save(self, thread: str = THREAD, tenant: str = "", count: int = 3) -> None:

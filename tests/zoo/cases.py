@@ -11,6 +11,7 @@ import json
 import lzma
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -812,8 +813,11 @@ def good_cache(root: Path) -> list[str]:
 
 
 @case(
-    "A cache of Hugging Face with a link that leaves it.",
+    "A cache of Hugging Face with a link that leaves it, and a blob that no link leads to.",
+    "SP24.runs-code hub/models--org--net/blobs/0a",
+    "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
     "SP25.cache hub",
+    "SP25.lies hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
     "SP25.outside-cache hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
 )
 def cache_that_leads_out(root: Path) -> list[str]:
@@ -1162,3 +1166,275 @@ def good_init(root: Path) -> list[str]:
     for each in (ledger.storage, ledger.anchor):
         each.close()  # type: ignore[union-attr]
     return ["--store", NAME]
+
+
+case = of_kind("What tries to hide")
+LOAD: Final = 'import torch\n\ntorch.load("net.pt", weights_only=False)\n'
+LOADED: Final = ("SP24.sl02 app/a.py", "SP27.no-test app")
+TOUCHED: Final = '{"lastTouchedVersion": "2099.1.1"'
+CLAW: Final = ("SP19.resumers home", "SP22.gateway home/openclaw.json")
+
+
+@case(
+    "The same thread is forged in two stores, and accepted in one of them.",
+    "SP12.seal-broken order-7 accepted",
+    "SP12.seal-broken order-7",
+    "SP15.not-compared order-7",
+    "SP15.not-compared order-7",
+    "audit.useless safepoint.toml",
+    *(f"{each.split()[0]} {name}/anchor" for name in ("one", "two") for each in BESIDE),
+)
+def forged_twins(root: Path) -> list[str]:
+    text = ACCEPT.format("SP12.seal-broken", "one/state#order-7", LATER)
+    text += ACCEPT.format("SP12.seal-broken", "order-7", "2999-01-01")  # which may be either
+    for name in ("one", "two"):
+        record = Deployed(root / name, name=name).record(3)
+        forged = record.read_bytes().replace(b'"amount":2', b'"amount":9')
+        record.unlink()
+        write(record, forged)
+        text += f'\n[stores.{name}]\nstorage = "{name}/state"\nkey = ["{name}/keys/key"]\n'
+        text += f'anchor = "{name}/anchor"\n'
+    return ["--config", str(write(root / "safepoint.toml", text))]
+
+
+@case(
+    "A database of LangGraph with pickles, that says it is an anchor.",
+    "SP15.anchor-unavailable state/heads.db",
+)
+def called_an_anchor(root: Path) -> list[str]:
+    others.langgraph(root / "state/heads.db", pickles=True)
+    database(root / "state/heads.db", f"PRAGMA application_id = {0x53465041}")
+    return [str(root / "state")]
+
+
+@case(
+    "An anchor that everybody can write.",
+    "SP01.readable anchor",
+    "SP04.writable anchor",
+    "SP04.writable anchor/heads.db",
+)
+def open_anchor(root: Path) -> list[str]:
+    SQLiteAnchor(folder(root / "anchor") / "heads.db", create=True).close()
+    (root / "anchor/heads.db").chmod(0o666)
+    (root / "anchor").chmod(0o777)
+    return [str(root)]
+
+
+@case(
+    "A pickle and a folder of pickles beside an anchor, called as SQLite calls its own files.",
+    "SP04.other-kind anchor/heads.db-wal",
+    "SP13.stray anchor/heads.db-shm",
+    "SP13.stray anchor/heads.db-wal",
+    "SP24.runs-code anchor/heads.db-shm",
+    "SP24.runs-code anchor/heads.db-wal/net.pkl",
+)
+def beside_a_database(root: Path) -> list[str]:
+    SQLiteAnchor(folder(root / "anchor") / "heads.db", create=True).close()
+    write(root / "anchor/heads.db-shm", EVIL)
+    write(root / "anchor/heads.db-wal/net.pkl", EVIL)
+    return [str(root / "anchor")]
+
+
+@case(
+    "The form of a Hugging Face cache around pickles, and around code that loads one.",
+    "SP24.runs-code app/models--a--b/blobs/abc",
+    "SP24.runs-code app/models--a--b/net.pkl",
+    "SP24.runs-code app/net.pkl",
+    "SP25.cache app",
+    *LOADED,
+)
+def form_of_a_cache(root: Path) -> list[str]:
+    repo = root / "app/models--a--b"
+    write(repo / "refs/main", "a" * 40)
+    write(repo / "snapshots/x/readme.txt", "Read me.\n")
+    for file in (repo / "blobs/abc", repo / "net.pkl", root / "app/net.pkl"):
+        write(file, EVIL)
+    write(root / "app/a.py", LOAD)
+    return [str(root / "app")]
+
+
+@case("Code that begins as a key does.", *LOADED)
+def code_as_a_key(root: Path) -> list[str]:
+    write(root / "app/a.py", f"safepoint-public-key/1 if 0 else 0\n{LOAD}")
+    return [str(root / "app")]
+
+
+@case("Code that begins as the seal of a model does.", "SP02.no-key app/a.py", *LOADED)
+def code_as_a_seal(root: Path) -> list[str]:
+    safetensors(root / "net.safetensors", sealed=key(root))
+    line = (root / "net.safetensors.seal").read_text().split("\n")[1]
+    write(root / "app/a.py", f'safepoint/1 if 0 else """\n{line}\n"""\n{LOAD}')
+    return [str(root / "app")]
+
+
+@case(
+    "YAML that begins as a key does, and names a function.",
+    "SP02.unsealed state",
+    "SP10.format state/a.yaml",
+)
+def yaml_as_a_key(root: Path) -> list[str]:
+    text = "safepoint-public-key/1 x: 1\ny: !!python/object/apply:os.system [id]\n"
+    write(root / "state/a.yaml", text)
+    return [str(root / "state")]
+
+
+@case(
+    "Settings of OpenClaw that carry a pickle in base64.",
+    "SP02.unsealed home",
+    "SP03.pickle home/openclaw.json",
+    "SP10.format home/openclaw.json",
+    *CLAW,
+)
+def pickle_in_settings(root: Path) -> list[str]:
+    text = f'{TOUCHED}, "x": {{"__pickled__": "{based(EVIL)}", "__type__": "a:b"}}}}'
+    write(root / "home/openclaw.json", text)
+    return [str(root / "home")]
+
+
+@case(
+    "Settings of OpenClaw with a pickle behind them.",
+    "SP02.unsealed home",
+    "SP03.pickle home/openclaw.json",
+    "SP25.opaque home/openclaw.json",
+    *CLAW,
+)
+def pickle_behind_settings(root: Path) -> list[str]:
+    write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + EVIL)
+    return [str(root / "home")]
+
+
+@case(
+    "Settings of OpenClaw with a zip archive behind them.",
+    "SP24.unsealed home/openclaw.json",
+    "SP25.damaged home/openclaw.json",
+    *CLAW,
+)
+def archive_behind_settings(root: Path) -> list[str]:
+    write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + zipped({"a.pkl": EVIL}))
+    return [str(root / "home")]
+
+
+@case(
+    "A link to a pickle in the folder of git, and pickles in what is called an environment, or a"
+    " folder of packages.",
+    "SP24.runs-code app/.tox/net.pkl",
+    "SP24.runs-code app/__pycache__/net.pkl",
+    "SP24.runs-code app/net.pkl",
+    "SP24.runs-code app/state/net.pkl",
+    "SP25.left-out app",
+    "SP25.not-entered app/node_modules",
+)
+def where_nobody_looks(root: Path) -> list[str]:
+    for name in (".git", ".tox", "__pycache__", "node_modules", "state"):
+        write(root / f"app/{name}/net.pkl", EVIL)
+    write(root / "app/state/pyvenv.cfg", "")
+    (root / "app/net.pkl").symlink_to(".git/net.pkl")
+    return [str(root / "app")]
+
+
+@case(
+    "A store without the seal of any record.",
+    "SP02.unsealed state",
+    "SP12.no-seal state",
+)
+def seals_taken_away(root: Path) -> list[str]:
+    write(root / "state/order-7/0000000001.checkpoint", '{"amount": 9}')
+    return [str(root / "state")]
+
+
+INSIDE: Final = {
+    "behind-a-line": b"\n" + EVIL,
+    "behind-a-length": len(EVIL).to_bytes(4, "little") + EVIL,
+    "behind-json": b'{"a": 1}\n' + EVIL,
+    "in-msgpack": b"\x82\xa4type\xa6pickle\xa4data\xc4" + bytes([len(EVIL)]) + EVIL,
+    "in-a-picture": b"\x89PNG\r\n\x1a\n" + EVIL,
+    "old": b"\ncposix\nsystem\n(S'id'\ntR",
+    "old-instance": b"\n(S'id'\niposix\nsystem\n",
+    "old-object": b"\n(cposix\nsystem\nS'id'\no",
+}
+OPAQUE: Final = {
+    "deflated": zlib.compressobj(wbits=-15).flush(zlib.Z_FINISH) + bytes(range(256)),
+    "compiled": b"\xcb\r\r\n" + bytes(12) + b"\xe3" + bytes(30),
+    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
+    "program": b"\x7fELF" + bytes(60),
+    "too-long": b"# a\n" * 5_000_000 + b"!!python/object/apply:os.system [id]\n",
+}
+PACKED: Final = {
+    "base64.json": json.dumps({"x": based(gzip.compress(EVIL))}).encode(),
+    "database.zip": zipped({"a.db": b"SQLite format 3\0" + bytes(99)}),
+    "joblib": b"ZF0x40".ljust(21) + zlib.compress(EVIL),
+}
+
+
+@case(
+    "Pickles that begin behind something else, in files of any name.",
+    "SP02.unsealed state",
+    *(f"SP03.pickle state/{name}" for name in INSIDE),
+    *(f"SP25.opaque state/{name}" for name in INSIDE if "pic" not in name and "old" not in name),
+    "SP24.runs-code state/based.zip",
+)
+def pickles_inside(root: Path) -> list[str]:
+    for name, data in INSIDE.items():
+        write(root / "state" / name, data)
+    write(root / "state/based.zip", zipped({"readme.txt": based(EVIL).encode()}))
+    return [str(root / "state")]
+
+
+@case(
+    "Code beside files that nobody can look into, or not to their end.",
+    *(f"SP25.opaque app/{name}" for name in OPAQUE),
+    status=2,
+)
+def opaque_files(root: Path) -> list[str]:
+    write(root / "app/a.py", "")
+    for name, data in OPAQUE.items():
+        write(root / "app" / name, data)
+    return [str(root / "app")]
+
+
+@case(
+    "Code beside what is compressed or packed inside something else.",
+    *(f"{each} app/{name}" for name in PACKED for each in ("SP24.unsealed", "SP25.unknown")),
+)
+def packed_files(root: Path) -> list[str]:
+    write(root / "app/a.py", "")
+    for name, data in PACKED.items():
+        write(root / "app" / name, data)
+    return [str(root / "app")]
+
+
+@case(
+    "State of jsonpickle that is called code.",
+    "SP02.unsealed app",
+    "SP10.format app/a.py",
+)
+def state_as_code(root: Path) -> list[str]:
+    write(root / "app/a.py", '{"py/object": "os.system"}')
+    return [str(root / "app")]
+
+
+@case(
+    "A project with history, caches, an environment, pictures, texts and translations.",
+    "SP25.left-out app",
+    "SP25.skipped app",
+    status=0,
+)
+def good_project(root: Path) -> list[str]:
+    app = root / "app"
+    for name, data in {
+        ".git/index": b"DIRC\0\0\0\2",
+        "__pycache__/a.cpython-313.pyc": b"\xf3\r\r\n\0",
+        "env/pyvenv.cfg": b"home = /usr/bin\n",
+        "env/bin/python": b"\x7fELF",
+        "env/lib/python3.13/site-packages/a.so": b"\x7fELF",
+        "a.py": b"",
+        "logo.png": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
+        "font.woff2": b"wOF2\0\1\0\0" + bytes(99),
+        "app.mo": b"\xde\x12\4\x95\0\0\0\0" + bytes(20),
+        "README.md": "Zuerst: \u00e4ndern.\n".encode(),
+        "old.txt": "Zuerst: \u00e4ndern.\n".encode("latin-1"),
+        "words": b"words\nclass\nmusic\ncat\ndog\nRat\n2022\n(cat\ndog\ncache\nbuild\n.venv\n",
+    }.items():
+        write(app / name, data)
+    (app / "latest.md").symlink_to("README.md")
+    return [str(app)]

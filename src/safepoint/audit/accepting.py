@@ -4,7 +4,7 @@ They stand in the settings, and are listed in every output all the same:
 
     [[audit.accept]]              # [[tool.safepoint.audit.accept]] in pyproject.toml
     id = "SP25.pickle"
-    place = "models/old/*.pkl"    # a path below the file's folder, a thread, or a glob
+    place = "models/old/*.pkl"    # a path below the file's folder, PATH#THREAD, or a glob
     reason = "Read by the nightly job alone, which moves to safetensors."
     until = 2027-03-31            # the last day that it counts
 
@@ -36,8 +36,9 @@ class Entry:
 
     Attributes:
         id: what kind of finding it is, for example "SP04.mode".
-        place: the path, below the settings' folder, or the thread; `*` and `?` stand for part of
-            a name, and `**` for any number of folders.
+        place: the path, below the settings' folder; of a thread `state/checkpoints.db#order-7`,
+            or its name alone where there is one store. `*` and `?` stand for part of a name, and
+            `**` for any number of folders.
         reason: why.
         until: the last day that it counts.
         file: the settings that say so.
@@ -105,6 +106,7 @@ def accept(
     today: date,
     *,
     complete: bool = True,
+    alone: bool = True,
 ) -> list[Finding]:
     """Return the findings, those that somebody accepts with the reason, and what is over or idle.
 
@@ -115,12 +117,13 @@ def accept(
         today: an entry counts up to its last day.
         complete: whether all was looked at that the settings name. If not, nobody can tell that
             nothing matches an entry.
+        alone: whether there is no more than one store, so that a thread needs no other name.
     """
     valid = [entry for entry in accepted if entry.until >= today]
     used: set[Entry] = set()
     found = []
     for each in findings:
-        matching = [entry for entry in valid if _matches(entry, each, folder)]
+        matching = [entry for entry in valid if _matches(entry, each, folder, alone=alone)]
         used.update(matching)
         if matching:
             # The one that lasts longest: it does not come back before that.
@@ -141,15 +144,18 @@ def _own(
             yield finding("audit.useless", entry.file, **which)
 
 
-def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str]) -> bool:
-    """Tell whether an entry is about a finding: by the name of its thread, or by its path."""
+def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str], *, alone: bool) -> bool:
+    """Tell whether an entry is about a finding: by its path, or its store and its thread."""
     if entry.id != each.id or not each.where:
         return False
     above = glob.escape(os.path.abspath(folder))  # noqa: PTH100  links are not followed
     path = os.path.normpath(Path(above, entry.place))
-    return _fits(each.where.split("/"), entry.place.split("/")) or _fits(
-        os.path.abspath(each.where).split("/"),  # noqa: PTH100
-        path.split("/"),
+    places = [each.where] if alone or not each.store else []
+    places += [f"{each.store}#{each.where}"] if each.store else []
+    return any(
+        _fits(place.split("/"), entry.place.split("/"))
+        or _fits(os.path.abspath(place).split("/"), path.split("/"))  # noqa: PTH100
+        for place in places
     )
 
 

@@ -344,8 +344,15 @@ def _audit(options: argparse.Namespace) -> int:
     report = _mended(options, *_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
+<<<<<<< HEAD
     found = accept(report.findings, accepted, settings.folder, today, complete=complete)
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
+=======
+    alone = len(report.stores) < 2 and len(settings.stores) < 2
+    told = {"complete": complete, "alone": alone}
+    found = accept(report.findings, accepted, settings.folder, today, **told)
+    report = replace(report, findings=tuple(worst_first(found)))
+>>>>>>> lies
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
         print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
@@ -390,7 +397,13 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
                 if os.path.realpath(each) not in named:  # which was looked at with its keys
                     audit.store(Store(storage=each))
     failed = tuple(audit.failures.values())
-    return Report(tuple(audit.looked), tuple(worst_first(audit.found.values())), failed)
+    findings = worst_first(audit.found)
+    if len(audit.stores) > 1:  # each may have a thread of the same name
+        findings = [
+            replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
+            for each in findings
+        ]
+    return Report(tuple(audit.looked), tuple(findings), failed, tuple(audit.stores))
 
 
 class _Audit:
@@ -398,33 +411,46 @@ class _Audit:
 
     Attributes:
         looked: what was looked at.
-        found: each finding by its words: two rules may speak of one thing in the same ones, and
-            the first is enough.
+        found: the findings. Two rules may speak of one thing in a store in the same words, or two
+            stores of one path: the first is enough.
         failures: each by its words.
+        stores: the place of each store.
     """
 
     def __init__(self) -> None:
         self.looked: list[str] = []
-        self.found: dict[str, Finding] = {}
+        self.found: list[Finding] = []
+        self._said: set[tuple[str, str]] = set()
         self.failures: dict[str, Failure] = {}
+        self.stores: list[str] = []
 
     def store(self, store: Store) -> None:
         """Make each check of a store."""
         named = store.storage or store.store or ""
         with self.trying("", named), ExitStack() as stack:
             place = Place(store, stack)
-            self.make(CHECKS, place, place.where)
+            self.stores.append(place.where)
+            self.make(CHECKS, place, place.where, store=place.where)
 
     def make(
-        self, checks: dict[str, Look], at: object, where: str, *, is_something: bool = True
+        self,
+        checks: dict[str, Look],
+        at: object,
+        where: str,
+        *,
+        store: str = "",
+        is_something: bool = True,
     ) -> None:
         """Make each check of a table. What only fails, and finds nothing, was not looked at."""
         failed, found = len(self.failures), False
         for name, check in checks.items():
             with self.trying(name, where):
                 for each in check(at):
-                    self.found.setdefault(each.what, each)
-                    found = True
+                    found, is_path = True, Path(each.where).is_absolute()
+                    said = {(store, each.what), (each.where if is_path else store, each.what)}
+                    if said.isdisjoint(self._said):
+                        self.found.append(each if is_path else replace(each, store=store))
+                    self._said |= said
         if is_something and (found or len(self.failures) == failed):
             self.looked.append(str(at))
 

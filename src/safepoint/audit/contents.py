@@ -26,7 +26,7 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.codec import check_shape
-from safepoint.errors import CheckpointError, LimitExceeded, NotFound
+from safepoint.errors import CheckpointError, LimitExceeded, NotFound, shell
 from safepoint.keys import Keyring
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import SEALED
@@ -189,7 +189,8 @@ def check_contents(path: str | os.PathLike[str], keys: Keyring | None = None) ->
 
     Returns:
         What `check_pickles`, `check_formats` and `check_bounds` return; the keys in it, under SP08;
-        and a note under SP02 if there are files, and not one sealed record.
+        a note under SP02 if there are files, and not one sealed record; then an error under SP12
+        for those that have the name of one.
 
     Raises:
         StorageUnavailable: there is no such folder.
@@ -288,7 +289,7 @@ def _pickles(file: File) -> Iterator[Finding]:
         if kind in _PICKLES:
             what = "is a pickle"
         elif kind is Kind.UNKNOWN:
-            what = "is a pickle, or carries one in base64"
+            what = "is a pickle, or carries one"
         elif kind is Kind.JSON:
             what = "carries a pickle in base64"
         yield finding("SP03.pickle", file.path, carries=what)
@@ -326,6 +327,10 @@ class _Formats:
         """Yield that nothing in the folder is sealed, if anything is there."""
         if self._odd and not self._sealed:
             yield finding("SP02.unsealed", existing_folder(path))
+            records = [each for each, _, _ in self._odd if RECORD_NAME.match(Path(each).name)]
+            if records:
+                where, count = existing_folder(path), len(records)
+                yield finding("SP12.no-seal", where, count=count, first=shell(records[0]))
 
 
 def _kind_of(file: File) -> tuple[str, bool]:

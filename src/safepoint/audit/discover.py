@@ -10,38 +10,53 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from safepoint._files import absolute
+from safepoint.anchor import SQLiteAnchor
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
-from safepoint.audit.finding import Closed, Finding, content, files, finding, listed
-from safepoint.audit.folder import key_file, location
+from safepoint.audit.finding import (
+    Closed,
+    Finding,
+    content,
+    files,
+    finding,
+    guarded,
+    listed,
+    refused,
+)
+from safepoint.audit.folder import around, key_file, location
 from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
 from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import check_paths, is_code, is_looked_at
+from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.names import DEFAULT_LIMITS
-from safepoint.record import Header
-from safepoint.settings import BESIDE, database_in, is_database
+from safepoint.record import Header, read_line
+from safepoint.settings import is_beside, is_database
 from safepoint.storage.base import is_thread
 
-_OURS: Final = {b"SFPT": "store", b"SFPA": "anchor"}  # by the application_id of the file
+_ANCHOR: Final = b"SFPA"  # the application_id of the file
+# History, and what tools keep for themselves. What is linked from elsewhere is looked at.
 _NOT_ENTERED: Final = frozenset(
+    (".git", ".hg", ".svn", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+)
+_ENVIRONMENT: Final = frozenset(
     (
-        *(".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".nox"),
-        *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+        *("bin", "etc", "include", "lib", "lib64", "man", "share"),
+        *("pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG"),
     )
 )
+_KEY: Final = re.compile(rb"safepoint-(?:public-)?key/[0-9]+ [a-z0-9-]+ [A-Za-z0-9+/]{43}=\s*")
 _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
-_ENDS: Final = tuple(filter(None, BESIDE))
 
 
 class Found:
@@ -70,14 +85,14 @@ class Found:
         self.has_torch = False
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
-        self._left_out, self._skipped, self._judged = list[str](), list[str](), set[str]()
+        self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
+        self._judged, self._said = set[str](), set[str]()
         if not os.path.lexists(self.path):
             raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
-            inner = database_in(self.path)
-            found = files(self.path, self._closed, self._enters) if inner == self.path else [inner]
+            found = files(self.path, self._closed, self._enters)
         else:
-            found = [self.path]
+            found = iter([self.path])
         is_empty = True
         for file in found:
             is_empty = False
@@ -85,7 +100,8 @@ class Found:
                 if file not in self._judged:
                     self._look(file)
         self.findings += self._closed.findings("SP03")
-        is_empty = is_empty and not (self.stores or self._left_out or self._closed or self.counts)
+        left = self._left_out or self._unread or self._closed
+        is_empty = is_empty and not (self.stores or left or self.counts)
         self.findings += self._whole(is_empty=is_empty)
 
     def __str__(self) -> str:
@@ -94,19 +110,23 @@ class Found:
 
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""
-        if folder != self.path and _is_of_others(folder):
+        if folder != self.path and _is_left_out(folder):
             self._left_out.append(quoted(os.path.relpath(folder, self.path)))
+            return False
+        if folder != self.path and os.path.basename(folder) == "node_modules":  # noqa: PTH119
+            self._unread.append(finding("SP25.not-entered", folder))
             return False
         if is_storage(folder):
             self.stores.append(folder)
             return False
         known = None
         with self._guarded(folder):
-            known = recognise_folder(folder, without=self._judged)
+            known = recognise_folder(folder, without=self._judged | self._said)
         if known is not None:
             self._foreign(known)
-            self._judged |= known.files or frozenset()
-        return known is None or known.files is not None
+            self._judged |= known.files
+            self._said |= known.said
+        return True
 
     @contextmanager
     def _guarded(self, path: str) -> Iterator[None]:
@@ -130,7 +150,9 @@ class Found:
     def _look(self, file: str) -> None:
         info = os.stat(file)  # noqa: PTH116  a loop of links is an OSError, too
         if os.path.islink(file) and file != self.path:  # noqa: PTH114
-            if Path(os.path.realpath(file)).is_relative_to(self._real):
+            target = Path(os.path.realpath(file))
+            above = [each for each in (target, *target.parents) if each.is_relative_to(self._real)]
+            if above and not any(_is_left_out(str(each)) for each in above[:-1]):
                 return  # which is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
                 self._closed[file] = "it leads to a folder elsewhere"
@@ -139,14 +161,19 @@ class Found:
             self._closed[file] = "it is no file, but a pipe, a socket or a device"
         elif is_database(file):
             self._database(file)
-        elif not any(file.endswith(end) and is_database(file.removesuffix(end)) for end in _ENDS):
+        elif not is_beside(file):
             self._file(file, inspect(file))
 
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
-            ours = _OURS.get(opened.read(72)[68:])
-        if ours == "anchor":
-            self.counts[ours] += 1
+            is_anchor = opened.read(72)[68:] == _ANCHOR
+        if is_anchor:
+            self.counts["anchor"] += 1
+            self.findings += guarded("SP04", file, around(file, file))
+            try:
+                SQLiteAnchor(file, read_only=True).close()
+            except CheckpointError as refusal:
+                self.findings.append(refused("SP15", refusal, file))
         elif (known := recognise_database(file)) is not None:
             self._foreign(known)
         else:
@@ -160,31 +187,32 @@ class Found:
             begins = content(os.path.realpath(file), _MOST if is_text else 1024)
         data, size = begins or (b"", 0)
         key = KEY_FILE.match(data[:128])
-        if found.kind is Kind.SEALED:
-            header = Header.parse((*data.split(b"\n", 2), b"", b"")[1])
-            if header is None or header.store != STORE:  # which is the seal of a model
-                self.counts["record"] += 1
-                self.findings.append(finding("SP02.no-key", file, place=shell(file)))
-            return
         if key is not None:
             self.counts["key"] += 1
             self.findings += key_file("keys", File(file, data, size))
-            return
+            if _KEY.fullmatch(data):
+                return  # and nothing else
+        if found.kind is Kind.SEALED and not _is_seal_of_model(data):
+            self.counts["record"] += 1
+            self.findings.append(finding("SP02.no-key", file, place=shell(file)))
         if is_text:
             text = File(file, data, size, found)
-            self.findings += of_state(text, tagged=not (is_looked_at(file) and is_code(file)))
+            is_python = is_looked_at(file) and is_code(file)
+            self.findings += of_state(text, tagged=found.kind is Kind.JSON or not is_python)
             if len(self.findings) > before:
                 self._state.append(file)
                 self.counts["state file"] += 1
         if not (is_text and has_pickle(found)):
             self.findings += judged(file, found)
-        if len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
-            if not is_looked_at(file):
+        if is_text and (size > len(data) or not is_harmless(data)):
+            self._unread.append(finding("SP25.opaque", file))
+        elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
+            if not (is_looked_at(file) or key or file in self._said or found.kind is Kind.SEALED):
                 self._skipped.append(quoted(os.path.relpath(file, self.path)))
-        elif not is_text:
+        elif not is_text and found.kind is not Kind.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
-        if is_text and is_looked_at(file):
+        if (is_text or found.kind is Kind.SEALED) and is_looked_at(file):
             self.code.append(file)
             self.counts["Python file"] += is_code(file)
 
@@ -199,6 +227,7 @@ class Found:
             yield finding("SP02.empty", self.path)
         elif not (self.stores or +self.counts or self.findings):
             yield finding("SP02.unrecognised", self.path)
+        yield from self._unread
         for which, names in (("SP25.left-out", self._left_out), ("SP25.skipped", self._skipped)):
             if names:
                 said = {"count": len(names), "names": listed(names, _NAMED)}
@@ -245,9 +274,25 @@ def _counted(kind: str, count: int) -> str:
     return f"{count} {kind}{'s' * (count > 1)}"
 
 
-def _is_of_others(folder: str) -> bool:
-    is_environment = os.path.lexists(f"{folder}/pyvenv.cfg")
-    return is_environment or os.path.basename(folder) in _NOT_ENTERED  # noqa: PTH119
+def _is_left_out(folder: str) -> bool:
+    """Tell history, what a tool keeps, and an environment that has nothing else in it."""
+    name, inside = os.path.basename(folder), _names(folder)  # noqa: PTH119
+    if name == "__pycache__":
+        return all(each.endswith(".pyc") for each in inside)
+    if name in _NOT_ENTERED or "pyvenv.cfg" not in inside:
+        return name in _NOT_ENTERED
+    with suppress(OSError):
+        told = content(f"{folder}/pyvenv.cfg", 4096) or (b"", 0)
+        has_home = re.search(rb"(?m)^home *= *\S", told[0]) is not None
+        is_one = has_home and os.path.lexists(f"{folder}/bin/python")
+        return is_one and _ENVIRONMENT.issuperset(inside)
+    return False
+
+
+def _is_seal_of_model(data: bytes) -> bool:
+    line_1, line_2, _ = (*data.split(b"\n", 2), b"", b"")[:3]
+    header = Header.parse(line_2)
+    return read_line(line_1) is not None and header is not None and header.store == STORE
 
 
 def _topmost(folders: Iterable[str]) -> list[str]:

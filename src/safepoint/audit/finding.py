@@ -48,6 +48,8 @@ class Finding:
         where: the path, or the thread, that it is about, as it is.
         seen: False if it says that something was not looked at.
         accepted: who accepts it says why and until when; None if nobody does.
+        store: the place of the store, if `where` is no path: two stores may have a thread of the
+            same name.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Finding:
     where: str
     seen: bool = True
     accepted: Accepted | None = None
+    store: str = ""
 
     @property
     def rule(self) -> str:

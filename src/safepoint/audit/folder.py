@@ -44,7 +44,7 @@ from safepoint.audit.finding import (
 )
 from safepoint.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.names import spelled
-from safepoint.settings import BESIDE
+from safepoint.settings import BESIDE, is_beside
 from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
 from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
 from safepoint.storage.sqlite import SQLiteCheckpointStorage
@@ -196,6 +196,8 @@ def around(file: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
     yield from surroundings(folder, named=named)
     for suffix in BESIDE:
         yield from guarded("SP04", file + suffix, record_file(Path(file + suffix), None))
+        if suffix and os.path.lexists(file + suffix) and not is_beside(file + suffix):
+            yield finding("SP13.stray", file + suffix)
 
 
 def check_places(

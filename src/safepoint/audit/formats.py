@@ -96,7 +96,7 @@ def _failed(failure: Failure) -> str:
 
 def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
     """Yield one object with all of it."""
-    names = ("id", "rule", "severity", "what", "do", "where", "seen")
+    names = ("id", "rule", "severity", "what", "do", "where", "store", "seen")
     yield _json.dumps(
         {
             "format": 1,
@@ -159,7 +159,7 @@ def _annotation(each: Finding) -> Annotation:
         line,
         column,
         accepted=_accepted(each),
-        more={"rule": each.rule, "seen": each.seen},
+        more={"rule": each.rule, "seen": each.seen, "store": readable(each.store)},
     )
 
 

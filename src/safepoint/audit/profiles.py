@@ -38,6 +38,7 @@ from safepoint.audit.finding import (
 from safepoint.audit.folder import around, record_file, surroundings
 from safepoint.audit.models import judge
 from safepoint.errors import quoted
+from safepoint.models import Verdict
 from safepoint.rules import package_toml
 from safepoint.settings import BESIDE
 
@@ -59,12 +60,13 @@ _FILES: Final = 10_000
 _SECRETS: Final = {
     "private keys": re.compile(rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[^-]{0,99}"),
     "API keys": re.compile(
-        rb"\b(?:sk-[A-Za-z0-9_-]{20,200}|AIza[A-Za-z0-9_-]{35}|AKIA[A-Z0-9]{16})(?![A-Za-z0-9_-])"
+        rb"(?<![A-Za-z0-9_-])(?:sk-[A-Za-z0-9_-]{20,200}+|AIza[A-Za-z0-9_-]{35}|AKIA[A-Z0-9]{16})"
+        rb"(?![A-Za-z0-9_-])"
     ),
     "tokens": re.compile(
         rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{40,99}|xox[abprs]-[A-Za-z0-9-]{20,99}"
         rb"|hf_[A-Za-z0-9]{34}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33}"
-        rb"|eyJ[A-Za-z0-9_-]{10,999}\.eyJ[A-Za-z0-9_-]{10,4999}\.[A-Za-z0-9_-]{10,999})"
+        rb"|(?<!-)eyJ[A-Za-z0-9_-]{10,999}+\.eyJ[A-Za-z0-9_-]{10,4999}+\.[A-Za-z0-9_-]{10,999})"
     ),
 }
 _RELEASE: Final = re.compile(r"(\d{4})\.(\d{1,2})\.(\d{1,3})(-[a-z])?")
@@ -89,12 +91,14 @@ class Recognised(NamedTuple):
     Attributes:
         name: what it is, to go behind "is".
         findings: what is wrong with it, the worst first.
-        files: those that were looked at here, and need no other look; None for all.
+        files: the files and folders that were looked at here, and need no other look.
+        said: files that something is said of, and that hold more than was looked at here.
     """
 
     name: str
     findings: list[Finding]
-    files: frozenset[str] | None = None
+    files: frozenset[str] = frozenset()
+    said: frozenset[str] = frozenset()
 
 
 # --- databases
@@ -317,7 +321,7 @@ def recognise_folder(path: str, *, without: Container[str] = ()) -> Recognised |
 
     Args:
         path: the folder.
-        without: files that were looked at before, as part of a folder above it.
+        without: what something was said of before, as part of a folder above it.
 
     Returns:
         What it is; None if nothing in it is known here.
@@ -325,13 +329,15 @@ def recognise_folder(path: str, *, without: Container[str] = ()) -> Recognised |
     root = absolute(path)
     if not os.path.isdir(root) or os.path.islink(root):  # noqa: PTH112, PTH114  Path's may raise
         return None
-    cache = _cache(root)
-    if cache is not None:
-        return cache
-    kept = _Kept(root, without)
+    cache, kept = _cache(root, without), _Kept(root, without)
     if not kept.by_kind:
-        return None
-    return Recognised(kept.name, worst_first(kept.findings(path)), kept.files)
+        return cache
+    found = Recognised(kept.name, worst_first(kept.findings(path)), kept.files, kept.said)
+    if cache is None:
+        return found
+    both = worst_first([*found.findings, *cache.findings])
+    name = f"{found.name} with {cache.name}"
+    return Recognised(name, both, found.files | cache.files, found.said | cache.said)
 
 
 def _entries(folder: str, closed: Closed) -> list[os.DirEntry[str]]:
@@ -376,7 +382,7 @@ class _Kept:
         self._versions: list[str] = []
         self._databases: list[Finding] = []
         self._approvals: dict[str, int] = {}
-        self._pickled = 0
+        self._pickled, self._whole = 0, set[str]()
         found = (
             each for where in _OPENCLAW for each in _matching(root, where.split("/"), self._closed)
         )
@@ -394,8 +400,13 @@ class _Kept:
 
     @property
     def files(self) -> frozenset[str]:
-        """All that something is said of here: what is known, and what could not be read."""
-        return frozenset(self._closed).union(*self.by_kind.values())
+        """What was looked at as a whole: databases, checkpoints; and what could not be read."""
+        return frozenset(self._closed).union(self.by_kind.get("database", ()), self._whole)
+
+    @property
+    def said(self) -> frozenset[str]:
+        """Texts that are known by a part of them. What else they hold is not looked at here."""
+        return frozenset().union(*self.by_kind.values()) - self.files
 
     @property
     def name(self) -> str:
@@ -434,6 +445,8 @@ class _Kept:
         elif kind is not None:
             self._search.add([data])
             self._pickled += b'"__pickled__"' in data
+            if kind == "checkpoint" and data.rstrip().endswith(b"}") and _is_json(data):
+                self._whole.add(entry.path)
         return kind
 
     def findings(self, named: str) -> Iterator[Finding]:
@@ -504,6 +517,12 @@ def _kind_of(data: bytes) -> str | None:
     return None
 
 
+def _is_json(data: bytes) -> bool:
+    with suppress(ValueError, RecursionError):
+        return len(data) <= _LONGEST and json.loads(data) is not None
+    return False
+
+
 def _resumers(root: str, folders: list[str]) -> Iterator[Finding]:
     """Yield who can write where runs wait: they decide what is resumed."""
     for folder in sorted({root, *folders}):
@@ -554,12 +573,12 @@ def _order(release: str) -> tuple[int, ...]:
 # --- caches of Hugging Face
 
 
-def _cache(root: str) -> Recognised | None:
+def _cache(root: str, without: Container[str]) -> Recognised | None:
     """Look at a cache of models, or at one model in it: by its links, which lead to its blobs."""
-    closed = Closed()
+    closed, seen, said = Closed(), set[str](), set[str]()
     repos = [root] if Path(root).name.startswith("models--") else []
     repos += [each.path for each in _entries(root, closed) if each.name.startswith("models--")]
-    repos = [each for each in repos if _is_repo(each)]
+    repos = [each for each in repos if each not in without and _is_repo(each)]
     if not repos:
         return None
     found, count = list[Finding](), 0
@@ -575,10 +594,14 @@ def _cache(root: str) -> Recognised | None:
             if judged is not None:
                 count += 1
                 found += judged[1]
+                is_model = judged[0].verdict is not Verdict.NOT_A_MODEL
+                (seen if is_model else said).update((entry, target))
+        said.update(str(each) for each in Path(repo, "refs").iterdir())
     found += closed.findings("SP25")
     found += guarded("SP01", root, surroundings(root))
     found.append(finding("SP25.cache", root, count=count, repos=len(repos)))
-    return Recognised("a cache of Hugging Face", worst_first(found))
+    judged_here = frozenset(seen.union(repos, closed))
+    return Recognised("a cache of Hugging Face", worst_first(found), judged_here, frozenset(said))
 
 
 def _is_repo(path: str) -> bool:

@@ -87,6 +87,24 @@ _RUN: Final = re.compile(rb"[\w+/-]{20,}(?:\s+[\w+/-]{20,})*")
 _NO_BASE: Final = re.compile(r"[^A-Za-z0-9+/]+")
 _SAFE: Final = str.maketrans("-_", "+/")
 _BINARY: Final = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
+# Of files that are no text, those that nobody loads as state or as a model, by how they begin:
+# pictures, fonts, sound, films, PDF and translations.
+_HARMLESS: Final = re.compile(
+    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
+    rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
+    rb"|\xde\x12\x04\x95\0\0",
+    re.DOTALL,
+)
+_CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+# Where a pickle may begin inside a file: with its protocol, or, in an old one, with a name. Lists
+# of words are full of those, so it has to be called.
+_NAME: Final = rb"[A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n"
+_ARGUMENTS: Final = rb"(?:[SVIFL][^\n]{0,200}\n){1,9}"
+_BEGINS: Final = re.compile(
+    rb"\x80[\x02-\x05]|\(%bi%b|\(c%b%bo|(?<![\w.])c%b"
+    % (_ARGUMENTS, _NAME, _NAME, _ARGUMENTS, _NAME)
+)
+_CALLS: Final = re.compile(rb"[t)\x85-\x87](?:p[0-9]{1,9}\n|q.|\x94)?R", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -130,7 +148,7 @@ _MARKS: Final = {
     Kind.COMPRESSED: re.compile(
         rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
         rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
-        rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY",
+        rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY|ZF0x[0-9a-f]",
         re.DOTALL,
     ),
     Kind.SEALED: SEALED,
@@ -514,7 +532,7 @@ class _Look:
             packed = kind if kind in _PACKED else None
             self._piece("", self._data, pickled=pickled, packed=packed)
             if kind is Kind.UNKNOWN and not self._pickles:
-                self._text()
+                self._loose("", read_at(self._file, 0, self._limits.data_bytes))
             if kind is Kind.UNKNOWN and not self._pickles:
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Kind.TORCH_SCRIPT:
@@ -560,7 +578,13 @@ class _Look:
                     self._pickled(name, data, asks(data, self._limits), sure=False)
                 else:
                     named = member.name.endswith((".pkl", ".pickle"))
-                    self._piece(name, data, pickled=named, packed=_packed(data))
+                    before, packed = len(self._pickles), _packed(data)
+                    self._piece(name, data, pickled=named, packed=packed)
+                    if self._kind is Kind.ZIP and not packed and len(self._pickles) == before:
+                        body = data[0 : min(len(data), self._limits.data_bytes)]
+                        self._loose(name, body)
+                        if not (is_harmless(body) or body.startswith(_ARRAY)):
+                            self._unseen.append(f"{name} is {Kind.UNKNOWN.sentence}.")
             except LimitExceeded as error:
                 self._unseen.append(f"{name}: {error.what}")
 
@@ -656,16 +680,29 @@ class _Look:
                         f"{inside or 'It'} is marked as a pickle, and is no base64.", _LOOK
                     )
                 continue
-            self._based(", ".join(filter(None, (where, inside))), pickled, sure=key == PICKLED)
+            place = ", ".join(filter(None, (where, inside)))
+            self._based(place, pickled, sure=key == PICKLED)
+            if pickled[:3] == b"\x1f\x8b\x08" or (pickled[:1] == b"x" and _is_zlib(pickled)):
+                what = f"{place} is {Kind.COMPRESSED.sentence} in base64, which is not looked into."
+                self._unseen.append(what)
 
-    def _text(self) -> None:
-        """Look at a text that is no JSON: at each part between quotes, and each run of base64."""
-        data = read_at(self._file, 0, self._limits.data_bytes).replace(b"\0", b"")  # UTF-16
-        if _BINARY.search(data, 0, _HEAD):
-            return
-        for part in chain(_QUOTED.finditer(data), _RUN.finditer(data)):
-            text = unbased(part[0].decode("latin-1"), strict=False)
-            self._based(f"the text at byte {part.start()}", text or b"")
+    def _loose(self, where: str, data: bytes) -> None:
+        """Look for pickles in what is of no format: in base64 if it is a text, and at any byte."""
+        inside, before = f"{where}, " if where else "", len(self._pickles)
+        text = data.replace(b"\0", b"")  # UTF-16
+        if not _BINARY.search(text, 0, _HEAD):
+            for part in chain(_QUOTED.finditer(text), _RUN.finditer(text)):
+                told = unbased(part[0].decode("latin-1"), strict=False)
+                self._based(f"{inside}the text at byte {part.start()}", told or b"")
+        for begin in _BEGINS.finditer(data) if len(self._pickles) == before else ():
+            found = scan(data, begin.start(), limits=self._limits, until="break")
+            called = begin[0][:1] != b"c" or _CALLS.search(data, begin.end(), found.end)
+            if found.asks and found.asked and called:
+                self._stack(f"{inside}byte {begin.start()}", data[begin.start() :])
+                return
+            self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
+            if self._left < 0:
+                raise over(self._limits, "opcodes")
 
     def _based(self, where: str, data: bytes, *, sure: bool = False) -> None:
         """Look at what was base64."""
@@ -715,6 +752,18 @@ def _packed(data: Data) -> Kind | None:
     if _MARKS[Kind.COMPRESSED].match(head) or _is_zlib(head):
         return Kind.COMPRESSED
     return Kind.TAR if _tar_member(head[:_BLOCK]) else None
+
+
+def is_harmless(data: bytes) -> bool:
+    """Tell a text, in UTF-8 or with no more control characters than texts have, or a picture."""
+    if _HARMLESS.match(data):
+        return True
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    try:
+        text = data.decode("utf-16" if wide else "utf-8")
+    except UnicodeDecodeError:
+        return not wide and _CONTROL.search(data) is None
+    return "\0" not in text
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:
