@@ -344,15 +344,10 @@ def _audit(options: argparse.Namespace) -> int:
     report = _mended(options, *_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
-<<<<<<< HEAD
-    found = accept(report.findings, accepted, settings.folder, today, complete=complete)
-    report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
-=======
     alone = len(report.stores) < 2 and len(settings.stores) < 2
     told = {"complete": complete, "alone": alone}
     found = accept(report.findings, accepted, settings.folder, today, **told)
-    report = replace(report, findings=tuple(worst_first(found)))
->>>>>>> lies
+    report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
         print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
