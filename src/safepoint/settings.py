@@ -133,7 +133,7 @@ class Store:
         for name, value in values.items():
             if name in known and value not in (None, []):
                 is_many = isinstance(known[name], tuple)
-                several = value if isinstance(value, list) else [value]
+                several = value if isinstance(value, (list, tuple)) else [value]
                 given[name] = tuple(several) if is_many else value
                 _check(name, given[name], is_many=is_many)
         for name in [each for each in given if each.startswith("postgres")]:

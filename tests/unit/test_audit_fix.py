@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -174,12 +175,20 @@ def test_a_folder_that_others_can_write_is_closed_to_them_if_it_was_named(state:
     assert mode(state.parent) == 0o750
 
 
+def foreign(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as rows:
+        rows.execute("CREATE TABLE t(a)")
+
+
+def begun(file: Path) -> None:
+    SQLiteCheckpointStorage(file).close()
+
+
 def test_a_file_is_named_without_its_folder(tmp_path: Path) -> None:
     """Which may be one of the system. That of a store is its own, if nothing else is there."""
     (etc := tmp_path / "etc").mkdir(mode=0o755)
     (link := tmp_path / "link").symlink_to(etc)
-    for make in (lambda file: sqlite3.connect(file).execute("CREATE TABLE t(a)").connection.close(),
-                 lambda file: SQLiteCheckpointStorage(file).close()):  # fmt: skip
+    for make in (foreign, begun):
         make(etc / "a.db")
         (etc / "a.db").chmod(0o644)
         etc.chmod(0o755)
