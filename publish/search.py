@@ -22,6 +22,7 @@ _SHORTEST: Final = 3
 _TAG: Final = re.compile(r"<[^>]+>")
 # Words lead to the pages that teach, before lists and reference. Names lead to what has them.
 _TEACHING: Final = ("building/", "guide/", "moving-in/", "security/", "stores/", "words/")
+_LISTING: Final = ("command/checks/", "command/zoo/")
 _BOOST: Final = 2
 
 
@@ -33,6 +34,8 @@ def search_later(site: Path) -> None:
         for doc in whole["docs"]:
             if doc["location"].startswith(_TEACHING):
                 doc.setdefault("boost", _BOOST)
+            elif doc["location"].startswith(_LISTING):
+                doc.setdefault("boost", 1 / _BOOST)
         found = {**whole, "known": _known(whole["docs"]), "said": _said(whole["docs"])}
         text = json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         (site / _LAZY).write_text(text, encoding="utf-8")

@@ -72,10 +72,10 @@ class Screen(io.TextIOBase):
         self.failed: OSError | None = None
 
     def write(self, text: str) -> int:
-        """Write it, with an escape for what a terminal would obey or cannot show."""
+        """Write it, with an escape for what a terminal or a CI job would obey or cannot show."""
         shown = "".join(
             each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
-        )
+        ).replace("##[", r"##\u005b")  # a runner obeys it anywhere in a line; JSON stays JSON
         if self._coloured:
             shown = _SEVERITY.sub(_painted, shown)
         if self._stream is None:

@@ -69,6 +69,7 @@ COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in
 """Each command, and the module that has it: imported when the command is typed."""
 
 _PARTS: Final = ("store", "anchor", "journal", "answers")  # of safepoint.postgres, an extra
+_DSN: Final = ", as for psql, without a password; or env:NAME, or file:PATH"
 _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
@@ -201,7 +202,7 @@ def commands(sub: Any) -> None:
         help="make the schema and the roles in a database",
         description="Make the schema and the roles in a database.",
     )
-    making.add_argument("dsn", metavar="DSN", help="a login that may create roles, as for psql")
+    making.add_argument("dsn", metavar="DSN", help=f"a login that may create roles{_DSN}")
     making.set_defaults(run=_migrate)
     printing = inner.add_parser(
         "sql",
@@ -214,7 +215,7 @@ def commands(sub: Any) -> None:
         help="say whose threads a login sees and writes",
         description="Say whose threads a login sees and writes.",
     )
-    assigning.add_argument("dsn", metavar="DSN", help="a login that may run migrate")
+    assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run migrate{_DSN}")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
     whose = assigning.add_mutually_exclusive_group(required=True)
     whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
@@ -236,17 +237,20 @@ def commands(sub: Any) -> None:
 
 def _migrate(options: argparse.Namespace) -> int:
     from safepoint.postgres.schema import PARTS, migrate
+    from safepoint.settings import connection_string
 
-    made = migrate(options.dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
+    dsn = connection_string("DSN", options.dsn)
+    made = migrate(dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
     print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
     return 0
 
 
 def _assign(options: argparse.Namespace) -> int:
     from safepoint.postgres.schema import assign
+    from safepoint.settings import connection_string
 
     done = assign(
-        options.dsn,
+        connection_string("DSN", options.dsn),
         options.login,
         options.tenant,
         every_tenant=options.every_tenant,

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,21 +129,24 @@ class _Desk:
         ledger: the store.
         answers: where people put what they sign, or None.
         gate: who may approve and hold.
+        settings: a line that says which file says so, if one does.
     """
 
     ledger: Ledger
     answers: Answers | None
     gate: Gate
+    settings: str
 
     @classmethod
     def open(cls, options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> _Desk:
-        store = settings.read(options.config).store(options.store)
+        told = settings.read(options.config, "change" if write else "look")
+        store = told.to_change(options.store) if write else told.store(options.store)
         ledger, answers = store.opened(stack), store.answers_of(stack, write=write)
         gate = store.gate_of(answers) or Gate()
         gate.check_apart(ledger.keys)
         if options.tenant and options.tenant != ledger.tenant_name:
             ledger = ledger.tenant(options.tenant)
-        return cls(ledger, answers, gate)
+        return cls(ledger, answers, gate, told.line(options.store))
 
     def thread(self, named: str) -> str:
         """Return a thread that there is, by its name here or by its id in a framework."""
@@ -217,7 +220,7 @@ def _waiting(options: argparse.Namespace) -> int:
                 if options.thread not in (None, thread):
                     continue
                 try:
-                    waits += _Desk(ledger, desk.answers, desk.gate).waits(thread)
+                    waits += replace(desk, ledger=ledger).waits(thread)
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:
@@ -250,6 +253,7 @@ def _answer(options: argparse.Namespace, verdict: str) -> int:
         desk = _Desk.open(options, stack, write=True)
         thread = desk.thread(options.thread)
         _check_public(desk.ledger)
+        _check_anchored(desk.ledger, verdict)
         _check_listed(options.person, desk.gate.people, "approver", options.store)
         wait = _chosen(desk.waits(thread), options.digest, thread)
         left = wait.question.left()
@@ -258,7 +262,7 @@ def _answer(options: argparse.Namespace, verdict: str) -> int:
                 f"The wait of {thread} ended at {wait.question.until}.",
                 "Nothing was signed. No approval counts any more.",
             )
-        if not _is_meant(wait, verdict, options.digest):
+        if not _is_meant(wait, verdict, options.digest, desk.settings):
             print("Nothing was signed.", file=sys.stderr)
             return 1
         approver = _signer(options.person, options.key, desk.gate.people, "approver")
@@ -271,9 +275,11 @@ def _answer(options: argparse.Namespace, verdict: str) -> int:
         signed = desk.gate.people.open(sign(wait.question))
         if desk.answers is None:
             print(signed.text, end="")
+            print(desk.settings, end="", file=sys.stderr)
             print("Signed. There is no place for answers: carry it to a worker.", file=sys.stderr)
             return 0
         desk.answers.put(approver, signed.text, why=getattr(options, "reason", ""))
+    print(desk.settings, end="")
     print(f"{approver.name} {signed.verdict} {shown(wait.question.action)} in {thread}.")
     print(f"The question was {wait.digest}.")
     if verdict == "approve":
@@ -290,6 +296,16 @@ def _check_public(ledger: Ledger) -> None:
                 "Nothing was signed. Seal the store with an Ed25519 key, and verify with its public"
                 " half.",
             )
+
+
+def _check_anchored(ledger: Ledger, verdict: str) -> None:
+    if ledger.anchor is None and verdict == "approve":
+        raise ConfigurationError(
+            f"{ledger.store} has no anchor, so nobody could tell an old question from today's.",
+            "Nothing was signed. Name it in its settings: anchor. A no can be signed without it.",
+        )
+    if ledger.anchor is None:
+        print("No anchor: this may be an old question. A no to it does no harm.", file=sys.stderr)
 
 
 def _check_listed(name: str, people: Approvers, what: str, store: str) -> None:
@@ -328,7 +344,7 @@ def _chosen(waits: list[_Wait], digest: str | None, thread: str) -> _Wait:
     )
 
 
-def _is_meant(wait: _Wait, verdict: str, digest: str | None) -> bool:
+def _is_meant(wait: _Wait, verdict: str, digest: str | None, settings: str) -> bool:
     """Show the whole question, and return whether they typed what means yes.
 
     Without a terminal nothing can be shown, so the digest of what they saw stands for that.
@@ -340,7 +356,8 @@ def _is_meant(wait: _Wait, verdict: str, digest: str | None) -> bool:
                 "Look at it with safepoint waiting NAME --full, and name its --digest.",
             )
         return True
-    rows = [row for line in (*wait.said, *wait.question.described) for row in _rows(line, 2)]
+    lines = (*settings.splitlines(), *wait.said, *wait.question.described)
+    rows = [row for line in lines for row in _rows(line, 2)]
     height = max(os.get_terminal_size(2).lines - 2, 5)
     for begin in range(0, len(rows), height):
         print("\n".join(rows[begin : begin + height]), file=sys.stderr)
@@ -381,6 +398,7 @@ def _hold(options: argparse.Namespace) -> int:
         order = answers.hold(
             operator, ledger.store, thread, tenant=ledger.tenant_name, why=options.reason
         )
+    print(desk.settings, end="")
     print(f"Held by {order.by}: {_where(ledger, thread)}. No step runs until it is released.")
     print(f"The hold is {order.hold}.")
     return 0
@@ -400,6 +418,7 @@ def _release(options: argparse.Namespace) -> int:
             )
         answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
         left = len(holds) - 1
+    print(desk.settings, end="")
     print(
         f"Released by {operator.name}: {_where(desk.ledger, thread)}. Holds that are left: {left}."
     )
@@ -431,9 +450,9 @@ def _people(options: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
-    """Return a store of the default places, who is to be there, and the folder of such keys."""
-    told = settings.read(options.config)
+def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path, str]:
+    """Return a store of the default places, who, the folder of such keys, and the settings."""
+    told = settings.read(options.config, "change")
     what = "operator" if options.operator else "approver"
     if told.says(options.store, "storage", "postgres", what):
         raise ConfigurationError(
@@ -442,12 +461,13 @@ def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
         )
     places = default_locations(options.store)
     folder = places.operators if options.operator else places.approvers
-    return told.store(options.store), check_name("approver", options.person), folder
+    store, name = told.to_change(options.store), check_name("approver", options.person)
+    return store, name, folder, told.line(options.store)
 
 
 def _add(options: argparse.Namespace) -> int:
     """Copy a public key to where the default places have those who count."""
-    store, name, folder = _folder(options)
+    store, name, folder, line = _folder(options)
     key = VerifyingKey.from_file(options.file)
     Approvers({name: key}).check_apart(keyring_of(store.key))
     for given in (store.approver, store.operator, store.revoked_approver):
@@ -460,13 +480,14 @@ def _add(options: argparse.Namespace) -> int:
     _files.create_root(str(folder))
     key.to_file(folder / f"{name}.pub")
     what = "hold runs" if options.operator else "approve"
+    print(line, end="")
     print(f"{name} may {what} in {options.store}, with key {key.id}.")
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     """Move a public key to those that are revoked: what it signed before can still be told."""
-    store, name, folder = _folder(options)
+    store, name, folder, line = _folder(options)
     if not os.path.lexists(folder / f"{name}.pub"):
         raise NotFound(
             f"{name} is not among those.", f"Look who is: safepoint people list {store.store}"
@@ -474,6 +495,7 @@ def _remove(options: argparse.Namespace) -> int:
     key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
     _files.create_root(str(gone))
     (folder / f"{name}.pub").rename(gone / f"{name}.{key.id}.pub")
+    print(line, end="")
     print(f"{name} may no longer do that in {store.store}: key {key.id} is revoked.")
     left = "What they held stays held" if options.operator else "What they approved counts no more"
     print(f"{left}. Restart each worker, so that it knows.")

@@ -692,9 +692,11 @@ def _migrate(options: argparse.Namespace) -> int:
             " --allow-unsigned-migration",
         )
     options.report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
-    store, what = read(options.config).store(options.name), _kind(source)
+    settings, what = read(options.config, "change"), _kind(source)
+    store = settings.to_change(options.name)
     with ExitStack() as stack:
         done = _moved(what, source, store.opened(stack, write=not dry), options)
+    print(settings.line(options.name), end="")
     for each in done:
         if each.outcome == REFUSED:
             path = each.source if what == "thread" else str(Path(source, each.source))

@@ -185,8 +185,21 @@ def _store(options: argparse.Namespace) -> Store:
     return read(options.config).store(options.name)
 
 
-def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Ledger:
-    ledger = _store(options).opened(stack, write=write)
+def _to_change(options: argparse.Namespace, stack: ExitStack) -> tuple[Ledger, str]:
+    """Open a store for writing, unless it is a dry run, and say which settings it is by."""
+    settings = read(options.config, "change")
+    ledger = _opened(options, stack, settings.to_change(options.name), write=not options.dry_run)
+    return ledger, settings.line(options.name)
+
+
+def _opened(
+    options: argparse.Namespace,
+    stack: ExitStack,
+    store: Store | None = None,
+    *,
+    write: bool = False,
+) -> Ledger:
+    ledger = (store or _store(options)).opened(stack, write=write)
     ours = options.tenant in ("", ledger.tenant_name)
     return ledger if ours else ledger.tenant(options.tenant)
 
@@ -490,15 +503,16 @@ def _public_key(options: argparse.Namespace) -> int:
 
 def _rotate(options: argparse.Namespace) -> int:
     """Make the next key; or, if it is there, sign with it from now on."""
-    name, settings = options.name, read(options.config)
+    name, settings = options.name, read(options.config, "change")
     do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
-    store, files, coming = settings.store(name), places.key_files(of), places.next_key(of)
+    store, files, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
     if not files:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys rotate {name}" + " --journal" * options.journal
     signs = SigningKey.from_file(files[0])
+    print(settings.line(name), end="")
     if not os.path.lexists(coming):
         if options.dry_run:
             print(f"A key would be made in {shell(str(coming))}. Nothing was done.")
@@ -522,6 +536,12 @@ def _rotate(options: argparse.Namespace) -> int:
         _files.locked(fd, folder),  # whoever makes a key there waits
     ):
         newest = places.key_files(of)[0]
+        now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]
+        if now != [signs.id, key.id]:  # while somebody read what is above
+            raise ConfigurationError(
+                f"The keys of store {name} changed meanwhile.",
+                f"Nothing was done. Look at what is there now: {again}",
+            )
         number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
         following = newest.with_name(f"{of}-{number}.key")
         detail = f"{of}: from {signs!r} to {key!r}"
@@ -538,10 +558,11 @@ def _rotate(options: argparse.Namespace) -> int:
 
 def _prune(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger = _opened(options, stack, write=not options.dry_run)
+        ledger, settings = _to_change(options, stack)
         thread, keep = options.thread, options.keep
         count = ledger.prune(thread, keep=keep, dry_run=True)
         named = f"{_named(ledger, thread)} in store {options.name}"
+        print(settings, end="")
         if not count:
             print(f"There is nothing to remove of {named}.")
             return 0
@@ -555,11 +576,12 @@ def _prune(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger = _opened(options, stack, write=not options.dry_run)
+        ledger, settings = _to_change(options, stack)
         thread, view = check_name("thread", options.thread), _view(ledger)
         end, count = view.latest(thread).header, ledger.verify(thread)
         gone = end.kind == "deleted"
         named = f"{_named(ledger, thread)} in store {options.name}"
+        print(settings, end="")
         if gone and not (options.erase and count > 1):
             print(f"{named} was deleted on {end.created}.")
             return 0

@@ -14,6 +14,9 @@
 A store that the file does not name, or gives no storage, is in its default places. Paths are
 below the file's folder. A secret is in a file or in the environment, and never here:
 `postgres = "env:DATABASE_URL"`, or `"file:/run/secrets/dsn"`.
+
+Whoever writes the file says where a no or a hold is put. So one that is found, and not named by
+`--config`, counts only if nobody else can write or replace it.
 """
 
 from __future__ import annotations
@@ -26,13 +29,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from safepoint._command import keyring_of
+from safepoint._files import replaceable_refusals
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.answers import Answers
 from safepoint.approval import Approvers, Reason
-from safepoint.errors import ConfigurationError, NotFound, quoted, shell
+from safepoint.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
 from safepoint.gate import Gate, Policy
 from safepoint.journal import FileJournal, Journal
 from safepoint.keys import VerifyingKey
@@ -41,12 +45,15 @@ from safepoint.names import check_name
 from safepoint.places import Locations, default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
 
+Use = Literal["audit", "look", "change"]
+"""What settings are read for. Whoever signs or changes is the strictest."""
 REVOKED: Final = "revoked"
 """The folder, below that of people's public keys, of those that no longer count."""
 FILES: Final = ("safepoint.toml", "pyproject.toml")
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
 _MOST: Final = 1024 * 1024
+_SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
 # How a log begins, its index on machines of either order, and a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
@@ -130,8 +137,17 @@ class Store:
                 given[name] = tuple(several) if is_many else value
                 _check(name, given[name], is_many=is_many)
         for name in [each for each in given if each.startswith("postgres")]:
-            given[name] = _secret(name, given[name])
+            given[name] = connection_string(name.replace("_", "-"), given[name])
         return cls(**given)
+
+    @property
+    def parts(self) -> list[str]:
+        """The paths of what it is made of. The folder of a database that is alone there is one."""
+        places = [self.storage, self.anchor, self.journal, self.journal_anchor]
+        places += [self.answers, self.answers_anchor, *self.key, *self.journal_key]
+        found = [each for each in places if each]
+        folders = [str(Path(each).absolute().parent) for each in found if is_database(each)]
+        return [*found, *(each for each in folders if database_in(each) != each)]
 
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
         """Open the store as a ledger: for reading alone, unless `write` says otherwise.
@@ -219,11 +235,14 @@ class Settings:
 
     Attributes:
         file: the file, None if there is none.
+        is_named: whether somebody named it, and it was not found.
         audit: what it says of the audit.
     """
 
-    def __init__(self, file: Path | None, told: Mapping[str, Any]) -> None:
-        self.file = file
+    def __init__(
+        self, file: Path | None, told: Mapping[str, Any], *, is_named: bool = False
+    ) -> None:
+        self.file, self.is_named = file, is_named
         self.folder = _here() if file is None else file.parent
         unknown = [name for name in told if name not in ("audit", "stores")]
         if unknown:
@@ -284,6 +303,25 @@ class Settings:
             return store
         return replace(in_default_places(name), **{each: getattr(store, each) for each in told})
 
+    def to_change(self, name: str) -> Store:
+        """Return a store by its name, for a command that signs or changes.
+
+        Raises:
+            ConfigurationError: it is in the default places, and a file that nobody named says that
+                it is elsewhere; or as `store` does.
+        """
+        if name in self._stores and not self.is_named and is_in_default_places(name):
+            raise ConfigurationError(
+                f"Store {name} is in the default places, and {shell(str(self.file))}, which was"
+                " found here, says something else of it.",
+                "Nothing was done. If that file counts, name it by --config, or go elsewhere.",
+            )
+        return self.store(name)
+
+    def line(self, name: str) -> str:
+        """Return a line that says which file says what the store is, empty if none does."""
+        return f"Settings: {shell(str(self.file))}\n" if name in self._stores else ""
+
     def _below(self, kind: str, value: Any) -> Any:
         """Return a path, or each of several, below the folder of the file."""
         if kind not in _PATHS:
@@ -315,22 +353,48 @@ class Settings:
         return ConfigurationError(f"{shell(str(self.file))} {what}.", f"It may say: {instead}.")
 
 
-def read(named: str | os.PathLike[str] | None = None) -> Settings:
+def read(named: str | os.PathLike[str] | None = None, use: Use = "look") -> Settings:
     """Read the settings: of a file that is named, or of the first that is found from here up.
 
     Raises:
-        ConfigurationError: it cannot be read, or says what means nothing.
+        ConfigurationError: it cannot be read, says what means nothing, or was found and others
+            could have written it.
     """
     if named is not None:
-        return Settings(_here() / named, _told(Path(named)))
+        return Settings(_here() / named, _told(Path(named)), is_named=True)
     here = _here()
     for folder in (here, *here.parents):
         for file in (folder / name for name in FILES):
             if os.path.lexists(file):
                 told = _told(file)
                 if told or file.name == FILES[0]:
+                    _check_found(file, use)
                     return Settings(file, told)
     return Settings(None, {})
+
+
+def _check_found(file: Path, use: Use) -> None:
+    """Refuse a file that others could have written.
+
+    The audit takes that of whoever has the current folder, and at any mode: what it looks at is
+    theirs, it changes nothing, and jobs of CI run as root on files that everybody can write.
+    """
+    link, info = file.lstat(), file.stat()  # whoever owns a link decides where it leads
+    trusted = {0, os.geteuid(), *([_here().stat().st_uid] if use == "audit" else [])}
+    strangers = {link.st_uid, info.st_uid} - trusted
+    why = f"It belongs to user {min(strangers)}." if strangers else ""
+    others = stat.S_IWOTH | (stat.S_IWGRP if use == "change" else 0)
+    if not why and use != "audit":
+        for refusal in replaceable_refusals(str(file.parent)):
+            if use == "change" or refusal.kind == "replaceable":
+                why = why or refusal.what
+        if info.st_mode & others:
+            why = f"Others can write it (mode {stat.S_IMODE(info.st_mode):04o})."
+    if why:
+        raise ConfigurationError(
+            f"{shell(str(file))} was found here, and may say what somebody else wants. {why}",
+            "Nothing was done. If that file counts, name it by --config, or go elsewhere.",
+        )
 
 
 def _here() -> Path:
@@ -367,6 +431,13 @@ def _told(file: Path) -> Mapping[str, Any]:
     if tool is not None:
         told = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
     return told if isinstance(told, dict) else {"safepoint": told}
+
+
+def is_in_default_places(name: str) -> bool:
+    """Tell whether there is a store of this name in the default places."""
+    with suppress(NotFound, StorageUnavailable):  # of a user without a home
+        return bool(in_default_places(name))
+    return False
 
 
 def in_default_places(name: str, places: Locations | None = None) -> Store:
@@ -447,8 +518,9 @@ def _check(name: str, value: Any, *, is_many: bool) -> None:
         if not a_step and (type(value) is not int or value < 1):
             raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
     elif not all(_is_text(each) for each in (value if is_many else [value])):
+        seen = "something else" if name.startswith("postgres") else quoted(value)  # a password
         raise ConfigurationError(
-            f"{option} is {quoted(value)}.",
+            f"{option} is {seen}.",
             "Write a list of strings." if is_many else "Write a string.",
         )
 
@@ -457,9 +529,13 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
-def _secret(name: str, value: str) -> str:
-    """Return a connection string: itself, that of a variable, or that of a file."""
-    option, (how, colon, where) = name.replace("_", "-"), value.partition(":")
+def connection_string(option: str, value: str) -> str:
+    """Return a connection string: itself, that of a variable, or that of a file.
+
+    Raises:
+        ConfigurationError: it shows a password, or it is not where it says.
+    """
+    how, colon, where = value.partition(":")
     if how == "env" and colon:
         if not os.environ.get(where):
             raise ConfigurationError(
@@ -475,7 +551,7 @@ def _secret(name: str, value: str) -> str:
             ) from None
     from safepoint.postgres.connection import parsed
 
-    if parsed(value).get("password"):
+    if any(map(parsed(value).get, _SECRETS)):
         raise ConfigurationError(
             f"{option} shows a password to whoever lists processes or reads the settings.",
             f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',

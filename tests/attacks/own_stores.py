@@ -240,6 +240,22 @@ class Forgetful(Naive):
         return {**super().load(thread), "amount": 0}
 
 
+class Control(Naive):
+    """Works on the thread of the control, and on no other."""
+
+    def load(self, thread: str) -> Any:
+        return {"control": super().load(thread)}[thread]
+
+
+class First(Naive):
+    """Works on the first names that somebody tries."""
+
+    def load(self, thread: str) -> Any:
+        if thread not in ("control", "victim", "attacker"):
+            raise KeyError(thread)
+        return super().load(thread)
+
+
 def dies(folder: Path) -> Any:
     raise SystemExit(3)
 

@@ -40,6 +40,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", 
         ("agent_framework_sealed", f"{FEW} delete-thread", 0, "7 of 7: 7 detected"),
         ("PlainTarget", f"{FEW} wider-tools", 1, "7 of 7: 1 detected, 6 accepted"),
         ("Sealed", "edit-state wider-tools", 0, "1 of 2: 1 detected"),
+        ("First", "torn-record row-chooses-decoder", 1, "2 of 2: 1 detected, 1 crashed"),
     ],
 )
 def test_a_store_is_attacked_and_every_attack_accounted_for(
@@ -64,6 +65,7 @@ def test_a_store_is_attacked_and_every_attack_accounted_for(
         ("--target {}:raises", "factory raised OSError: the disk is gone."),
         ("--target {}:ReadOnly", "save raised PermissionError: read-only."),
         ("--target {}:Forgetful", "load returned something else than what was saved."),
+        ("--target {}:Control", "load raised KeyError: 'victim'."),
         ("--target {}:Nowhere", "save wrote nothing into the folder that it was given."),
         ("--target {}:dies", "its process died, or did not end."),
         ("--target {}:NOT_CALLABLE", "it cannot be called."),
@@ -132,7 +134,7 @@ def test_the_plugin_costs_nothing_until_it_is_asked_for() -> None:
     }
     assert (
         "src/pytest_safepoint.py"
-        in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+        in project["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
     )
     code = "import sys, pytest; before = {*sys.modules}; import pytest_safepoint; "
     run = [sys.executable, "-c", code + "print(*({*sys.modules} - before))"]

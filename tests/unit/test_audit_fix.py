@@ -1,8 +1,9 @@
-"""safepoint audit --fix: modes and owners, of what was looked at and of nothing else."""
+"""safepoint audit --fix: modes, of what was looked at and of nothing else."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,13 @@ from typing import Final
 
 import pytest
 
-from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import (
+    FileCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteCheckpointStorage,
+)
 from safepoint.audit.command import look
 from safepoint.audit.finding import Finding, finding
 from safepoint.audit.fix import apply, planned
@@ -107,7 +114,7 @@ def test_what_is_put_there_between_the_look_and_the_change_is_left_alone(
     passwd.write_text("root")
     passwd.chmod(0o644)
     record(state).chmod(0o644)
-    (fix,) = planned([finding("SP04.mode", str(record(state)), mode=0o644)])
+    (fix,) = planned([finding("SP04.mode", str(record(state)), mode=0o644)], [str(state)])
     SWAPS[swap](record(state), passwd)
     lines = list(apply([fix]))
     assert lines[0] == f"chmod 0644 → 0600 {record(state)}"
@@ -131,7 +138,7 @@ def test_what_has_a_second_name_or_is_shared_is_left_alone(state: Path, tmp_path
     os.mkfifo(tmp_path / "pipe")
     found = [about("mode", record(state, 3)), about("writable", shared)]
     found += [about("writable", tmp_path / each) for each in ("link", "pipe", "gone")]
-    lines = list(apply(planned([*found, about("mode", Path("order-7"))])))
+    lines = list(apply(planned([*found, about("mode", Path("order-7"))], [str(tmp_path)])))
     assert [each.partition(": it ")[2][:12] for each in lines] == [
         "has a second",
         "is a folder ",
@@ -142,24 +149,42 @@ def test_what_has_a_second_name_or_is_shared_is_left_alone(state: Path, tmp_path
 
 
 @as_root
-def test_root_takes_files_and_no_folders_and_never_runs_them(state: Path) -> None:
+def test_what_is_somebody_elses_stays_theirs(state: Path) -> None:
+    """Else a record that they put there would pass for one that a worker of root's wrote."""
     file = record(state)
     file.chmod(0o4755)
     os.chown(file, NOBODY, -1)
     file.chmod(0o4755)
     os.chown(state, NOBODY, -1)
     found = look([], [Store(storage=str(state))]).findings
-    lines = list(apply(planned(found)))
-    assert sorted(lines) == [
-        f"Left alone: {state}: it belongs to user {NOBODY}, and this process is user 0.",
-        f"chown {NOBODY} → 0 {file}, chmod 4755 → 0600 {file}",
+    left = f"it belongs to user {NOBODY}, and this process is user 0; find out who wrote it"
+    assert sorted(apply(planned(found, [str(state)]))) == [
+        f"Left alone: {each}: {left} before you chown it." for each in (file, state)
     ]
-    assert (file.lstat().st_uid, mode(file), state.lstat().st_uid) == (0, 0o600, NOBODY)
+    assert (file.lstat().st_uid, mode(file), state.lstat().st_uid) == (NOBODY, 0o4755, NOBODY)
 
 
-@as_root
-def test_a_folder_above_that_others_can_write_is_closed_to_them(state: Path) -> None:
+def test_a_folder_that_others_can_write_is_closed_to_them_if_it_was_named(state: Path) -> None:
     state.parent.chmod(0o772)
     found = look([], [Store(storage=str(state))]).findings
-    assert list(apply(planned(found))) == [f"chmod 0772 → 0750 {state.parent}"]
+    left = "it is no part of what was named; change it yourself, or name it."
+    assert list(apply(planned(found, [str(state)]))) == [f"Left alone: {state.parent}: {left}"]
+    assert mode(state.parent) == 0o772
+    assert list(apply(planned(found, [str(state.parent)]))) == [f"chmod 0772 → 0750 {state.parent}"]
     assert mode(state.parent) == 0o750
+
+
+def test_a_file_is_named_without_its_folder(tmp_path: Path) -> None:
+    """Which may be one of the system. That of a store is its own, if nothing else is there."""
+    (etc := tmp_path / "etc").mkdir(mode=0o755)
+    (link := tmp_path / "link").symlink_to(etc)
+    for make in (lambda file: sqlite3.connect(file).execute("CREATE TABLE t(a)").connection.close(),
+                 lambda file: SQLiteCheckpointStorage(file).close()):  # fmt: skip
+        make(etc / "a.db")
+        (etc / "a.db").chmod(0o644)
+        etc.chmod(0o755)
+        assert main([str(link / "a.db"), "--fix"]) != 0
+        assert (mode(etc), mode(etc / "a.db")) == (0o755, 0o600)
+        known = Store(storage=str(etc / "a.db")).parts
+        assert known == [str(etc / "a.db"), str(etc)]
+        (etc / "a.db").unlink()

@@ -146,16 +146,18 @@ def test_text_cuts_long_rows_but_none_that_matters() -> None:
         assert said(report(*many), name).count(WARNING.what) == 30
 
 
-HOSTILE = "/srv/a:b,c%0A\n::error::x\r\x1b[31m\udcff\u202e[see](https://evil.example) 'é"
+HOSTILE = "/srv/a:b,c%0A\n::error::x\r\x1b[31m\udcff\u202e[see](https://evil.example) 'é##[x]"
 
 
 def test_a_name_writes_no_line_link_colour_or_half_a_character() -> None:
     bad = Finding("SP03.pickle", "warning", f"{HOSTILE} is bad.", "Mend it.", HOSTILE)
     whole = report(bad, failures=(Failure("x", HOSTILE, f"{HOSTILE} fails."),))
+    whole = replace(whole, looked=(*LOOKED, "/srv/##[set-output name=sarif;]x"))
     for name in FORMATS:
         text = said(whole, name)
         assert all(line.isprintable() for line in text.splitlines())
         assert text.encode()
+        assert "##[" not in text  # which a runner of GitHub obeys anywhere in a line
     shown = said(whole, "github").splitlines()
     assert [line.partition(" ")[0] for line in shown] == ["::warning", "::error", "Looked"]
     begin = r"::warning file=/srv/a%3Ab%2Cc%250A%0A%3A%3Aerror%3A%3Ax%0D\x1b[31m\udcff\u202e[see]("

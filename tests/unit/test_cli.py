@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import resource
@@ -40,6 +41,7 @@ from safepoint.keys import SigningKey
 from safepoint.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
 from safepoint.settings import OPTIONS
+from tests.harness.optional import need
 from tests.unit import commands
 
 ROOT = Path(__file__).parents[2]
@@ -284,11 +286,40 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
         for line in CONFIGURED:
             status, out, err = world.said(f"{line} --config {told}")
             assert (status, out, err.count("\n")) == (2, "", 1), (line, text[:20], err)
-    for make in (os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)):
+    late = f"[audit]\npaths = ['{world.states}']\n{'#' * 2**20}\n[stores.bad]\n"
+    (world.root / "safepoint.toml").write_text("")  # which does not count in place of these
+    for make in (
+        *(os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)),
+        *(lambda path: path.symlink_to("nowhere"), lambda path: path.write_text(late)),
+    ):
         make(found)
+        assert world.said("audit {states}")[0] == 2
         with no_longer_than(60):
             assert world.said("verify good")[0] == 2
         found.rmdir() if found.is_dir() else found.unlink()
+    (world.root / "safepoint.toml").unlink()
+
+
+IN_THE_OPEN = (
+    *("postgresql://u:hunter2@h/db", "host=h password=hunter2", "host=h sslpassword=hunter2"),
+    *("postgresql://h/db?password=hunter2", ["postgresql://u:hunter2@h/db"], {"p": "hunter2"}),
+)
+
+
+@pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
+def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: object) -> None:
+    need("psycopg", "needs safepoint[postgres]")
+    told = world.root / "told.toml"
+    value = f"{{p = '{dsn['p']}'}}" if isinstance(dsn, dict) else json.dumps(dsn)
+    told.write_text(f"[stores.s]\nkey = '{world.key}'\npostgres = {value}\n")
+    lines = [["verify", "s", "--config", str(told)]]
+    if isinstance(dsn, str):
+        lines += [["postgres", "migrate", dsn], ["postgres", "assign", dsn, "x", "--no-tenant"]]
+        lines += [["audit", "--postgres", dsn]]
+    for line in lines:
+        status, out, err = commands.said(*line)
+        assert (status, out, err.count("\n"), "hunter2" in err) == (2, "", 1, False), err
+        assert re.match(r"(DSN|postgres) (shows a password|is something else)", err), err
 
 
 # --- no room ------------------------------------------------------------------------------------

@@ -145,6 +145,72 @@ def office(tmp_path: Path) -> Office:
     return Office(tmp_path)
 
 
+# --- whose settings count ------------------------------------------------------------------------
+
+
+def written_by_all(office: Office) -> None:
+    (office.folder / "safepoint.toml").chmod(0o666)
+
+
+def written_by_a_group(office: Office) -> None:
+    (office.folder / "safepoint.toml").chmod(0o664)
+
+
+def replaced_by_all(office: Office) -> None:
+    office.folder.chmod(0o777)
+
+
+def of_somebody_else(office: Office) -> None:
+    os.chown(office.folder / "safepoint.toml", 65534, -1)
+
+
+def link_of_somebody_else(office: Office) -> None:
+    file = office.folder / "safepoint.toml"
+    file.rename(office.folder / "there.toml")
+    file.symlink_to("there.toml")
+    os.chown(file, 65534, -1, follow_symlinks=False)
+
+
+def besides_the_default_places(office: Office) -> None:
+    assert said("init", "invoices", folder=office.folder.parent)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "looks", "why"),
+    [
+        (written_by_all, 2, "Others can write it (mode 0666)."),
+        (written_by_a_group, 0, "Others can write it (mode 0664)."),
+        (replaced_by_all, 2, "Every user can rename and replace"),
+        (of_somebody_else, 2, "It belongs to user 65534."),
+        (link_of_somebody_else, 2, "It belongs to user 65534."),
+        (besides_the_default_places, 0, "invoices is in the default places, and"),
+    ],
+)
+def test_settings_that_others_may_have_put_there_redirect_no_hold(
+    make: Callable[[Office], None],
+    looks: int,
+    why: str,
+    office: Office,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found, they are refused. Whoever names them says that they count."""
+    if "else" in make.__name__ and os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    office.start()
+    hold = ("hold", "invoices", "order-7", "--as", "opal", "--key", "opal.key", "--reason", "x")
+    line = f"Settings: {office.folder}/safepoint.toml\n"
+    assert office.run(*hold)[1].startswith(f"{line}Held by opal")
+    make(office)
+    assert office.run("waiting", "invoices")[0] == looks
+    status, out, err = office.run(*hold)
+    assert (status, out, err.count("\n"), why in err) == (2, "", 1, True), err
+    if make is not replaced_by_all:  # where the anchors are, too
+        named = office.run(*hold, "--config", "safepoint.toml")
+        assert named[1].startswith(f"{line}Held by opal")
+
+
 # --- the question, without the worker's code ----------------------------------------------------
 
 ASKED: dict[str, tuple[Ask, dict[str, Any]]] = {
@@ -231,7 +297,7 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
 
     status, out, err = office.say("approve", "order-7")
     assert (status, err) == (0, "")
-    assert out.startswith("dana approved 'pay' in order-7.\nThe question was sha256:")
+    assert "\ndana approved 'pay' in order-7.\nThe question was sha256:" in out
     assert "1 of 1 yes, of dana" in office.run("waiting", "invoices")[1]
     assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
 
@@ -295,12 +361,28 @@ def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(offic
     office.settle('key = ["writer.pub"]')
     assert "no place for answers" in office.run("waiting", "invoices")[1]
     status, text, err = office.say("approve", "order-7")
-    assert (status, err.count("\n")) == (0, 1)
+    assert (status, err.count("\n")) == (0, 2)
     people = Approvers({"dana": office.keys["dana"].public})
     assert people.open(text).question == run.question
     assert office.flow().resume(office.ledger(), "order-7", approvals=[text]).state["paid"] == 42
     opal = ("--as", "opal", "--key", "opal.key", "--reason", "x")
     assert office.run("hold", "invoices", "order-7", *opal)[0] == 2
+
+
+def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> None:
+    """An older copy of the records may ask what nobody asks any more. A no does no harm."""
+    office.start()
+    digest = office.digests()["order-7"]
+    settings = office.folder / "safepoint.toml"
+    settings.write_text(settings.read_text().replace('\nanchor = "anchor"', ""))
+    before = tree(office.folder)
+    status, out, err = office.say("approve", "order-7", digest)
+    assert (status, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("invoices has no anchor, so nobody could tell an old question from today")
+    assert tree(office.folder) == before
+    status, out, err = office.say("deny", "order-7", digest)
+    assert (status, "dana denied 'pay'" in out) == (0, True)
+    assert err.startswith("No anchor: ")
 
 
 DANA = ("--as", "dana", "--key", "dana.key")
@@ -325,7 +407,7 @@ REFUSED: dict[str, tuple[int, str]] = {
     "hold invoices order-7 --as opal --key opal.key --reason {long}": (2, "The reason has 1001"),
     "hold invoices order-7 --as opal --key opal.key": (2, "safepoint hold: the following"),
     "release invoices order-7 --as opal --key opal.key": (1, "order-7 has 0 such holds: none."),
-    "people add invoices mally mally.pub": (2, "The settings say who may approve in invoices."),
+    "people add invoices mally mally.pub": (2, "The settings say who may do what in"),
 }
 
 
@@ -491,7 +573,8 @@ def test_the_dialogue(office: Office) -> None:
     assert run.question is not None
     status, screen, out = talk(office, APPROVE, (LAST, "order-7\n"))
     assert status == 0
-    assert out.startswith("dana approved 'pay' in order-7.\n")
+    assert "\ndana approved 'pay' in order-7.\n" in out
+    assert screen.startswith(out.splitlines()[0])  # the settings
     assert [line for line in run.question.described if line not in screen] == []
     assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana"]
 

@@ -385,6 +385,25 @@ def test_a_rotation_takes_two_restarts_and_no_stop(more: str) -> None:
     assert [file.stem[-2:] for file in files] == ["-3", "-2", "al" if more else "ng"]
 
 
+def test_only_the_key_that_was_shown_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one person reads, another ends this rotation and begins the next one."""
+    rotate = ("keys", "rotate", "invoices")
+    good()
+    assert said(*rotate)[0] == 0
+
+    class Slow(Terminal):
+        def readline(self, *_: int) -> str:
+            assert said(*rotate, "--yes")[0] == said(*rotate)[0] == 0
+            return "invoices\n"
+
+    monkeypatch.setattr(sys, "stdin", Slow(""))
+    status, _, err = said(*rotate)
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("The keys of store invoices changed meanwhile. Nothing was done.")
+    assert len(default_locations("invoices").key_files()) == 3
+    assert default_locations("invoices").next_key().exists()
+
+
 def turn(folder: Path) -> None:
     os.environ["HOME"] = str(folder)
     assert said("keys", "rotate", "invoices", "--yes")[0] == 0

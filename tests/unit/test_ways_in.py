@@ -102,7 +102,9 @@ OFFLINE = {
     "PIP_NO_INDEX": "1",
     "PIP_NO_BUILD_ISOLATION": "0",  # which is how pip spells it
     "PIP_CONFIG_FILE": os.devnull,
+    "PIP_NO_DEPS": "1",
     "PYTHONPATH": sysconfig.get_path("purelib"),
+    "PYTHONSAFEPATH": "",
 }
 
 
@@ -117,6 +119,12 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+def plant(project: Path) -> None:
+    """Let the project have modules that nothing that looks at it may import."""
+    for module in ("venv", "pip", "safepoint"):
+        (project / f"{module}.py").write_text("raise SystemExit('code of the project ran')\n")
+
+
 def test_schemas_take_the_action_and_the_job() -> None:
     assert complaints(ACTION, read("action.yml")) == []
     assert complaints(GITLAB, read("gitlab.yml")) == []
@@ -125,6 +133,7 @@ def test_schemas_take_the_action_and_the_job() -> None:
 def test_the_action_annotates_fails_and_leaves_sarif(
     project: Path, tmp_path: Path, source: Path
 ) -> None:
+    plant(project)
     action = read("action.yml")
     steps = action["runs"]["steps"]
     inputs = {name: str(each["default"]) for name, each in action["inputs"].items()}
@@ -165,6 +174,7 @@ def test_the_action_annotates_fails_and_leaves_sarif(
 
 @pytest.mark.deep
 def test_the_job_says_it_and_leaves_sarif(project: Path, source: Path) -> None:
+    plant(project)
     job = read("gitlab.yml")["safepoint-audit"]
     script = "\n".join(["set -e", *job["script"]])
 

@@ -20,11 +20,11 @@ Act = Callable[[Any], Iterator[Look]]
 where there is nothing to touch. What else it raises is never taken for a refusal."""
 
 
-def works(target: Target) -> bool:
+def works(target: Target, thread: str = "control") -> bool:
     """Use the store as a victim does, with nobody attacking, and tell whether it does its job."""
     for state in (HONEST, step(2)):
-        target.save("control", state)
-        if target.latest("control") != state or target.history("control")[-1] != state:
+        target.save(thread, state)
+        if target.latest(thread) != state or target.history(thread)[-1] != state:
             return False
     return True
 

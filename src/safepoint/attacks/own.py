@@ -41,10 +41,13 @@ _WHY: Final = {name: why for why, names in _NOT_RUN.items() for name in names}
 _ROWS: Final = "files: these records are rows"
 _MEMORY: Final = "a store in memory"
 _DELETE: Final = "a delete(thread)"
+_OTHER: Final = "load returned something else than what was saved"
+_THREADS: Final = ("victim", "attacker")  # of most attacks
 _NO_EFFECT: Final = "something that is not here, or had no effect"
 
 _STATE: Final = re.compile(rb'\{\s*"amount":\s*42,\s*"payee":\s*"alice"\s*\}')
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05].*payee.*", re.DOTALL)
+_VICTIM: Final = re.compile(r"victim(-\w+)?")
 _HARMLESS: Final = b"cdatetime\ntimedelta\n(I1\ntR."
 # What ends a worker. Whatever else stops a load counts as a refusal.
 _DEADLY: Final = (RecursionError, MemoryError, SystemExit, KeyboardInterrupt)
@@ -86,15 +89,18 @@ class OwnTarget(Target):
         self._records: dict[str, list[str]] = {}
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
-        """Save, and see what differs."""
+        """Save, and see what differs. What a victim begins is loaded at once, as a control."""
         before = self.medium.everything()
         self._use("save", thread, dict(state))
         after = self.medium.everything()
         changed = [name for name in after if before.get(name) != after[name]]
         if changed:
             record = max(changed, key=lambda name: (b"payee" in after[name], len(after[name])))
+            is_new = _VICTIM.fullmatch(thread) is not None and thread not in self._records
             known = self._records.setdefault(thread, [])
             known += [] if record in known else [record]
+            if is_new and self.latest(thread) != state:  # nobody has attacked it yet
+                raise Refused("load", _OTHER)
 
     def latest(self, thread: str) -> Any:
         """Load."""
@@ -236,7 +242,9 @@ def check(named: str, factory: Any) -> None:
 
     def why_not(folder: str) -> str:
         try:
-            _aimed(factory, folder)
+            target = _aimed(factory, folder)
+            if not all(works(target, each) for each in _THREADS):
+                return _OTHER
         except Refused as refusal:
             return f"{refusal.during} raised {refusal}"
         except Miss as miss:
@@ -264,7 +272,7 @@ def _aimed(factory: Any, folder: str) -> Target:
     """
     target: Target = factory(folder) if _is_target(factory) else OwnTarget(factory, folder)
     if not works(target):
-        raise Miss("load returned something else than what was saved")
+        raise Miss(_OTHER)
     if isinstance(target, OwnTarget):
         target.settle()
     return target

@@ -89,7 +89,7 @@ def commands(sub: Any) -> None:
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
-    what = "set the modes and owners that findings are about, then look again"
+    what = "set the modes that findings are about, of what is named and below; then look again"
     parser.add_argument("--fix", action="store_true", help=what)
     what = "with --fix: only say what it would do"
     parser.add_argument("--dry-run", action="store_true", help=what)
@@ -338,7 +338,7 @@ FOUND: Final[dict[str, Look]] = {
 
 def _audit(options: argparse.Namespace) -> int:
     """Look, and say what was found in the format that was asked for."""
-    settings = read_settings(options.config)
+    settings = read_settings(options.config, "audit")
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = _mended(options, *_named(options, settings))
@@ -347,7 +347,7 @@ def _audit(options: argparse.Namespace) -> int:
     alone = len(report.stores) < 2 and len(settings.stores) < 2
     told = {"complete": complete, "alone": alone}
     found = accept(report.findings, accepted, settings.folder, today, **told)
-    report = replace(report, findings=tuple(worst_first(found)))
+    report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
         print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
@@ -358,13 +358,14 @@ def _audit(options: argparse.Namespace) -> int:
 
 
 def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) -> Report:
-    """Look; with --fix, set modes and owners, and look again."""
+    """Look; with --fix, set modes, and look again."""
     if options.dry_run and not options.fix:
         options.refuse("--dry-run needs --fix")
     report = look(paths, stores)
     if not options.fix:
         return report
-    for line in fix.apply(fix.planned(report.findings), dry_run=options.dry_run):
+    named = [*paths, *(part for each in stores if isinstance(each, Store) for part in each.parts)]
+    for line in fix.apply(fix.planned(report.findings, named), dry_run=options.dry_run):
         print(line, file=sys.stderr)
     return report if options.dry_run else look(paths, stores)
 

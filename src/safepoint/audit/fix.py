@@ -1,5 +1,8 @@
 """`safepoint audit --fix`: who may read and write a place, and nothing else.
 
+Only what was named, or is below that, is changed. Whose something is stays as it is: whoever put a
+record there may have written it, and once it is root's nothing tells it from one that a worker
+wrote.
 Between the look and the change somebody may put something else under a name. So what is changed
 is what was opened, without following a link, and only if it is still the very thing that was
 looked at, with one name and one owner as before.
@@ -27,46 +30,50 @@ _KINDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change of one mode, or of one owner, that a finding asks for.
+    """A change of one mode that a finding asks for.
 
     Attributes:
         path: what to change.
         info: what was there when it was planned.
         mode: the mode that it gets.
-        owner: who it will belong to.
+        named: whether it was named, or is below what was.
     """
 
     path: str
     info: os.stat_result
     mode: int
-    owner: int
+    named: bool
 
     def __str__(self) -> str:
-        said = []
-        if self.owner != self.info.st_uid:
-            said.append(f"chown {self.info.st_uid} → {self.owner} {shell(self.path)}")
-        if self.mode != stat.S_IMODE(self.info.st_mode):
-            now = stat.S_IMODE(self.info.st_mode)
-            said.append(f"chmod {now:04o} → {self.mode:04o} {shell(self.path)}")
-        return ", ".join(said)
+        now = stat.S_IMODE(self.info.st_mode)
+        return f"chmod {now:04o} → {self.mode:04o} {shell(self.path)}" if self.mode != now else ""
 
     def refusal(self) -> str:
         """Return why it is left alone, empty if it is not."""
         info, user = self.info, os.geteuid()
+        if not self.named:
+            return "it is no part of what was named; change it yourself, or name it"
         if not (stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)):
             return "it is a link, a pipe or a device"
         if stat.S_ISREG(info.st_mode) and info.st_nlink > 1:
             return "it has a second name (hard link), and may be something else there"
         if stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX:
             return "it is a folder that users share (sticky); name another one"
-        if self.owner != user:
-            return f"it belongs to user {info.st_uid}, and this process is user {user}"
+        if info.st_uid != user:
+            owners = f"it belongs to user {info.st_uid}, and this process is user {user}"
+            return f"{owners}; find out who wrote it before you chown it"
         return ""
 
 
-def planned(findings: Iterable[Finding]) -> list[Fix]:
-    """Return the changes that mend what has a mode or an owner as its cause, one for each path."""
+def planned(findings: Iterable[Finding], named: Iterable[str]) -> list[Fix]:
+    """Return the changes that mend what has a mode as its cause, one for each path.
+
+    Args:
+        findings: what was found.
+        named: what may be changed, with all that is below it.
+    """
     fixes: dict[str, Fix] = {}
+    above = {each for path in named for each in (_resolved(path), Path(os.path.realpath(path)))}
     for each in findings:
         kind = each.id.partition(".")[2]
         paths = [Path(each.where)]
@@ -81,13 +88,19 @@ def planned(findings: Iterable[Finding]) -> list[Fix]:
                 continue  # gone by now
             known = fixes.get(str(path))
             mode = stat.S_IMODE(info.st_mode) if known is None else known.mode
-            owner = info.st_uid if known is None else known.owner
-            if kind == "other-owner" and stat.S_ISREG(info.st_mode) and os.geteuid() == 0:
-                owner = (
-                    0  # nobody else may take what is another's; whose a folder is, its user knows
-                )
-            fixes[str(path)] = Fix(str(path), info, _mode(kind, mode, info), owner)
-    return [each for each in fixes.values() if str(each) or each.owner != os.geteuid()]
+            real = _resolved(path)
+            ours = not above.isdisjoint({real, *real.parents})
+            fixes[str(path)] = Fix(str(path), info, _mode(kind, mode, info), ours)
+    user = os.geteuid()
+    return [
+        each for each in fixes.values() if str(each) or (each.named and each.info.st_uid != user)
+    ]
+
+
+def _resolved(path: str | Path) -> Path:
+    """Return where something is, without following it if it is a link itself."""
+    found = Path(os.path.abspath(path))  # noqa: PTH100  its own links are not followed
+    return Path(os.path.realpath(found.parent), found.name)
 
 
 def _mode(kind: str, mode: int, info: os.stat_result) -> int:
@@ -125,10 +138,7 @@ def _apply(fix: Fix) -> str:
                 same += ["st_nlink", "st_ctime_ns"]
             if any(getattr(now, each) != getattr(then, each) for each in same):
                 return "it changed meanwhile; run it again"
-            # First the mode: what becomes root's must not run as root, or be open to others.
             os.fchmod(fd, fix.mode)
-            if fix.owner != now.st_uid:
-                os.fchown(fd, fix.owner, -1)
     except OSError as error:
         # Of a link that was put there, the system says so itself.
         return f"it could not be opened or changed ({error.strerror})"

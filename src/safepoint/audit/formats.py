@@ -36,7 +36,13 @@ def text(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
         if each.accepted is not None:
             yield f"{each} Accepted: {_accepted(each)}"
     yield from map(_failed, report.failures)
+    yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
+
+
+def _settings(report: Report) -> Iterator[str]:
+    if report.settings is not None:
+        yield f"Settings: {shell(str(report.settings))}"
 
 
 def _rows(findings: Iterable[Finding]) -> Iterator[str]:
@@ -97,6 +103,7 @@ def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
             "tool": tool(),
             "status": status,
             "fail_on": fail_on,
+            "settings": report.settings and readable(str(report.settings)),
             "looked_at": [readable(each) for each in report.looked],
             "findings": [
                 {
@@ -162,6 +169,7 @@ def github(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
         yield github_line(_annotation(each))
     for failure in report.failures:
         yield github_line(Annotation("not checked", "error", _failed(failure)))
+    yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
 
 

@@ -65,9 +65,10 @@ def check_torch() -> list[Finding]:
 
     print(check_torch())
     #> []
-    torch.__version__ = "2.5.1"
+    release, torch.__version__ = torch.__version__, "2.5.1"
     print(check_torch()[0].id)
     #> SP23.unsafe-runtime
+    torch.__version__ = release
     ```
 
     Returns:

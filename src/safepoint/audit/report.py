@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 from safepoint.audit.finding import WORST_FIRST, Finding, Severity
@@ -31,12 +32,14 @@ class Report:
         findings: all of them, the worst first; those that somebody accepted are among them.
         failures: the checks that could not be made.
         stores: the place of each store that was looked at.
+        settings: the file that said what to look at and what to accept, None if there is none.
     """
 
     looked: tuple[str, ...]
     findings: tuple[Finding, ...]
     failures: tuple[Failure, ...]
     stores: tuple[str, ...] = ()
+    settings: Path | None = None
 
     def status(self, fail_on: Severity = "warning") -> int:
         """Return the exit status: 0 nothing to do, 1 findings, 2 it could not look.
