@@ -398,7 +398,7 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
             replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
             for each in findings
         ]
-    return Report(tuple(audit.looked), tuple(findings), failed, tuple(audit.stores))
+    return Report(tuple(audit.looked), tuple(findings), failed, stores=tuple(audit.stores))
 
 
 class _Audit:
