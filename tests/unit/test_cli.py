@@ -98,7 +98,7 @@ def test_junk_for_an_argument_is_one_line(
 
 LINES = {
     "lint": "safepoint lint: name a file or a folder. Try: safepoint lint --help",
-    "audit": "safepoint audit: name a PATH, or write safepoint.toml: [audit], paths =",
+    "audit": "safepoint audit: name a PATH, or write safepoint.toml with [audit] and paths = [",
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
     "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "attack --ladder --models": "safepoint attack: argument --models: not allowed",
@@ -343,7 +343,7 @@ def room(size: int) -> Iterator[None]:
         "keys new {root}/full.key",
         "examples copy anchored.py {root}/full.py",
         "people add good dana {root}/full.pub",
-        "migrate {states} good --allow-unsigned-migration",
+        "migrate {root}/full good --allow-unsigned-migration",
     ],
 )
 @pytest.mark.parametrize("size", [0, 40, 4096])
@@ -354,7 +354,8 @@ def test_a_full_disk_leaves_nothing_half_done(world: World, line: str, size: int
         world.said(f"keys new {world.root}/{size}.key")
         world.said(f"keys public {world.root}/{size}.key {world.root}/full{size}.pub")
     if line.startswith("migrate"):
-        (world.states / f"{size}.json").write_text("{}")
+        (world.root / f"full{size}").mkdir()
+        (world.root / f"full{size}/disk-{size}.json").write_text("{}")
     with room(size):
         status, _, err = world.said(line)
     assert status in (0, 2)

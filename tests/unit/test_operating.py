@@ -532,7 +532,7 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "status", "line"),
     [
-        ("", "", 2, "old cannot be read (No such file or directory)."),
+        ("", "", 2, "old does not exist. Check the path."),
         ("a.txt", "", 2, "There is nothing in old that this can seal."),
         ("order-1.json", "{", 2, "old/order-1.json is not strict JSON."),
         ("Order 1.json", "{}", 2, "'old/Order 1.json' becomes a thread"),
