@@ -108,6 +108,11 @@ LINES = {
     "postgres migrate host=/nowhere": "The server of the database cannot be used",
     "try-postgres x --port y": "safepoint try-postgres: argument --port: invalid int value: 'y'",
     "test-storage os:path": "<module 'posixpath'",
+    "history good --follow": "safepoint history: --follow needs a THREAD.",
+    "prune good t1 --keep 0": "safepoint prune: argument --keep: write 1 or more.",
+    "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd does not hold a key",
+    "explain SP99": "There is no rule 'SP99'. List them all: safepoint explain",
+    "explain SL98": "There is no finding 'SL98'. List them all: safepoint explain",
     "explain Nobody": "There is no error 'Nobody'. List them all: safepoint explain",
 }
 
@@ -240,6 +245,20 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str) -> 
     assert before <= world.there()
     for made in world.there() - before:
         Path(made.rpartition(" ")[0]).unlink()
+
+
+def test_each_file_of_a_folder_is_scanned_and_what_is_no_text_is_not_green(tmp_path: Path) -> None:
+    (tmp_path / "models/deep").mkdir(parents=True)
+    assert commands.said("scan", tmp_path / "models")[0] == 2
+    (tmp_path / "models/a.pkl").write_bytes(b"\x80\x04].")
+    (tmp_path / "models/deep/b.pkl").write_bytes(b"cos\nsystem\n.")
+    status, out, err = commands.said("scan", tmp_path / "models")
+    assert (status, out.count(" is a pickle"), err) == (1, 2, "")
+    (tmp_path / "models/deep/b.pkl").unlink()
+    assert commands.said("scan", tmp_path / "models")[0] == 0
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
+    status, out, _ = commands.said("lint", tmp_path / "binary")
+    assert (status, "it is no text" in out) == (2, True)
 
 
 def test_nothing_takes_the_place_of_a_device(world: World) -> None:
