@@ -25,6 +25,7 @@ from safepoint._command import imported, keyring_of
 from safepoint.audit import command as audit_command
 from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
+    AnchorError,
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
@@ -32,6 +33,7 @@ from safepoint.errors import (
     MissingPackage,
     RolledBack,
     SealBroken,
+    SealError,
     StorageRefused,
     StorageUnavailable,
     UnsafeModel,
@@ -429,10 +431,14 @@ def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
         raise kind("It is \x1b[2J.", "Mend it.")
 
     planted(monkeypatch, refuse)
+    is_named = code == 1 and issubclass(
+        kind, SealError | AnchorError
+    )  # which `safepoint explain` takes
+    named = f"{kind.__name__}: " if is_named else ""
     assert said("explain") == (
         code,
         "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",
-        "It is \\x1b[2J. Mend it.\n",
+        f"{named}It is \\x1b[2J. Mend it.\n",
     )
 
 

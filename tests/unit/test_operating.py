@@ -153,13 +153,33 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "prune invoices order-7 --keep 3 --yes", 0, "There is nothing to remove of order-7"),
     (good, "prune invoices order-7 --keep 0 --yes", 2, "safepoint prune: argument --keep: write"),
     (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
-    (tampered, "show invoices order-7", 1, "The state of order-7 #3 is not the one"),
-    (tampered, "prune invoices order-7 --keep 1 --yes", 1, "The state of order-7 #3 is not"),
-    (tampered, "delete invoices order-7 --yes", 1, "The state of order-7 #3 is not the one"),
+    (tampered, "show invoices order-7", 1, "SealBroken: The state of order-7 #3 is not the one"),
+    (
+        tampered,
+        "prune invoices order-7 --keep 1 --yes",
+        1,
+        "SealBroken: The state of order-7 #3 is not",
+    ),
+    (
+        tampered,
+        "delete invoices order-7 --yes",
+        1,
+        "SealBroken: The state of order-7 #3 is not the one",
+    ),
     (tampered_of_a_tenant, "verify invoices", 1, "@acme/order-8: SealBroken: "),
     (cut, "verify invoices", 1, "order-7: RolledBack: order-7 ends at #2, and the anchor has seen"),
-    (cut, "history invoices order-7", 1, "order-7 ends at #2, and the anchor has seen #3."),
-    (cut, "show invoices order-7 1", 1, "order-7 ends at #2, and the anchor has seen #3."),
+    (
+        cut,
+        "history invoices order-7",
+        1,
+        "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
+    ),
+    (
+        cut,
+        "show invoices order-7 1",
+        1,
+        "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
+    ),
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys list invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
@@ -170,7 +190,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         1,
         "2 threads verified, with 4 records.\nJournal: JournalBroken: ",
     ),
-    (journal_cut, "journal invoices", 1, "The journal does not verify."),
+    (journal_cut, "journal invoices", 1, "JournalBroken: The journal does not verify."),
     (journal_cut, "delete invoices order-7 --yes", 1, "order-7 in store invoices will be ended"),
 ]
 
@@ -213,7 +233,7 @@ def test_what_comes_before_a_record_that_does_not_verify_is_all_that_is_shown() 
     tampered()
     status, out, err = said("history", "invoices", "order-7")
     assert (status, [line[:2] for line in out.splitlines()]) == (1, ["#1", "#2"])
-    assert err.startswith("The state of order-7 #3 is not the one that was sealed.")
+    assert err.startswith("SealBroken: The state of order-7 #3 is not the one that was sealed.")
 
 
 # --- what cannot be undone
