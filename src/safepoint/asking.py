@@ -43,8 +43,8 @@ MAX_TELL: Final = 4000
 SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
 ORDERED: Final = "ordered/"
 PUT: Final = (
-    "Show them this error's question, let them put what they sign with answers.put, and resume"
-    " again."
+    "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
+    " resume again."
 )
 
 
@@ -238,12 +238,12 @@ def check_held(
     with suppress(NotFound):  # what was never begun is held all the same
         _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
-        whose = f", tenant={tenant!r}" if tenant else ""
+        whose = f" --tenant {tenant}" if tenant else ""
         raise ThreadHeld(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            f"No step runs. An operator ends it: answers.release(operator, {ledger.store!r},"
-            f" {thread!r}, {each.hold!r}{whose}).",
+            f"No step runs. An operator ends it: safepoint release {ledger.store} {thread}{whose}"
+            f" --digest {each.hold}, or answers.release in code.",
         )
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final, NoReturn
 
 from safepoint._command import Screen, status_of
 from safepoint._files import translate
-from safepoint.errors import CheckpointError
+from safepoint.errors import AnchorError, CheckpointError, JournalBroken, SealError
 
 GROUPS: Final = {
     "to begin": {
@@ -75,6 +75,7 @@ What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
 _INTERRUPTED: Final = 130
+_NAMED: Final = (SealError, AnchorError, JournalBroken)
 _DEFECT: Final = (
     "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
     " python -X dev -m safepoint, and the rest of the line."
@@ -109,8 +110,11 @@ def _run(arguments: list[str]) -> int:
             return 2
         return int(options.run(options))
     except CheckpointError as error:
-        print(error, file=sys.stderr)
-        return status_of(error)
+        status = status_of(error)
+        # What does not verify has a name, which `safepoint explain` takes.
+        named = status == 1 and isinstance(error, _NAMED)
+        print(f"{type(error).__name__}: {error}" if named else error, file=sys.stderr)
+        return status
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return _INTERRUPTED

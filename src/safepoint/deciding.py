@@ -336,11 +336,12 @@ def _chosen(waits: list[_Wait], digest: str | None, thread: str) -> _Wait:
     if not fitting:
         raise ApprovalMismatch(
             f"{thread} asks something else than {quoted(digest)}.",
-            "Nothing was signed. Look again: safepoint waiting NAME --full.",
+            f"Nothing was signed. Look again: safepoint waiting {waits[0].ledger.store} --full",
         )
     raise ConfigurationError(
         f"{thread} asks {len(waits)} things.",
-        "Look at them with safepoint waiting NAME --full, and name one by its --digest.",
+        f"Look at them with safepoint waiting {waits[0].ledger.store} --full, and name one by its"
+        " --digest.",
     )
 
 
@@ -353,7 +354,8 @@ def _is_meant(wait: _Wait, verdict: str, digest: str | None, settings: str) -> b
         if digest is None:
             raise ConfigurationError(
                 "There is no terminal to show the question on.",
-                "Look at it with safepoint waiting NAME --full, and name its --digest.",
+                f"Look at it with safepoint waiting {wait.ledger.store} --full, and name its"
+                " --digest.",
             )
         return True
     lines = (*settings.splitlines(), *wait.said, *wait.question.described)

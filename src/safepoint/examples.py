@@ -300,8 +300,8 @@ def commands(sub: Any) -> None:
         help="say what became of copies: current, outdated, changed by you, withdrawn",
         description="Say what became of copies: current, outdated, changed by you, withdrawn.",
         epilog="exit status: 0 if all are current, outdated or changed by you; 1 if one is"
-        " withdrawn or unknown, or its first line is wrong; 2 if none was found, or something could"
-        " not be read",
+        " withdrawn or unknown, or its first line is wrong; 2 if a folder has none, or something"
+        " could not be read",
     )
     looking.add_argument("paths", metavar="PATH", nargs="*", help="a file or a folder (this one)")
     looking.add_argument(
@@ -377,13 +377,17 @@ def _status(options: argparse.Namespace) -> int:
                     print(line)
     for file, why in walk.failed:
         print(f"{shell(file)} was not looked at ({why}). Mend that.", file=sys.stderr)
-    if not states and not walk.failed:
+    # A hook names files, of which none has to be a copy.
+    of_files = bool(options.paths) and not any(map(os.path.isdir, options.paths))
+    if not (states or of_files or walk.failed):
         print("No copy of an example was found. Name where they are.", file=sys.stderr)
+    elif not states and not walk.failed:
+        print("None of these is a copy of an example.")
     elif states:
         print("In all:", ", ".join(f"{count} {state}" for state, count in states.items()) + ".")
     if walk.left_out:
         print(f"Left out, as no code of yours: {', '.join(map(shell, walk.left_out))}.")
-    return 2 if walk.failed or not states else int(not fine)
+    return 2 if walk.failed or not (states or of_files) else int(not fine)
 
 
 def _of(found: Found) -> str:

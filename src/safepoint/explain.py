@@ -23,6 +23,8 @@ from safepoint.rules import RULES, Rule, package_toml
 
 _FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
+_LIST: Final = "List them all: safepoint explain"
+
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -116,7 +118,7 @@ def explanation(name: str) -> Explanation:
     if wanted.lower() in _FOLDED:
         return EXPLANATIONS[_FOLDED[wanted.lower()]]
     near = [_FOLDED[each] for each in difflib.get_close_matches(wanted.lower()[:100], _FOLDED)]
-    do = f"Near it: {', '.join(near)}." if near else "List them all: safepoint explain"
+    do = f"Near it: {', '.join(near)}." if near else _LIST
     raise NotFound(f"There is no error {quoted(wanted)}.", do)
 
 
@@ -142,14 +144,35 @@ def _lines(name: str) -> Iterator[str]:
     if found := _FINDING.match(name.strip()):
         yield from _of_finding(found[1])
         return
-    rule = RULES.get(_name(name).upper())
+    wanted = _name(name).upper()
+    if re.fullmatch(r"SL\d\d", wanted):
+        yield from _of_lint(wanted)
+        return
+    rule = RULES.get(wanted)
     if rule is None:
+        if re.fullmatch(r"SP\d\d", wanted):
+            raise NotFound(f"There is no rule {quoted(wanted)}.", _LIST)
         yield from lines_of(explanation(name))
         return
     yield f"{rule.id}: {rule.title}"
     yield rule.callout
     yield "On the site:"
     yield from _pages(rule)
+
+
+def _of_lint(which: str) -> Iterator[str]:
+    """Yield what `safepoint lint` means by an id."""
+    from safepoint.models.lint import IDS  # it needs what this module explains
+
+    if which not in IDS:
+        raise NotFound(f"There is no finding {quoted(which)}.", _LIST)
+    found = IDS[which]
+    yield f"{which}: {found.title}"
+    yield f"Do: {found.fix}"
+    if known := RULES.get(found.rule):
+        yield f"{known.id}: {known.title}"
+        yield "On the site:"
+        yield from _pages(known)
 
 
 def _pages(rule: Rule) -> Iterator[str]:
@@ -185,6 +208,15 @@ def _listed() -> Iterator[str]:
         inside = [each for each in EXPLANATIONS.values() if each.family == root]
         width = max(len(each.name) for each in inside)
         yield from (f"  {each.name:{width}}  {each.says}" for each in inside)
+    from safepoint.audit.catalogue import CHECKS
+    from safepoint.models.lint import IDS
+
+    yield "Rules"
+    yield from (f"  {rule.id}  {rule.title}" for rule in RULES.values())
+    yield "Findings of safepoint lint"
+    yield from (f"  {name}  {each.title}" for name, each in IDS.items())
+    yield "Findings of safepoint audit"
+    yield from (f"  {name}" for name in CHECKS)
     yield "Explain one: safepoint explain NAME"
 
 
@@ -194,7 +226,7 @@ def commands(sub: Any) -> None:
         "explain",
         help="say what an error, a rule or a finding means",
         description="Say what an error means, what may be behind it, and what to do first.",
-        epilog="exit status: 0, or 2 if there is no such error",
+        epilog="exit status: 0, or 2 if there is nothing of that name",
     )
     parser.add_argument(
         "names",

@@ -207,6 +207,8 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
                     "Keep the secret half, which signs, with the writer, and give readers the file"
                     " of key.public.to_file(path).",
                 )
+            if magic != kind.magic:
+                raise _no_key(shown)  # whose mode is nobody's business here
             _check_file(opened.info, shown, kind)
             _check_folder(path)
             temp = Path(path).with_name(_TEMP)
@@ -222,7 +224,11 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
     for known in get_args(Algorithm) if kind is SECRET else (ED25519,):
         if (magic, algorithm) == (kind.magic, known.encode()):
             return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
-    raise KeyRefused(
+    raise _no_key(shown)
+
+
+def _no_key(shown: str) -> KeyRefused:
+    return KeyRefused(
         f"The file {shown} does not hold a key that this release reads.",
         "Restore it from a backup, or name another file: a new key would verify nothing that the"
         " old one sealed.",

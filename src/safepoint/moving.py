@@ -456,10 +456,12 @@ _RELATIONS: Final = (
 )
 
 
-def _unreadable(place: str, why: str = "it has not the tables of a saver") -> StorageUnavailable:
+def _unreadable(
+    place: str, why: str = "it has not the tables of a saver", login: str = ""
+) -> StorageUnavailable:
     return StorageUnavailable(
         f"{shell(place)} cannot be read ({why}).",
-        "Name the database that your saver writes, and a login that may read its tables.",
+        f"Name the database that your saver writes{login}.",
     )
 
 
@@ -521,7 +523,7 @@ def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
             database.execute("SELECT set_config('lock_timeout', '10s', true)")
             origin = f"{database.info.dbname} at {database.info.host}"
             if ask(_RELATIONS) != [(3,)]:
-                raise _unreadable(origin)
+                raise _unreadable(origin, login=", and a login that may read its tables")
             yield _Rows(origin, ask, split=True)
     except psycopg.Error as error:
         raise refusal(error, place(given)) from None
@@ -685,6 +687,7 @@ def _migrate(options: argparse.Namespace) -> int:
     dry, source = options.dry_run, database_in(options.source)
     if not os.path.lexists(source):
         raise NotFound(f"{shell(source)} does not exist.", "Check the path.")
+    what = _kind(source)
     if not (dry or options.allow_unsigned_migration):
         raise ConfigurationError(
             "These states carry no seal, so whoever could write them decides what they say.",
@@ -692,7 +695,7 @@ def _migrate(options: argparse.Namespace) -> int:
             " --allow-unsigned-migration",
         )
     options.report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
-    settings, what = read(options.config, "change"), _kind(source)
+    settings = read(options.config, "change")
     store = settings.to_change(options.name)
     with ExitStack() as stack:
         done = _moved(what, source, store.opened(stack, write=not dry), options)
@@ -721,7 +724,8 @@ def _migrate(options: argparse.Namespace) -> int:
 def _kind(source: str) -> str:
     """Tell what is in a file or a folder, by its content."""
     if is_database(source):
-        return "thread"
+        with _sqlite(Path(source), DEFAULT_LIMITS):  # which refuses what is none of a saver
+            return "thread"
     pickles = False
     for file in listed(source):
         with suppress(CheckpointError):  # which whoever reads it says

@@ -152,6 +152,10 @@ def _time(text: str) -> datetime:
         raise argparse.ArgumentTypeError(what) from None
 
 
+def _would(options: argparse.Namespace) -> str:
+    return "will" if options.yes and not options.dry_run else "would"
+
+
 def _stopped(options: argparse.Namespace, word: str) -> int | None:
     """Ask before what cannot be undone. Return the status if it is not to be done, else None.
 
@@ -339,6 +343,8 @@ def _progress(text: str) -> None:
 
 
 def _history(options: argparse.Namespace) -> int:
+    if options.follow and options.thread is None:
+        options.refuse("--follow needs a THREAD")
     with ExitStack() as stack:
         ledger = _opened(options, stack)
         if options.thread is None:
@@ -523,7 +529,8 @@ def _rotate(options: argparse.Namespace) -> int:
         print(f"verify the new one. Then: {again}")
         return 0
     key, made = SigningKey.from_file(coming), datetime.fromtimestamp(coming.stat().st_mtime, UTC)
-    print(f"Key {key.id} would sign from now on, in place of {signs.id}, which verifies.")
+    does = "signs" if _would(options) == "will" else "would sign"
+    print(f"Key {key.id} {does} from now on, in place of {signs.id}, which verifies.")
     print(f"It was made at {spelled(made)}. A worker that was not restarted since then refuses")
     print("what is sealed with it.")
     if (stopped := _stopped(options, name)) is not None:
@@ -544,7 +551,7 @@ def _rotate(options: argparse.Namespace) -> int:
             )
         number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
         following = newest.with_name(f"{of}-{number}.key")
-        detail = f"{of}: from {signs!r} to {key!r}"
+        detail = f"{of}: from {signs.id} to {key.id}"
         with store.opened(stack, write=True).notes.doing("rotate", detail=detail):
             coming.rename(following)
             os.fsync(fd)
@@ -557,6 +564,8 @@ def _rotate(options: argparse.Namespace) -> int:
 
 
 def _prune(options: argparse.Namespace) -> int:
+    if options.keep < 1:
+        options.refuse("argument --keep: write 1 or more")
     with ExitStack() as stack:
         ledger, settings = _to_change(options, stack)
         thread, keep = options.thread, options.keep
@@ -566,7 +575,7 @@ def _prune(options: argparse.Namespace) -> int:
         if not count:
             print(f"There is nothing to remove of {named}.")
             return 0
-        print(f"{counted(count, 'record')} of {named} would be removed for good.")
+        print(f"{counted(count, 'record')} of {named} {_would(options)} be removed for good.")
         if (stopped := _stopped(options, thread)) is not None:
             return stopped
         removed = ledger.prune(thread, keep=keep)
@@ -586,10 +595,10 @@ def _delete(options: argparse.Namespace) -> int:
             print(f"{named} was deleted on {end.created}.")
             return 0
         if not gone:
-            print(f"{named} would be ended, at #{end.sequence}: nobody loads or continues it then,")
-            print("and its name stays taken.")
+            print(f"{named} {_would(options)} be ended, at #{end.sequence}:", end=" ")
+            print("nobody loads or continues it then,\nand its name stays taken.")
         if options.erase:
-            print(f"{counted(count - gone, 'record')} of it would be removed for good.")
+            print(f"{counted(count - gone, 'record')} of it {_would(options)} be removed for good.")
         if (stopped := _stopped(options, thread)) is not None:
             return stopped
         print(f"{named} is deleted. Its tombstone is {ledger.delete(thread)}.")

@@ -306,11 +306,14 @@ class Settings:
     def to_change(self, name: str) -> Store:
         """Return a store by its name, for a command that signs or changes.
 
+        What a found table says of those who count and of what runs moves nothing.
+
         Raises:
             ConfigurationError: it is in the default places, and a file that nobody named says that
                 it is elsewhere; or as `store` does.
         """
-        if name in self._stores and not self.is_named and is_in_default_places(name):
+        moves = self._stores.get(name, {}).keys() - {"people", "app"}
+        if moves and not self.is_named and is_in_default_places(name):
             raise ConfigurationError(
                 f"Store {name} is in the default places, and {shell(str(self.file))}, which was"
                 " found here, says something else of it.",
@@ -406,12 +409,23 @@ def _here() -> Path:
         ) from None
 
 
-def _text(file: str | os.PathLike[str]) -> str:
-    """Return the text of a file that is a file, and no larger than one that a person wrote."""
+def _text(file: str | os.PathLike[str], secret: str = "") -> str:
+    """Return the text of a file that is a file, and no larger than one that a person wrote.
+
+    If it is a secret, its owner alone can reach it; what root mounts, such as those of containers,
+    others may read.
+    """
     # O_NONBLOCK: a FIFO must not wait for its other end.
     with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+        info = os.fstat(opened.fileno())
+        if not stat.S_ISREG(info.st_mode):
             raise ValueError("not a regular file")
+        if secret and info.st_mode & (0o077 if info.st_uid else 0o022):
+            raise ConfigurationError(
+                f"{secret} is in {shell(os.fspath(file))}, which others can reach"
+                f" (mode {stat.S_IMODE(info.st_mode):04o}).",
+                "Name a file that its owner alone can reach, and change a password that was in it.",
+            )
         data = opened.read(_MOST + 1)
     if len(data) > _MOST:
         raise ValueError(f"more than {_MOST:,} bytes")
@@ -544,7 +558,7 @@ def connection_string(option: str, value: str) -> str:
         return os.environ[where]
     if how == "file" and colon:
         try:
-            return _text(where).strip()
+            return _text(where, option).strip()
         except (OSError, ValueError):
             raise ConfigurationError(
                 f"{option} is in {shell(where)}, which cannot be read.", "Name another file."

@@ -318,7 +318,8 @@ class View:
                     return before
         raise NotFound(
             f"There is no checkpoint of {thread} in {self.place(thread, 1).owner}.",
-            "Start the workflow, or check the name of the thread and the storage's path.",
+            "Check the name of the thread and the storage's path. If both are right, nothing was"
+            " saved yet.",
         )
 
     def back(self, thread: str, *, anew: bool = False) -> Iterator[Opened]:

@@ -25,6 +25,7 @@ from safepoint._command import imported, keyring_of
 from safepoint.audit import command as audit_command
 from safepoint.cli import COMMANDS, main
 from safepoint.errors import (
+    AnchorError,
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
@@ -32,6 +33,7 @@ from safepoint.errors import (
     MissingPackage,
     RolledBack,
     SealBroken,
+    SealError,
     StorageRefused,
     StorageUnavailable,
     UnsafeModel,
@@ -98,7 +100,7 @@ def test_junk_for_an_argument_is_one_line(
 
 LINES = {
     "lint": "safepoint lint: name a file or a folder. Try: safepoint lint --help",
-    "audit": "safepoint audit: name a PATH, or write safepoint.toml: [audit], paths =",
+    "audit": "safepoint audit: name a PATH, or write safepoint.toml with [audit] and paths = [",
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
     "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "attack --ladder --models": "safepoint attack: argument --models: not allowed",
@@ -108,6 +110,11 @@ LINES = {
     "postgres migrate host=/nowhere": "The server of the database cannot be used",
     "try-postgres x --port y": "safepoint try-postgres: argument --port: invalid int value: 'y'",
     "test-storage os:path": "<module 'posixpath'",
+    "history good --follow": "safepoint history: --follow needs a THREAD.",
+    "prune good t1 --keep 0": "safepoint prune: argument --keep: write 1 or more.",
+    "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd does not hold a key",
+    "explain SP99": "There is no rule 'SP99'. List them all: safepoint explain",
+    "explain SL98": "There is no finding 'SL98'. List them all: safepoint explain",
     "explain Nobody": "There is no error 'Nobody'. List them all: safepoint explain",
 }
 
@@ -242,6 +249,20 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str) -> 
         Path(made.rpartition(" ")[0]).unlink()
 
 
+def test_each_file_of_a_folder_is_scanned_and_what_is_no_text_is_not_green(tmp_path: Path) -> None:
+    (tmp_path / "models/deep").mkdir(parents=True)
+    assert commands.said("scan", tmp_path / "models")[0] == 2
+    (tmp_path / "models/a.pkl").write_bytes(b"\x80\x04].")
+    (tmp_path / "models/deep/b.pkl").write_bytes(b"cos\nsystem\n.")
+    status, out, err = commands.said("scan", tmp_path / "models")
+    assert (status, out.count(" is a pickle"), err) == (1, 2, "")
+    (tmp_path / "models/deep/b.pkl").unlink()
+    assert commands.said("scan", tmp_path / "models")[0] == 0
+    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
+    status, out, _ = commands.said("lint", tmp_path / "binary")
+    assert (status, "it is no text" in out) == (2, True)
+
+
 def test_nothing_takes_the_place_of_a_device(world: World) -> None:
     for name in ("fifo", "socket"):
         said = world.said("examples copy anchored.py {} --force", f"{world.junk}/{name}")
@@ -343,7 +364,7 @@ def room(size: int) -> Iterator[None]:
         "keys new {root}/full.key",
         "examples copy anchored.py {root}/full.py",
         "people add good dana {root}/full.pub",
-        "migrate {states} good --allow-unsigned-migration",
+        "migrate {root}/full good --allow-unsigned-migration",
     ],
 )
 @pytest.mark.parametrize("size", [0, 40, 4096])
@@ -354,7 +375,8 @@ def test_a_full_disk_leaves_nothing_half_done(world: World, line: str, size: int
         world.said(f"keys new {world.root}/{size}.key")
         world.said(f"keys public {world.root}/{size}.key {world.root}/full{size}.pub")
     if line.startswith("migrate"):
-        (world.states / f"{size}.json").write_text("{}")
+        (world.root / f"full{size}").mkdir()
+        (world.root / f"full{size}/disk-{size}.json").write_text("{}")
     with room(size):
         status, _, err = world.said(line)
     assert status in (0, 2)
@@ -409,10 +431,14 @@ def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
         raise kind("It is \x1b[2J.", "Mend it.")
 
     planted(monkeypatch, refuse)
+    is_named = code == 1 and issubclass(
+        kind, SealError | AnchorError
+    )  # which `safepoint explain` takes
+    named = f"{kind.__name__}: " if is_named else ""
     assert said("explain") == (
         code,
         "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",
-        "It is \\x1b[2J. Mend it.\n",
+        f"{named}It is \\x1b[2J. Mend it.\n",
     )
 
 

@@ -22,6 +22,7 @@ from safepoint import CheckpointError, SealBroken, errors, models
 from safepoint.audit.catalogue import CHECKS
 from safepoint.cli import COMMANDS, main
 from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
+from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -200,7 +201,11 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
     assert err == "There is no error 'nobody'. List them all: safepoint explain\n"
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split()[0] for line in lines if line.startswith("  ")} == {*EXPLANATIONS}
+    listed = {line.split()[0] for line in lines if line.startswith("  ")}
+    assert listed == {*EXPLANATIONS, *RULES, *CHECKS, *IDS}
+    for name, each in IDS.items():
+        assert main(["explain", name.lower()]) == 0
+        assert capsys.readouterr().out.startswith(f"{name}: {each.title}\nDo: {each.fix}\n")
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,17 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import Approver, Ledger, SigningKey, open_ledger
-from safepoint.errors import StorageUnavailable, UnknownKey
+from safepoint.errors import ConfigurationError, StorageUnavailable, UnknownKey
 from safepoint.journal import Actor, Event
 from safepoint.places import default_locations, open_answers, open_journal
+from safepoint.settings import connection_string
 from tests.harness.crash import CHANGING, killed
 from tests.unit.commands import said
 from tests.unit.storage_helpers import tree
@@ -149,15 +151,35 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "journal invoices --until 2000-01-01", 0, "No entry."),
     (good, "keys list invoices", 0, "records  "),
     (good, "prune invoices order-7 --keep 3 --yes", 0, "There is nothing to remove of order-7"),
-    (good, "prune invoices order-7 --keep 0 --yes", 2, "keep is 0, and must be a whole number"),
+    (good, "prune invoices order-7 --keep 0 --yes", 2, "safepoint prune: argument --keep: write"),
     (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
-    (tampered, "show invoices order-7", 1, "The state of order-7 #3 is not the one"),
-    (tampered, "prune invoices order-7 --keep 1 --yes", 1, "The state of order-7 #3 is not"),
-    (tampered, "delete invoices order-7 --yes", 1, "The state of order-7 #3 is not the one"),
+    (tampered, "show invoices order-7", 1, "SealBroken: The state of order-7 #3 is not the one"),
+    (
+        tampered,
+        "prune invoices order-7 --keep 1 --yes",
+        1,
+        "SealBroken: The state of order-7 #3 is not",
+    ),
+    (
+        tampered,
+        "delete invoices order-7 --yes",
+        1,
+        "SealBroken: The state of order-7 #3 is not the one",
+    ),
     (tampered_of_a_tenant, "verify invoices", 1, "@acme/order-8: SealBroken: "),
     (cut, "verify invoices", 1, "order-7: RolledBack: order-7 ends at #2, and the anchor has seen"),
-    (cut, "history invoices order-7", 1, "order-7 ends at #2, and the anchor has seen #3."),
-    (cut, "show invoices order-7 1", 1, "order-7 ends at #2, and the anchor has seen #3."),
+    (
+        cut,
+        "history invoices order-7",
+        1,
+        "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
+    ),
+    (
+        cut,
+        "show invoices order-7 1",
+        1,
+        "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
+    ),
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys list invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
@@ -168,8 +190,8 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         1,
         "2 threads verified, with 4 records.\nJournal: JournalBroken: ",
     ),
-    (journal_cut, "journal invoices", 1, "The journal does not verify."),
-    (journal_cut, "delete invoices order-7 --yes", 1, "order-7 in store invoices would be ended"),
+    (journal_cut, "journal invoices", 1, "JournalBroken: The journal does not verify."),
+    (journal_cut, "delete invoices order-7 --yes", 1, "order-7 in store invoices will be ended"),
 ]
 
 
@@ -211,7 +233,7 @@ def test_what_comes_before_a_record_that_does_not_verify_is_all_that_is_shown() 
     tampered()
     status, out, err = said("history", "invoices", "order-7")
     assert (status, [line[:2] for line in out.splitlines()]) == (1, ["#1", "#2"])
-    assert err.startswith("The state of order-7 #3 is not the one that was sealed.")
+    assert err.startswith("SealBroken: The state of order-7 #3 is not the one that was sealed.")
 
 
 # --- what cannot be undone
@@ -532,7 +554,7 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
 @pytest.mark.parametrize(
     ("name", "content", "status", "line"),
     [
-        ("", "", 2, "old cannot be read (No such file or directory)."),
+        ("", "", 2, "old does not exist. Check the path."),
         ("a.txt", "", 2, "There is nothing in old that this can seal."),
         ("order-1.json", "{", 2, "old/order-1.json is not strict JSON."),
         ("Order 1.json", "{}", 2, "'old/Order 1.json' becomes a thread"),
@@ -549,3 +571,33 @@ def test_what_cannot_be_moved_is_named(name: str, content: str, status: int, lin
     assert (ended, err[: len(line)], err.count("\n")) == (status, line, 1)
     assert said("verify", "invoices")[1].startswith("2 threads verified, with 4 records.")
     assert not Path("marker").exists()
+
+
+def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
+    good()
+    with closing(sqlite3.connect("foreign.db")) as database:
+        database.execute("CREATE TABLE t (x)")
+    line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
+    assert said("migrate", "foreign.db", "invoices") == (2, "", f"{line} your saver writes.\n")
+
+
+# --- settings that were found -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "status"), [("", 0), ("people = 2", 0), ("app = ['a@1']", 0), ("anchor = 'x'", 2)]
+)
+def test_a_found_table_that_moves_nothing_is_taken(told: str, status: int) -> None:
+    good()
+    Path("safepoint.toml").write_text(f"[stores.invoices]\n{told}\n")
+    ended, _, err = said("prune", "invoices", "order-7", "--keep", "1", "--dry-run")
+    assert (ended, "says something else of it" in err) == (status, status == 2), err
+
+
+def test_a_connection_string_that_others_can_write_is_refused() -> None:
+    Path("dsn").write_text("host=h password=x\n")
+    Path("dsn").chmod(0o666)
+    with pytest.raises(ConfigurationError, match=r"others can reach \(mode 0666\)"):
+        connection_string("postgres", "file:dsn")
+    Path("dsn").chmod(0o600)
+    assert connection_string("postgres", "file:dsn") == "host=h password=x"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import warnings
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from safepoint._command import counted, keyring_of
@@ -34,7 +38,7 @@ def commands(sub: Any) -> None:
     scan = _added(
         sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
     )
-    scan.add_argument("paths", metavar="PATH", nargs="+", help="a file")
+    scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
     _flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
     turn = _added(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _added(sub, "seal-model", _seal, "put a seal beside a model file")
@@ -66,7 +70,7 @@ def _flag(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
 
 def _scan(options: argparse.Namespace) -> int:
     worst = 0
-    for path in options.paths:
+    for path in chain.from_iterable(map(_files_of, options.paths)):
         try:
             worst = max(worst, _scanned(path, options.decompile))
         except (PickleRefused, LimitExceeded) as error:
@@ -76,6 +80,23 @@ def _scan(options: argparse.Namespace) -> int:
             print(error, file=sys.stderr)
             worst = 2
     return worst
+
+
+def _files_of(path: str) -> Iterator[str]:
+    """Yield each file of a folder, sorted, or what is no folder. What cannot be listed is named."""
+    if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
+        yield path
+        return
+    closed: list[OSError] = []
+    found = [
+        str(Path(at, each))
+        for at, _, files in os.walk(path, onerror=closed.append)
+        for each in files
+    ]
+    yield from sorted(found)
+    yield from (str(error.filename) for error in closed)  # whoever opens it says why
+    if not found and not closed:
+        yield path
 
 
 def _scanned(path: str, decompile: bool) -> int:

@@ -16,6 +16,7 @@ import stat
 import sys
 import tokenize
 import warnings
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -483,6 +484,8 @@ def _check_file(file: str, report: Report) -> None:
     report.text += not code
     if size > _LARGEST:
         report.findings.append(_unseen(file, f"it has {size} bytes"))
+    elif not code and b"\0" in data and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        report.findings.append(_unseen(file, "it is no text"))
     else:
         report.findings += check_source(data, file) if code else _check_text(data, file)
 
