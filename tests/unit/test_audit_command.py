@@ -447,7 +447,8 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     before = listing()
     assert out(deployed.anchored)[0] == 0
     for anchor in ("none", "elsewhere"):
-        assert out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])[0] == 2
+        code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])
+        assert (code, "SP15.anchor-unavailable" in "".join(lines)) == (1, True)
     for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
     storage = FileCheckpointStorage(deployed.state, read_only=True)
