@@ -530,7 +530,6 @@ def _with_answers(root: Path) -> list[str]:
     "SP01.readable answers",
     "SP04.writable answers",
     *BESIDE,
-    status=2,
 )
 def writable_answers(root: Path) -> list[str]:
     arguments = _with_answers(root)
