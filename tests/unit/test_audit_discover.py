@@ -277,8 +277,9 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
 
 def test_options_change_what_the_settings_say(told: Path) -> None:
     (told / "empty").mkdir(mode=0o700)
-    for option in (["--anchor", "nowhere"], ["--key", "nowhere"]):
-        assert said("audit", "--store", "invoices", *option, folder=told)[0] == 2
+    for option, which in (("--anchor", "SP15.anchor-unavailable"), ("--key", "SP22.key-refused")):
+        status, out, _ = said("audit", "--store", "invoices", option, "nowhere", folder=told)
+        assert (status, which in out) == (1, True)
     assert "SP02.empty" in said("audit", "--store", "invoices", told / "empty", folder=told)[1]
 
 
@@ -288,7 +289,7 @@ def test_options_change_what_the_settings_say(told: Path) -> None:
         ("[audit]\npath = []", "says 'path' of the audit. It may say: paths, fail-on, accept."),
         ('[audit]\npaths = "src"', "as the paths of the audit."),
         ('[audit]\nfail-on = "all"', "has 'all' as fail-on. It may say: error, warning, note."),
-        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
+        ("", "name a PATH or --store NAME, or write safepoint.toml with [audit] and paths ="),
         ("[stores.invoices]\nodd = 1", "says 'odd' of the store invoices."),
     ],
 )

@@ -273,17 +273,13 @@ def _keys(
     paths: tuple[str, ...], revoked: tuple[str, ...] = ()
 ) -> tuple[Keyring | None, list[Finding]]:
     """Load keys, if there are any, or return what is wrong with each."""
-    if not (paths or revoked):
-        return None, []
     closed: list[Finding] = []
-    for path in (_absolute(each.partition("=")[0]) for each in revoked):
-        closed += _opened("SP22", path, partial(key_of, path), _key_modes(path))[1]
-    for path in map(_absolute, paths):
-        closed += _opened("SP22", path, partial(key_of, path), _key_modes(path))[1]
-    if closed:
+    files = [_absolute(each) for each in (*paths, *(each.partition("=")[0] for each in revoked))]
+    for file in files:
+        closed += _opened("SP22", file, partial(key_of, file), _key_modes(file))[1]
+    if closed or not files:
         return None, closed
-    where = _absolute((*paths, *revoked)[0])
-    return _opened("SP22", where, lambda: keyring_of(paths, revoked))
+    return _opened("SP22", files[-1], lambda: keyring_of(paths, revoked))
 
 
 def _key_modes(path: str) -> Iterator[Finding]:
@@ -479,7 +475,7 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
         named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
         audit.store(store)
     for path in paths:
-        with audit.trying("", path):
+        with audit.trying("files", path):
             found = Found(path)
             audit.make(FOUND, found, path, is_something=bool(+found.counts))
             for each in found.stores:
@@ -516,7 +512,7 @@ class _Audit:
     def store(self, store: Store) -> None:
         """Make each check of a store."""
         named = store.storage or store.store or ""
-        with self.trying("", named), ExitStack() as stack:
+        with self.trying("parts", named), ExitStack() as stack:
             place = Place(store, stack)
             self.stores.append(place.where)
             self.make(CHECKS, place, place.where, store=place.where)
@@ -552,8 +548,7 @@ class _Audit:
             why = str(refusal)
             self.failures.setdefault(why, Failure(check, where, why))
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-            which = f"check {check}" if check else "audit"
-            why = f"The {which} failed: {type(error).__name__}. Report it."
+            why = f"The check {check} failed: {type(error).__name__}. Report it."
             self.failures.setdefault(why, Failure(check, where, why))
 
 
@@ -572,7 +567,8 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
         paths, names = settings.paths, settings.stores
         if not paths and not names:
             options.refuse(
-                'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'
+                "name a PATH or --store NAME, or write safepoint.toml with [audit] and"
+                ' paths = ["src"] in it'
             )
         return paths, [_known(settings, name) for name in names]
     return paths, []
@@ -586,7 +582,7 @@ def _known(settings: Settings, name: str) -> Known:
     try:
         return settings.store(name)
     except CheckpointError as refusal:
-        return Failure("", name, str(refusal))
+        return Failure("settings", name, f"Store {name}: {refusal}")
 
 
 def _told(options: argparse.Namespace, settings: Settings, told: Store, given: set[str]) -> Store:
