@@ -19,7 +19,7 @@ from safepoint.anchor import Anchor
 from safepoint.audit import fix
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import File, check_contents, keys_inside
-from safepoint.audit.discover import Found, check_code, check_tested
+from safepoint.audit.discover import Found, check_code, check_tested, is_journal
 from safepoint.audit.finding import (
     Finding,
     Severity,
@@ -66,6 +66,7 @@ from safepoint.settings import (
     Store,
     add_options,
     database_in,
+    in_default_places,
     is_database,
 )
 from safepoint.settings import read as read_settings
@@ -163,7 +164,13 @@ class Place:
             return f"{self.name} in PostgreSQL"
         if self.foreign:
             return f"{self.name} ({self.foreign.name})"
-        return f"{self.name} (a store in {'SQLite' if self.database else 'files'})"
+        kind = "journal" if self.is_journal else "store"
+        return f"{self.name} (a {kind} in {'SQLite' if self.database else 'files'})"
+
+    @cached_property
+    def is_journal(self) -> bool:
+        """Whether it was found, and is the folder of a journal."""
+        return self.folder is not None and self.store.store is None and is_journal(self.folder)
 
     @property
     def home(self) -> str | None:
@@ -346,7 +353,8 @@ def _records(place: Place) -> Iterator[Finding]:
     if place.is_empty:
         yield finding("SP02.empty", place.where)
     elif not place.store.key and not place.store.revoked and place.is_sealed:
-        yield finding("SP02.no-key", place.where, place=place.name)
+        which = "SP20.no-key" if place.is_journal else "SP02.no-key"
+        yield finding(which, place.where, place=place.name, how=_how(place))
     if ledger is None:
         return
     runs = Runs(gate, place.store.app)
@@ -354,6 +362,17 @@ def _records(place: Place) -> Iterator[Finding]:
         yield from approvers_apart(ledger, gate.people)
     yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
     yield from runs.without_tools(ledger.store) if gate is not None else ()
+
+
+def _how(place: Place) -> str:
+    """Return which options give the key: for a store of the default places, its name."""
+    where = Path(place.where)
+    for name in (where.parent.name, where.parent.parent.name):
+        with suppress(CheckpointError):
+            store = in_default_places(name)
+            if os.path.realpath(where) in map(os.path.realpath, store.parts):
+                return f"--store {name}"
+    return "--journal and --journal-key" if place.is_journal else "--store and --key"
 
 
 def _answers(place: Place) -> Iterable[Finding]:
