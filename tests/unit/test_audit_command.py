@@ -295,7 +295,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
+        ("", "name a PATH or --store NAME, or write safepoint.toml with [audit] and paths ="),
         ("postgresql://x", "a connection string is no PATH: give --postgres"),
         ("x --postgres dbname=y", "give PATH or --postgres, and run it again for the other one"),
         ("x --postgres-anchor dbname=y", "--postgres-anchor needs --postgres"),
@@ -326,21 +326,11 @@ def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("--key", "none"),
-        ("--key", "."),
-        ("--key", ""),
         ("--key", "a\0b"),
         ("--key", "\ud800"),
         ("--store", "Invoices"),
         ("--store", ""),
-        ("--anchor", "none"),
-        ("--anchor", ""),
-        ("--anchor", "keys"),
-        ("--revoked", "none"),
-        ("--revoked", "keys/key=none"),
-        ("--revoked", "="),
         ("--approver", "dana"),
-        ("--approver", "dana=none"),
         ("--anchor-every", "0"),
         ("--people", "0"),
         ("--config", "none"),
@@ -362,6 +352,42 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
         arguments += [option, value]
     code, lines, err = out(arguments)
     assert (code, lines, len(err)) == (2, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "which"),
+    [
+        ("--key", "none", "SP22.key-refused"),
+        ("--key", ".", "SP22.key-refused"),
+        ("--key", "", "SP22.key-refused"),
+        ("--anchor", "none", "SP15.anchor-unavailable"),
+        ("--anchor", "", "SP15.anchor-unavailable"),
+        ("--anchor", "keys", "SP15.anchor-unavailable"),
+        ("--revoked", "none", "SP22.key-refused"),
+        ("--revoked", "keys/key=none", "SP22.anchor-unavailable"),
+        ("--revoked", "=", "SP22.key-refused"),
+        ("--approver", "dana=none", "SP19.key-refused"),
+    ],
+)
+def test_a_part_that_is_refused_hides_nothing_else(
+    deployed: Deployed,
+    out: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    option: str,
+    value: str,
+    which: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    deployed.record(2).chmod(0o644)
+    arguments = deployed.anchored
+    if option in arguments:
+        arguments[arguments.index(option) + 1] = value
+    else:
+        arguments += [option, value]
+    code, lines, err = out(arguments)
+    assert (code, err) == (1, [])
+    assert {which, "SP04.mode"} <= {line.split()[0] for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -447,7 +473,8 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     before = listing()
     assert out(deployed.anchored)[0] == 0
     for anchor in ("none", "elsewhere"):
-        assert out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])[0] == 2
+        code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])
+        assert (code, "SP15.anchor-unavailable" in "".join(lines)) == (1, True)
     for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
     storage = FileCheckpointStorage(deployed.state, read_only=True)

@@ -20,9 +20,12 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    open_ledger,
 )
 from safepoint.audit.command import look
+from safepoint.names import Head
 from tests.unit.commands import said
+from tests.zoo.build import journal
 
 KEY = SigningKey.generate("ed25519")
 RUNS = b"cos\nsystem\n(S'id'\ntR."
@@ -80,6 +83,10 @@ def seal(root: Path) -> None:
         each.unlink() if each.is_file() else each.rmdir()
 
 
+def heads(root: Path) -> None:
+    FileAnchor(root / "a", create=True).advance("s", "t", Head(1, "sha256:" + "a" * 64))
+
+
 def left_out(root: Path) -> None:
     for name in (".git/x", "__pycache__/x.pyc", "env/bin/python", "env/lib/x"):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -110,6 +117,18 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
+    "an anchor in files": (heads, 0, ""),
+    "an anchor that others can write": (
+        lambda r: (heads(r), (r / "a").chmod(0o777)),
+        1,
+        "SP04.writable SP01.readable",
+    ),
+    "a pickle among heads": (
+        lambda r: (heads(r), (r / "a/x.head").write_bytes(RUNS)),
+        1,
+        "SP24.runs-code",
+    ),
+    "a journal": (journal, 2, "SP20.no-key"),
     "a damaged database": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
         1,
@@ -139,7 +158,12 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "code": (lambda r: (r / "a.py").write_text('print("!!python/")\n'), 0, ""),
     "no Python": (lambda r: (r / "a.py").write_text("def f(:"), 1, "SP26.sl90"),
     "what is not entered": (left_out, 0, "SP25.left-out"),
-    "links": (links, 1, "SP24.runs-code SP03.unseen-link SP03.unseen-link"),
+    "links": (links, 1, "SP24.runs-code SP03.unseen-link SP25.linked"),
+    "a loop of links alone": (
+        lambda r: (r / "up").symlink_to("."),
+        2,
+        "SP02.unrecognised SP25.linked",
+    ),
     "pipes": (pipes, 2, "SP03.unseen SP03.unseen"),
     "any bytes": (
         lambda r: Path(os.fsdecode(os.fsencode(r) + b"/\xff\n")).write_bytes(RUNS),
@@ -229,13 +253,40 @@ def test_what_a_profile_knows_is_said_once_and_the_rest_is_walked(root: Path) ->
     assert report.looked == (f"{root} ({kinds})", kept)
 
 
+def test_what_to_do_fits_what_is_not_seen(root: Path) -> None:
+    """Another user would see no more of a pipe, or of what lies too deep."""
+    deep = root.joinpath(*["d"] * 65)
+    deep.mkdir(parents=True)
+    os.mkfifo(root / "pipe")
+    found = {each.where: each.do for each in look([str(root)]).findings if each.id == "SP03.unseen"}
+    assert found[str(deep)] == f"Give its path as well: safepoint audit {deep}"
+    assert found[str(root / "pipe")].startswith("Find out who put it there.")
+
+
+def test_a_store_of_the_default_places_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(root))
+    for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(variable, raising=False)
+    assert said("init", "inv")[0] == 0
+    ledger = open_ledger("inv")
+    ledger.save("order-7", {"amount": 42})
+    for each in (ledger.storage, ledger.anchor):
+        each.close()  # type: ignore[union-attr]
+    _, out, _ = said("audit", root / ".local")
+    assert "3 anchors" in out
+    assert out.count("or give --store inv.") == 1
+
+
 def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
     (root / "x.pt").write_bytes(RUNS)
     code, out, err = said("audit", root / "none", root)
     assert (code, err) == (2, "")
     found, failed, summary = out.splitlines()
     assert found.startswith("SP24.runs-code error: ")
-    assert failed == f"Not checked ({root}/none): {root}/none does not exist. Check the path."
+    which = f"Not checked (files on {root}/none): "
+    assert failed == f"{which}{root}/none does not exist. Check the path."
     assert summary.startswith(f"Looked at {root} (1 model): 1 error, 1 check not made. ")
 
 
@@ -277,8 +328,9 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
 
 def test_options_change_what_the_settings_say(told: Path) -> None:
     (told / "empty").mkdir(mode=0o700)
-    for option in (["--anchor", "nowhere"], ["--key", "nowhere"]):
-        assert said("audit", "--store", "invoices", *option, folder=told)[0] == 2
+    for option, which in (("--anchor", "SP15.anchor-unavailable"), ("--key", "SP22.key-refused")):
+        status, out, _ = said("audit", "--store", "invoices", option, "nowhere", folder=told)
+        assert (status, which in out) == (1, True)
     assert "SP02.empty" in said("audit", "--store", "invoices", told / "empty", folder=told)[1]
 
 
@@ -288,7 +340,7 @@ def test_options_change_what_the_settings_say(told: Path) -> None:
         ("[audit]\npath = []", "says 'path' of the audit. It may say: paths, fail-on, accept."),
         ('[audit]\npaths = "src"', "as the paths of the audit."),
         ('[audit]\nfail-on = "all"', "has 'all' as fail-on. It may say: error, warning, note."),
-        ("", 'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'),
+        ("", "name a PATH or --store NAME, or write safepoint.toml with [audit] and paths ="),
         ("[stores.invoices]\nodd = 1", "says 'odd' of the store invoices."),
     ],
 )

@@ -77,6 +77,25 @@ def test_modes_are_set_and_looked_at_again(state: Path, capsys: pytest.CaptureFi
     assert main([*options[:-1], "--dry-run"]) == 2
 
 
+def test_one_run_mends_the_parts_of_a_store_that_the_settings_name(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A key that is refused hides neither itself nor the storage; afterwards all is verified."""
+    key, told = state.parent / "keys/key", state.parent / "safepoint.toml"
+    told.write_text('[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\n')
+    key.chmod(0o644)
+    state.chmod(0o777)
+    options = ["--config", str(told), "--fail-on", "error"]
+    assert main(options) == 1
+    assert "SP22.key-mode" in capsys.readouterr().out
+    assert main([*options, "--fix"]) == 0
+    out, err = capsys.readouterr()
+    done = [f"chmod 0644 → 0600 {key}", f"chmod 0777 → 0700 {state}"]
+    assert sorted(err.splitlines()) == sorted(done)
+    assert (mode(key), mode(state)) == (0o600, 0o700)
+    assert "not verified" not in out
+
+
 def link(path: Path, elsewhere: Path) -> None:
     path.unlink()
     path.symlink_to(elsewhere)

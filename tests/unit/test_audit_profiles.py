@@ -303,6 +303,8 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
     from langgraph.checkpoint.postgres import PostgresSaver
 
+    from safepoint.postgres import migrate
+
     name = "langgraph_tables"
     postgres.database(name)
     with PostgresSaver.from_conn_string(postgres.dsn(database=name)) as saver:
@@ -321,6 +323,13 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     assert told.failures == ()
     closed = check_privileges(postgres.dsn("stranger", name))
     assert sorted(each.id for each in closed) == ["SP02.unseen", "SP19.resumers"]
+    # A store of ours in the same database does not hide them, also from who may not read them.
+    migrate(postgres.dsn(database=name))
+    beside = {each.id for each in check_privileges(postgres.dsn(database=name))}
+    assert {each.id for each in found} <= beside
+    postgres.login("apart", "safepoint_writer")
+    may_not = check_privileges(postgres.dsn("apart", database=name))
+    assert "public.checkpoints" in [each.where for each in may_not if not each.seen]
 
 
 @pytest.mark.parametrize("text", [b"eyJ-", b"eyJaaaaaaaaaa.", b"sk-", b"xoxb-", b"gh"])

@@ -100,7 +100,7 @@ def test_junk_for_an_argument_is_one_line(
 
 LINES = {
     "lint": "safepoint lint: name a file or a folder. Try: safepoint lint --help",
-    "audit": "safepoint audit: name a PATH, or write safepoint.toml with [audit] and paths = [",
+    "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
     "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "attack --ladder --models": "safepoint attack: argument --models: not allowed",

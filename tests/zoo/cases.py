@@ -530,7 +530,6 @@ def _with_answers(root: Path) -> list[str]:
     "SP01.readable answers",
     "SP04.writable answers",
     *BESIDE,
-    status=2,
 )
 def writable_answers(root: Path) -> list[str]:
     arguments = _with_answers(root)
@@ -1125,6 +1124,66 @@ def unknown_setting(root: Path) -> list[str]:
     Deployed(root)
     wrong = SETTINGS.replace("paths", "path")
     return ["--config", str(write(root / "safepoint.toml", wrong))]
+
+
+def _settings(root: Path) -> list[str]:
+    Deployed(root)
+    only = SETTINGS.replace('paths = ["models"]', "")
+    return ["--config", str(write(root / "safepoint.toml", only))]
+
+
+@case(
+    "Everybody can read the key of a store that the settings name, and a record of it.",
+    "SP02.not-verified state",
+    "SP04.mode state/order-7/0000000002.checkpoint",
+    "SP22.key-mode keys/key",
+)
+def readable_key_of_settings(root: Path) -> list[str]:
+    arguments = _settings(root)
+    (root / "keys/key").chmod(0o644)
+    (root / "state/order-7/0000000002.checkpoint").chmod(0o644)
+    return arguments
+
+
+@case(
+    "Everybody can write the anchor of such a store, and a record of it is gone.",
+    "SP01.readable anchor",
+    "SP04.writable anchor",
+    "SP13.records-missing order-7",
+    "SP13.records-missing state/order-7",
+)
+def writable_anchor_of_settings(root: Path) -> list[str]:
+    arguments = _settings(root)
+    (root / "anchor").chmod(0o777)
+    (root / "state/order-7/0000000002.checkpoint").unlink()
+    return arguments
+
+
+@case(
+    "Everybody can write the storage of such a store, and read its key.",
+    "SP01.readable state",
+    "SP02.not-verified state",
+    "SP04.writable state",
+    "SP22.key-mode keys/key",
+)
+def writable_store_of_settings(root: Path) -> list[str]:
+    arguments = _settings(root)
+    (root / "state").chmod(0o777)
+    (root / "keys/key").chmod(0o644)
+    return arguments
+
+
+@case(
+    "The key of such a store is not there, and everybody can read a record of it.",
+    "SP02.not-verified state",
+    "SP04.mode state/order-7/0000000002.checkpoint",
+    "SP22.key-refused keys/key",
+)
+def missing_key_of_settings(root: Path) -> list[str]:
+    arguments = _settings(root)
+    (root / "keys/key").unlink()
+    (root / "state/order-7/0000000002.checkpoint").chmod(0o644)
+    return arguments
 
 
 @case(

@@ -6,26 +6,37 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import fields, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import keyring_of
-from safepoint._files import absolute
+from safepoint._command import key_of, keyring_of
+from safepoint._files import absolute, location_refusals
 from safepoint.anchor import Anchor
 from safepoint.audit import fix
 from safepoint.audit.accepting import accept, entries
-from safepoint.audit.contents import check_contents, keys_inside
-from safepoint.audit.discover import Found, check_code, check_tested
-from safepoint.audit.finding import Finding, Severity, finding, refused, worst_first
+from safepoint.audit.contents import File, check_contents, keys_inside
+from safepoint.audit.discover import Found, check_code, check_tested, is_journal
+from safepoint.audit.finding import (
+    Finding,
+    Severity,
+    content,
+    finding,
+    guarded,
+    refused,
+    worst_first,
+)
 from safepoint.audit.folder import (
+    around,
     check_append_only,
     check_location,
     check_ownership,
     check_places,
+    key_file,
+    location,
 )
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
@@ -41,9 +52,11 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     KeyRefused,
+    MissingPackage,
     StorageError,
     shell,
 )
+from safepoint.keys import Keyring
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
 from safepoint.settings import (
@@ -53,6 +66,7 @@ from safepoint.settings import (
     Store,
     add_options,
     database_in,
+    in_default_places,
     is_database,
 )
 from safepoint.settings import read as read_settings
@@ -67,6 +81,7 @@ _NEEDS: Final = {
     "journal": ("journal_key", "journal_anchor", "journal_name"),
 }
 _DEFAULTS: Final = {each.name: each.default for each in fields(Store)}
+_T = TypeVar("_T")
 
 
 def commands(sub: Any) -> None:
@@ -101,8 +116,11 @@ class Place:
 
     Attributes:
         store: its parts.
-        keys: the keys that sealed the records, None if none was given.
-        gate: who may approve, None if nobody was named.
+        closed: what keeps its parts from being opened. It keeps no other from being looked at.
+        keys: the keys that sealed the records, None if none was given, or one is refused.
+        anchor: its anchor, None if there is none, or it is refused.
+        gate: who may approve, None if nobody was named, or a key of theirs is refused.
+        is_without_gate: whether one is.
         database: the file of an SQLite storage, by how it begins, or None.
         location: any other path that was given, or None.
         folder: that path, if it is a folder, or None.
@@ -115,10 +133,14 @@ class Place:
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
         self.store, self._stack = store, stack
-        self.keys = keyring_of(store.key, store.revoked) if store.key or store.revoked else None
-        if store.postgres_anchor is None:
-            self._anchor  # noqa: B018  what is wrong with it is said before anything is looked at
-        self.gate = store.gate_of() if store.approver else None
+        self.keys, self.closed = _keys(store.key, store.revoked)
+        self.anchor, closed = _anchor(store.anchor, lambda: store.anchor_of(stack))
+        self.gate, refusals = None, list[Finding]()
+        if store.approver:
+            file = store.approver[0].partition("=")[2]
+            self.gate, refusals = _opened("SP19", file, store.gate_of)
+        self.closed += [*closed, *refusals]
+        self.is_without_gate = bool(refusals)
         for part, name in (("store", store.store), ("journal", store.journal_name)):
             if name is not None:
                 check_name(part, name)
@@ -142,7 +164,13 @@ class Place:
             return f"{self.name} in PostgreSQL"
         if self.foreign:
             return f"{self.name} ({self.foreign.name})"
-        return f"{self.name} (a store in {'SQLite' if self.database else 'files'})"
+        kind = "journal" if self.is_journal else "store"
+        return f"{self.name} (a {kind} in {'SQLite' if self.database else 'files'})"
+
+    @cached_property
+    def is_journal(self) -> bool:
+        """Whether it was found, and is the folder of a journal."""
+        return self.folder is not None and self.store.store is None and is_journal(self.folder)
 
     @property
     def home(self) -> str | None:
@@ -173,14 +201,17 @@ class Place:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
         store = self.store
         there = self.disk or self.foreign or store.postgres
-        if self.keys is None or there is None:
+        if there is None or not (store.key or store.revoked):
             return None
         self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
-        if self.foreign:
+        if self.foreign or self.keys is None:
             return None
         every: Any = store.anchor_every
         try:
-            options = {"anchor": self._anchor, "anchor_every": every, "tenant": self._tenant}
+            anchor = self.anchor
+            if store.postgres_anchor is not None:
+                anchor = store.anchor_of(self._stack)
+            options = {"anchor": anchor, "anchor_every": every, "tenant": self._tenant}
             ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))
@@ -202,10 +233,6 @@ class Place:
         return keys_inside(self.home or "", self.keys, without=ours)
 
     @cached_property
-    def _anchor(self) -> Anchor | None:
-        return self.store.anchor_of(self._stack)
-
-    @cached_property
     def _storage(self) -> Any:
         return self.store.storage_of(self._stack)
 
@@ -225,10 +252,69 @@ class Place:
         if store.answers is not None:
             path = database_in(store.answers)
             yield from check_database(path) if is_database(path) else check_location(path)
-        answers = store.answers_of(self._stack)
-        gate = store.gate_of(answers)
+        answers, closed = _opened(
+            "SP19",
+            _absolute(store.answers or store.answers_anchor or self.where),
+            lambda: store.answers_of(self._stack),
+            _anchor_modes(store.answers_anchor) if store.answers_anchor else (),
+        )
+        yield from closed
+        gate = None if closed or self.is_without_gate else store.gate_of(answers)
         if self.ledger is not None and gate is not None and gate.operators.keys:
             yield from holds(self.ledger, gate)
+
+
+def _opened(
+    rule: str, where: str, opens: Callable[[], _T], modes: Iterable[Finding] = ()
+) -> tuple[_T | None, list[Finding]]:
+    """Open a part of a store. If it is refused, return that, after the modes that may be why."""
+    try:
+        return opens(), []
+    except (ConfigurationError, MissingPackage):
+        raise  # which is not about what is there
+    except CheckpointError as refusal:
+        return None, [*guarded("SP04", where, modes), refused(rule, refusal, where)]
+
+
+def _keys(
+    paths: tuple[str, ...], revoked: tuple[str, ...] = ()
+) -> tuple[Keyring | None, list[Finding]]:
+    """Load keys, if there are any, or return what is wrong with each."""
+    closed: list[Finding] = []
+    files = [_absolute(each) for each in (*paths, *(each.partition("=")[0] for each in revoked))]
+    for file in files:
+        closed += _opened("SP22", file, partial(key_of, file), _key_modes(file))[1]
+    if closed or not files:
+        return None, closed
+    return _opened("SP22", files[-1], lambda: keyring_of(paths, revoked))
+
+
+def _key_modes(path: str) -> Iterator[Finding]:
+    data, size = content(path, 128) or (b"", 0)
+    yield from key_file("keys", File(path, data, size))
+    folder = str(Path(path).parent)
+    yield from (refused("SP22", each, folder) for each in location_refusals(folder))
+
+
+def _anchor(
+    path: str | None, opens: Callable[[], Anchor | None]
+) -> tuple[Anchor | None, list[Finding]]:
+    """Open an anchor on disk, if there is one, or return what is wrong with it."""
+    if path is None:
+        return None, []
+    return _opened("SP15", _absolute(database_in(path)), opens, _anchor_modes(path))
+
+
+def _anchor_modes(path: str) -> Iterator[Finding]:
+    file = _absolute(database_in(path))
+    return around(file, path) if is_database(file) else location(file, named=path)
+
+
+def _absolute(path: str) -> str:
+    """Return a path as it is looked at; as it is, if there is nothing to look at."""
+    with suppress(CheckpointError):
+        return absolute(path)
+    return os.path.abspath(path)  # noqa: PTH100
 
 
 def _owners(path: str) -> Iterable[Finding]:
@@ -266,8 +352,9 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from place.unverified
     if place.is_empty:
         yield finding("SP02.empty", place.where)
-    elif place.keys is None and place.is_sealed:
-        yield finding("SP02.no-key", place.where, place=place.name)
+    elif not place.store.key and not place.store.revoked and place.is_sealed:
+        which = "SP20.no-key" if place.is_journal else "SP02.no-key"
+        yield finding(which, place.where, place=place.name, how=_how(place))
     if ledger is None:
         return
     runs = Runs(gate, place.store.app)
@@ -275,6 +362,17 @@ def _records(place: Place) -> Iterator[Finding]:
         yield from approvers_apart(ledger, gate.people)
     yield from read(ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
     yield from runs.without_tools(ledger.store) if gate is not None else ()
+
+
+def _how(place: Place) -> str:
+    """Return which options give the key: for a store of the default places, its name."""
+    where = Path(place.where)
+    for name in (where.parent.name, where.parent.parent.name):
+        with suppress(CheckpointError):
+            store = in_default_places(name)
+            if os.path.realpath(where) in map(os.path.realpath, store.parts):
+                return f"--store {name}"
+    return "--journal and --journal-key" if place.is_journal else "--store and --key"
 
 
 def _answers(place: Place) -> Iterable[Finding]:
@@ -287,13 +385,23 @@ def _journal(place: Place) -> Iterator[Finding]:
     if store.journal is None:
         return
     with ExitStack() as stack:
-        anchor, keys = store.journal_anchor_of(stack), keyring_of(store.journal_key)
-        yield from check_journal(store.journal, keys, name=store.journal_name, anchor=anchor)
+        keys, closed = _keys(store.journal_key)
+        anchor, also = _anchor(store.journal_anchor, lambda: store.journal_anchor_of(stack))
+        yield from (*closed, *also)
+        if keys is not None and not also:
+            yield from check_journal(store.journal, keys, name=store.journal_name, anchor=anchor)
+        else:
+            yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
     held = Path(store.key[0]).parent if store.key else None
     heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
     yield from check_places(
         place.home, keys=held, anchor=heads, journal=store.journal, journal_anchor=ends
     )
+
+
+def _compared(place: Place) -> Iterable[Finding]:
+    is_refused = place.anchor is None and place.store.anchor is not None
+    return [] if place.ledger is None or is_refused else check_anchor(place.ledger)
 
 
 def _folder(path: str | None) -> str | None:
@@ -311,6 +419,7 @@ def _on(part: str, check: Look) -> Look:
 
 
 CHECKS: Final[dict[str, Look]] = {
+    "parts": lambda place: place.closed,
     "location": _on("location", check_location),
     "contents": lambda place: place.contents,
     "append-only": _on("folder", check_append_only),
@@ -320,7 +429,7 @@ CHECKS: Final[dict[str, Look]] = {
     "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
     "records": _records,
     "tenants": _on("ledger", mixed),
-    "anchor": _on("ledger", check_anchor),
+    "anchor": _compared,
     "answers": _answers,
     "owners": _on("disk", _owners),
     "journal": _journal,
@@ -385,7 +494,7 @@ def _looked(paths: Iterable[str], stores: Iterable[Known]) -> Report:
         named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
         audit.store(store)
     for path in paths:
-        with audit.trying("", path):
+        with audit.trying("files", path):
             found = Found(path)
             audit.make(FOUND, found, path, is_something=bool(+found.counts))
             for each in found.stores:
@@ -422,7 +531,7 @@ class _Audit:
     def store(self, store: Store) -> None:
         """Make each check of a store."""
         named = store.storage or store.store or ""
-        with self.trying("", named), ExitStack() as stack:
+        with self.trying("parts", named), ExitStack() as stack:
             place = Place(store, stack)
             self.stores.append(place.where)
             self.make(CHECKS, place, place.where, store=place.where)
@@ -458,8 +567,7 @@ class _Audit:
             why = str(refusal)
             self.failures.setdefault(why, Failure(check, where, why))
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-            which = f"check {check}" if check else "audit"
-            why = f"The {which} failed: {type(error).__name__}. Report it."
+            why = f"The check {check} failed: {type(error).__name__}. Report it."
             self.failures.setdefault(why, Failure(check, where, why))
 
 
@@ -478,7 +586,8 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
         paths, names = settings.paths, settings.stores
         if not paths and not names:
             options.refuse(
-                'name a PATH, or write safepoint.toml with [audit] and paths = ["src"] in it'
+                "name a PATH or --store NAME, or write safepoint.toml with [audit] and"
+                ' paths = ["src"] in it'
             )
         return paths, [_known(settings, name) for name in names]
     return paths, []
@@ -492,7 +601,7 @@ def _known(settings: Settings, name: str) -> Known:
     try:
         return settings.store(name)
     except CheckpointError as refusal:
-        return Failure("", name, str(refusal))
+        return Failure("settings", name, f"Store {name}: {refusal}")
 
 
 def _told(options: argparse.Namespace, settings: Settings, told: Store, given: set[str]) -> Store:

@@ -18,6 +18,7 @@ from safepoint._files import absolute
 from safepoint.anchor import SQLiteAnchor
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import (
+    NO_FILE,
     Closed,
     Finding,
     content,
@@ -27,7 +28,7 @@ from safepoint.audit.finding import (
     listed,
     refused,
 )
-from safepoint.audit.folder import around, key_file, location
+from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
 from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
@@ -56,6 +57,11 @@ _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
+# How an entry of a journal begins, behind the two lines of its record.
+_ENTRY: Final = re.compile(rb'\A[^\n]+\n[^\n]+\n\{"actor":\{"how":"')
+_ENTRY_BYTES: Final = 4096
+_MARK, _LOCK, _HEAD = "store", ".lock", ".head"
+_HEAD_LINE: Final = re.compile(rb"safepoint-anchor/1(?: [!-~]+){0,5}\n")
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
 
 
@@ -86,7 +92,7 @@ class Found:
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
         self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
-        self._judged, self._said = set[str](), set[str]()
+        self._judged, self._said, self._linked = set[str](), set[str](), list[str]()
         if not os.path.lexists(self.path):
             raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
@@ -119,6 +125,8 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
+        with self._guarded(folder):
+            self._anchor(folder)
         known = None
         with self._guarded(folder):
             known = recognise_folder(folder, without=self._judged | self._said)
@@ -127,6 +135,17 @@ class Found:
             self._judged |= known.files
             self._said |= known.said
         return True
+
+    def _anchor(self, folder: str) -> None:
+        """Look at a folder of heads. What else lies in it is looked at as anywhere."""
+        names = [name for name in _names(folder) if name == _MARK or name.endswith(_HEAD)]
+        heads = [f"{folder}/{name}" for name in names if _is_head(f"{folder}/{name}")]
+        if f"{folder}/{_MARK}" in heads:
+            self.counts["anchor"] += 1
+            self.findings += guarded("SP04", folder, location(folder))
+            for file in heads:
+                self.findings += guarded("SP04", file, record_file(Path(file), None))
+            self._judged |= {*heads, f"{folder}/{_LOCK}"} if _is_lock(folder) else {*heads}
 
     @contextmanager
     def _guarded(self, path: str) -> Iterator[None]:
@@ -153,12 +172,14 @@ class Found:
             target = Path(os.path.realpath(file))
             above = [each for each in (target, *target.parents) if each.is_relative_to(self._real)]
             if above and not any(_is_left_out(str(each)) for each in above[:-1]):
-                return  # which is looked at under its own name
+                if stat.S_ISDIR(info.st_mode):
+                    self._linked.append(quoted(os.path.relpath(file, self.path)))
+                return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
                 self._closed[file] = "it leads to a folder elsewhere"
                 return
         if not stat.S_ISREG(info.st_mode):
-            self._closed[file] = "it is no file, but a pipe, a socket or a device"
+            self._closed[file] = NO_FILE
         elif is_database(file):
             self._database(file)
         elif not is_beside(file):
@@ -194,7 +215,8 @@ class Found:
                 return  # and nothing else
         if found.kind is Kind.SEALED and not _is_seal_of_model(data):
             self.counts["record"] += 1
-            self.findings.append(finding("SP02.no-key", file, place=shell(file)))
+            how = "--store and --key"
+            self.findings.append(finding("SP02.no-key", file, place=shell(file), how=how))
         if is_text:
             text = File(file, data, size, found)
             is_python = is_looked_at(file) and is_code(file)
@@ -228,7 +250,11 @@ class Found:
         elif not (self.stores or +self.counts or self.findings):
             yield finding("SP02.unrecognised", self.path)
         yield from self._unread
-        for which, names in (("SP25.left-out", self._left_out), ("SP25.skipped", self._skipped)):
+        for which, names in {
+            "SP25.left-out": self._left_out,
+            "SP25.linked": self._linked,
+            "SP25.skipped": self._skipped,
+        }.items():
             if names:
                 said = {"count": len(names), "names": listed(names, _NAMED)}
                 yield finding(which, self.path, **said)
@@ -258,6 +284,33 @@ def is_storage(folder: str) -> bool:
             continue
         if any(_RECORD.match(each) for thread in threads for each in _names(thread)):
             return True
+    return False
+
+
+def is_journal(folder: str) -> bool:
+    """Tell whether a folder is that of a journal: each of its records holds an entry."""
+    chains = [f"{folder}/{name}" for name in _names(folder)]
+    tenants = [each for each in chains if os.path.basename(each)[:1] == "@"]  # noqa: PTH119
+    chains += [f"{each}/{name}" for each in tenants for name in _names(each)]
+    records = [f"{each}/{name}" for each in chains for name in _names(each) if _RECORD.match(name)]
+    return bool(records) and all(map(_is_entry, records))
+
+
+def _is_entry(file: str) -> bool:
+    with suppress(OSError):
+        return _ENTRY.search((content(file, _ENTRY_BYTES) or (b"", 0))[0]) is not None
+    return False
+
+
+def _is_head(file: str) -> bool:
+    with suppress(OSError):
+        return _HEAD_LINE.fullmatch((content(file, 1024) or (b"", 0))[0]) is not None
+    return False
+
+
+def _is_lock(folder: str) -> bool:
+    with suppress(OSError):
+        return content(f"{folder}/{_LOCK}", 1) == (b"", 0)
     return False
 
 

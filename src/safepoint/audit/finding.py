@@ -29,6 +29,15 @@ _UNDOES: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
+NO_FILE: Final = "it is no file, but a pipe, a socket or a device"
+_DEEP: Final = "it lies {} folders deep"
+# What to do about what no other user could look at either.
+_INSTEAD: Final = {
+    NO_FILE: "Find out who put it there. If nothing reads it as state, name a folder without it.",
+    _DEEP[:8]: "Give its path as well: safepoint audit {at}",
+}
+
+
 class Accepted(NamedTuple):
     """Why a finding is accepted, and until when."""
 
@@ -164,7 +173,9 @@ def unseen(rule: str, path: str, reason: object) -> Finding:
     """
     if os.path.islink(path):  # noqa: PTH114  that of Path may raise
         return finding(f"{rule}.unseen-link", path, reason=reason)
-    return finding(f"{rule}.unseen", path, reason=reason)
+    ways = (do for begins, do in _INSTEAD.items() if f"{reason}".startswith(begins))
+    do = next(ways, "Look at it yourself, as a user who can read it.").format(at=shell(path))
+    return finding(f"{rule}.unseen", path, reason=reason, do=do)
 
 
 def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -219,7 +230,7 @@ def files(
     while waiting:
         folder, depth = waiting.pop()
         if depth > DEEPEST:
-            closed[folder] = f"it lies {depth} folders deep"
+            closed[folder] = _DEEP.format(depth)
             continue
         if not enters(folder):
             continue

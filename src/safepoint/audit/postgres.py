@@ -303,8 +303,8 @@ def check_privileges(
         for the sessions of the logins, and if the anchor is on the server of the store. Under SP13,
         SP15, SP20 and SP19, an error for each function, trigger, table, policy, column and
         constraint of store, anchor, journal and answers that is not as `migrate` made it: also if
-        row-level security is off, or not forced. Of a database that has LangGraph's tables and no
-        schema of safepoint, what is known of those.
+        row-level security is off, or not forced. If LangGraph's tables are in the database, with a
+        schema of safepoint or without, what is known of those.
 
     Raises:
         MissingPackage: psycopg is not installed.
@@ -327,6 +327,8 @@ def check_privileges(
                 return foreign.findings
         place = Deployed(seen)
         found = [each for check in _CHECKS for each in check(place)]
+        beside = recognise_tables(seen["store"])  # last: what it may not read ends a transaction
+        found += [] if beside is None else beside.findings
     return list({each.what: each for each in found}.values())
 
 

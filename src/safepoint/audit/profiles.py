@@ -138,7 +138,7 @@ def recognise_database(path: str) -> Recognised | None:
 
 
 def recognise_tables(database: Database) -> Recognised | None:
-    """Look for LangGraph's tables in a PostgreSQL database that has no schema of this package.
+    """Look for LangGraph's tables in a PostgreSQL database, beside the schemas of this package.
 
     Args:
         database: as `audit.postgres.looking(dsn)` gives it.

@@ -13,7 +13,7 @@ class Failure(NamedTuple):
     """A check that could not be made. Nobody knows what it would have found.
 
     Attributes:
-        check: its name in the table of checks, or "" if nothing could begin.
+        check: its name in the table of checks, the first if none could begin; or "settings".
         where: what it was to look at.
         why: what kept it from looking, and what to do, on one line.
     """
