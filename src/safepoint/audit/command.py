@@ -354,7 +354,7 @@ def _records(place: Place) -> Iterator[Finding]:
         yield finding("SP02.empty", place.where)
     elif not place.store.key and not place.store.revoked and place.is_sealed:
         which = "SP20.no-key" if place.is_journal else "SP02.no-key"
-        yield finding(which, place.where, place=place.name, how=_how(place))
+        yield finding(which, place.where, place=place.name, options=_options(place))
     if ledger is None:
         return
     runs = Runs(gate, place.store.app)
@@ -364,7 +364,7 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from runs.without_tools(ledger.store) if gate is not None else ()
 
 
-def _how(place: Place) -> str:
+def _options(place: Place) -> str:
     """Return which options give the key: for a store of the default places, its name."""
     where = Path(place.where)
     for name in (where.parent.name, where.parent.parent.name):
