@@ -83,8 +83,9 @@ def seal(root: Path) -> None:
         each.unlink() if each.is_file() else each.rmdir()
 
 
-def heads(root: Path) -> None:
+def heads(root: Path) -> Path:
     FileAnchor(root / "a", create=True).advance("s", "t", Head(1, "sha256:" + "a" * 64))
+    return root / "a"
 
 
 def left_out(root: Path) -> None:
@@ -119,12 +120,12 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
     "an anchor in files": (heads, 0, ""),
     "an anchor that others can write": (
-        lambda r: (heads(r), (r / "a").chmod(0o777)),
+        lambda r: heads(r).chmod(0o777),
         1,
         "SP04.writable SP01.readable",
     ),
     "a pickle among heads": (
-        lambda r: (heads(r), (r / "a/x.head").write_bytes(RUNS)),
+        lambda r: (heads(r) / "x.head").write_bytes(RUNS),
         1,
         "SP24.runs-code",
     ),

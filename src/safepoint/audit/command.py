@@ -137,7 +137,7 @@ class Place:
         self.anchor, closed = _anchor(store.anchor, lambda: store.anchor_of(stack))
         self.gate, refusals = None, list[Finding]()
         if store.approver:
-            file = store.approver[0].partition("=")[2]
+            file = _absolute(store.approver[0].partition("=")[2])
             self.gate, refusals = _opened("SP19", file, store.gate_of)
         self.closed += [*closed, *refusals]
         self.is_without_gate = bool(refusals)
@@ -254,7 +254,7 @@ class Place:
             yield from check_database(path) if is_database(path) else check_location(path)
         answers, closed = _opened(
             "SP19",
-            _absolute(store.answers or store.answers_anchor or self.where),
+            _absolute(store.answers) if store.answers else self.where,
             lambda: store.answers_of(self._stack),
             _anchor_modes(store.answers_anchor) if store.answers_anchor else (),
         )
