@@ -137,7 +137,7 @@ class Place:
         self.anchor, closed = _anchor(store.anchor, lambda: store.anchor_of(stack))
         self.gate, refusals = None, list[Finding]()
         if store.approver:
-            file = store.approver[0].partition("=")[2]
+            file = _absolute(store.approver[0].partition("=")[2])
             self.gate, refusals = _opened("SP19", file, store.gate_of)
         self.closed += [*closed, *refusals]
         self.is_without_gate = bool(refusals)
@@ -254,7 +254,7 @@ class Place:
             yield from check_database(path) if is_database(path) else check_location(path)
         answers, closed = _opened(
             "SP19",
-            _absolute(store.answers or store.answers_anchor or self.where),
+            _absolute(store.answers) if store.answers else self.where,
             lambda: store.answers_of(self._stack),
             _anchor_modes(store.answers_anchor) if store.answers_anchor else (),
         )
@@ -354,7 +354,7 @@ def _records(place: Place) -> Iterator[Finding]:
         yield finding("SP02.empty", place.where)
     elif not place.store.key and not place.store.revoked and place.is_sealed:
         which = "SP20.no-key" if place.is_journal else "SP02.no-key"
-        yield finding(which, place.where, place=place.name, how=_how(place))
+        yield finding(which, place.where, place=place.name, options=_options(place))
     if ledger is None:
         return
     runs = Runs(gate, place.store.app)
@@ -364,7 +364,7 @@ def _records(place: Place) -> Iterator[Finding]:
     yield from runs.without_tools(ledger.store) if gate is not None else ()
 
 
-def _how(place: Place) -> str:
+def _options(place: Place) -> str:
     """Return which options give the key: for a store of the default places, its name."""
     where = Path(place.where)
     for name in (where.parent.name, where.parent.parent.name):

@@ -215,8 +215,8 @@ class Found:
                 return  # and nothing else
         if found.kind is Kind.SEALED and not _is_seal_of_model(data):
             self.counts["record"] += 1
-            how = "--store and --key"
-            self.findings.append(finding("SP02.no-key", file, place=shell(file), how=how))
+            said = {"place": shell(file), "options": "--store and --key"}
+            self.findings.append(finding("SP02.no-key", file, **said))
         if is_text:
             text = File(file, data, size, found)
             is_python = is_looked_at(file) and is_code(file)

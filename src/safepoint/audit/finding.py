@@ -173,9 +173,9 @@ def unseen(rule: str, path: str, reason: object) -> Finding:
     """
     if os.path.islink(path):  # noqa: PTH114  that of Path may raise
         return finding(f"{rule}.unseen-link", path, reason=reason)
+    found = finding(f"{rule}.unseen", path, reason=reason)
     ways = (do for begins, do in _INSTEAD.items() if f"{reason}".startswith(begins))
-    do = next(ways, "Look at it yourself, as a user who can read it.").format(at=shell(path))
-    return finding(f"{rule}.unseen", path, reason=reason, do=do)
+    return replace(found, do=next(ways, found.do).replace("{at}", shell(path)))
 
 
 def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
