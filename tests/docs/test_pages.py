@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from safepoint.cli import COMMANDS
 from tests.harness.blocks import ROOT, find_blocks
 
 DOCS = ROOT / "docs"
@@ -119,3 +120,15 @@ def test_a_module_without_a_heading_is_not_in_the_contents() -> None:
 def test_the_examples_page_lists_every_snippet() -> None:
     listed = re.findall(r"^\| \[`(.*?)`\]\(examples/\1\) \|", PAGES["docs/examples.md"], re.M)
     assert {file.name for file in (ROOT / "snippets").glob("*.py")} <= set(listed)
+
+
+def test_every_command_is_typed_on_a_page_and_runs_there() -> None:
+    """A block with a check is compared with something, and does not run."""
+    typed = {
+        name
+        for page, text in PAGES.items()
+        for block in find_blocks(text, page)
+        if block.language == "bash" and "data-check" not in block.attributes
+        for name in re.findall(r"^(?:.*[|(] *)?safepoint ([a-z-]+)", block.text, re.MULTILINE)
+    }
+    assert sorted(set(COMMANDS) - typed) == []
