@@ -35,7 +35,7 @@ def search_later(site: Path) -> None:
             if doc["location"].startswith(_TEACHING):
                 doc.setdefault("boost", _BOOST)
             elif doc["location"].startswith(_LISTING):
-                doc.setdefault("boost", 1 / _BOOST)
+                doc.setdefault("boost", 0.1)
         found = {**whole, "known": _known(whole["docs"]), "said": _said(whole["docs"])}
         text = json.dumps(found, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         (site / _LAZY).write_text(text, encoding="utf-8")
