@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 EVIDENCE: Final = "build/evidence.jsonl"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  the folder in it is made by tempfile
 ROOM: Final = 2 << 30
-SHARE: Final = 200_000
+SHARE: Final = 120_000
 """Bytes of tests that are enough for one pytest: a folder that has more is dealt out."""
 _SLOW: Final = ("browser", "pages", "attacks", "docs")  # what takes longest comes first
 _PYTEST: Final = (sys.executable, "-m", "pytest")

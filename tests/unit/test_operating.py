@@ -328,6 +328,7 @@ def begin(folder: Path) -> None:
     close(open_answers("invoices", create=True))
 
 
+@pytest.mark.deep
 def test_init_that_is_killed_anywhere_goes_on_at_the_next_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +432,7 @@ def turn(folder: Path) -> None:
     assert said("keys", "rotate", "invoices", "--yes")[0] == 0
 
 
+@pytest.mark.deep
 def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
