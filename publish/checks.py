@@ -21,8 +21,9 @@ def markdown(project: Project) -> str:
     parts: list[str] = []
     for rule in project.rules.values():
         if found := [each for each in kinds if each.rule == rule.id]:
-            parts.append(f"### {rule.id}: {rule.title} {{ #{rule.id.lower()} }}")
-            page = f"[The rule](../{rule.page or f'rules.md#{rule.id.lower()}'})"
+            # Its title leads to the page that teaches it, here and in the search.
+            parts.append(f"### {rule.id} {{ #{rule.id.lower()} }}")
+            page = f"[{rule.title}](../{rule.page or f'rules.md#{rule.id.lower()}'})"
             examples = [_reference(name) for name in rule.legs["check"]]
             parts.append(f"{page}. Fails and passes: {', '.join(examples)}.")
             parts += _list(found)

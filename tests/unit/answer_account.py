@@ -181,9 +181,11 @@ class Desk(World):
         acted = min(self.started, self.acted.get(kept.head.digest, self.count))
         assert not self.noes(question, max(spent, acted)), "paid, and somebody had said no"
         for number in range(call.sequence, 0, -1):
+            if thread[number].is_note:
+                continue  # the thief's may hold anything
             payload = thread[number].payload
             back = "old-checkpoint" in payload.get("resumed", {"reasons": []})["reasons"]
-            if not thread[number].is_note and ("asked" in payload or back):
+            if "asked" in payload or back:
                 break
         with self.change("pay"):
             for reason in (f"{call.thread} #{number}", question.text):

@@ -165,15 +165,17 @@ def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
 
 
 def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
-    database: Database, capsys: pytest.CaptureFixture[str]
+    database: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def command(*arguments: str) -> tuple[int, str, str]:
         return main(["postgres", *arguments]), *capsys.readouterr()
 
-    assert command("migrate", database.owner) == (0, "All of it is there already.\n", "")
+    monkeypatch.setenv("OWNER", database.owner)
+    monkeypatch.setenv("WORKER", database.worker(1))
+    assert command("migrate", "env:OWNER") == (0, "All of it is there already.\n", "")
     code, printed, _ = command("sql", "--part", "anchor", "--prefix", "x")
     assert (code, printed.strip()) == (0, statements(parts=("anchor",), prefix="x"))
-    code, _, said = command("migrate", database.worker(1))
+    code, _, said = command("migrate", "env:WORKER")
     assert code == 1
     assert said.count("\n") <= 2
     assert "refuses that: permission denied" in said
