@@ -45,6 +45,7 @@ GROUPS: Final = {
         "hold": "safepoint.deciding",
         "release": "safepoint.deciding",
         "people": "safepoint.deciding",
+        "console": "safepoint.console.command",
     },
     "to keep it": {
         "keys": "safepoint.operating",

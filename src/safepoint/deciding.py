@@ -12,38 +12,24 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from safepoint import _files, settings
 from safepoint._command import keyring_of
-from safepoint.answers import Answers, held
-from safepoint.approval import Approval, Approver, Approvers, Question, Reason, shown
+from safepoint.approval import Approver, Approvers, shown
+from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
-    ApprovalError,
-    ApprovalMismatch,
-    ApprovalSpent,
-    ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
     KeyRefused,
     NotFound,
-    ResumeRefused,
     ThreadDeleted,
-    WaitEnded,
-    quoted,
-    shell,
 )
-from safepoint.gate import Gate
 from safepoint.keys import SigningKey, VerifyingKey
-from safepoint.ledger import Ledger
-from safepoint.names import check_name, digest_of, thread_name
+from safepoint.names import check_name
 from safepoint.places import default_locations
-from safepoint.questions import open_questions
 
-_NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
 _MORE: Final = "    | "  # before what goes on from the row above, so that it passes for no other
 
 
@@ -95,137 +81,37 @@ def _person(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
 
 
-class _Wait(NamedTuple):
-    """A question that waits, in the ledger of its tenant, since when, and what people said."""
+class _Opened(NamedTuple):
+    """A desk, and a line that says which settings it is by, if some say it."""
 
-    ledger: Ledger
-    question: Question
-    since: datetime
-    said: list[str]
-
-    @property
-    def digest(self) -> str:
-        return digest_of(self.question.text.encode())
-
-    def lines(self, *, full: bool) -> Iterator[str]:
-        asked = self.question
-        left = asked.left()
-        until = datetime.fromisoformat(asked.until) if asked.until else None
-        end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "for as long as nobody answers"
-        late = left is not None and left <= timedelta(0)
-        yield f"{_where(self.ledger, asked.thread)} wants {shown(asked.action)}"
-        yield f"    since {self.since:%Y-%m-%d %H:%M} UTC, {end}{', which is over' * late}"
-        yield from (f"    {each}" for each in self.said)
-        if full:
-            yield from (f"    {each}" for each in asked.described)
-            yield f"    digest: {self.digest}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """A store that is open for reading, and the place of its answers, which may be for writing.
-
-    Attributes:
-        ledger: the store.
-        answers: where people put what they sign, or None.
-        gate: who may approve and hold.
-        settings: a line that says which file says so, if one does.
-    """
-
-    ledger: Ledger
-    answers: Answers | None
-    gate: Gate
+    desk: Desk
     settings: str
 
-    @classmethod
-    def open(cls, options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> _Desk:
-        told = settings.read(options.config, "change" if write else "look")
-        store = told.to_change(options.store) if write else told.store(options.store)
-        ledger, answers = store.opened(stack), store.answers_of(stack, write=write)
-        gate = store.gate_of(answers) or Gate()
-        gate.check_apart(ledger.keys)
-        if options.tenant and options.tenant != ledger.tenant_name:
-            ledger = ledger.tenant(options.tenant)
-        return cls(ledger, answers, gate, told.line(options.store))
 
-    def thread(self, named: str) -> str:
-        """Return a thread that there is, by its name here or by its id in a framework."""
-        for name in dict.fromkeys((named, thread_name(named))):
-            if name in self.ledger.threads():
-                return name
-        raise NotFound(
-            f"There is no thread {quoted(named)} in {_where(self.ledger)}.",
-            "Name it as safepoint waiting lists it, and --tenant if it is a tenant's.",
-        )
-
-    def waits(self, thread: str) -> list[_Wait]:
-        """Return what a thread waits for, once all of it was verified, with its live anchor."""
-        questions = open_questions(self.ledger, thread)
-        if not questions:
-            return []
-        self.ledger.verify(thread, every_signature=True)
-        times = {link.opened.head: link.header.created for link in self.ledger.back(thread)}
-        return [
-            _Wait(
-                self.ledger,
-                each,
-                datetime.fromisoformat(times[each.checkpoint]),
-                [*self._said(each), *self._holds(thread)],
-            )
-            for each in questions
-        ]
-
-    def _said(self, question: Question) -> Iterator[str]:
-        """Say how many people approved, and who said no."""
-        needed = self.gate.policy.needs(Reason.ASKED)
-        if self.answers is None:
-            yield f"{needed} yes needed, and there is no place for answers to look into"
-            return
-        answers = self.answers.about(question, self.gate.people)
-        yes = sorted({each.approver for each in answers if self._counts(each)})
-        by = f", of {', '.join(yes)}" if yes else ""
-        yield f"{len(yes)} of {needed} yes{by}"
-        for each in answers:
-            if each.verdict == "denied":
-                yield f"denied by {each.approver}{f': {shown(each.why)}' if each.why else ''}"
-
-    def _counts(self, answer: Approval) -> bool:
-        with suppress(ApprovalError):
-            answer.check_time(datetime.now(answer.issued.tzinfo), self.gate.policy.lifetime)
-            return answer.verdict == "approved" and answer.key not in self.gate.people.revoked
-        return False
-
-    def _holds(self, thread: str) -> Iterator[str]:
-        if self.answers is not None:
-            store, tenant, people = self.ledger.store, self.ledger.tenant_name, self.gate.operators
-            orders = self.answers.orders(store, thread, people, tenant=tenant)
-            yield from (f"held by {each.by}: {shown(each.why)}" for each in held(orders, people))
-
-
-def _where(ledger: Ledger, thread: str = "") -> str:
-    tenant = f" of the tenant {ledger.tenant_name}" if ledger.tenant_name else ""
-    return f"{thread or ledger.store}{tenant}"
+def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> _Opened:
+    told = settings.read(options.config, "change" if write else "look")
+    store = told.to_change(options.store) if write else told.store(options.store)
+    desk = Desk.open(store, stack, write=write).of(options.tenant)
+    return _Opened(desk, told.line(options.store))
 
 
 # --- look
 
 
 def _waiting(options: argparse.Namespace) -> int:
-    waits, alarms = list[_Wait](), list[str]()
+    waits, alarms = list[Wait](), list[str]()
     with ExitStack() as stack:
-        desk = _Desk.open(options, stack)
-        scopes = [desk.ledger, *map(desk.ledger.tenant, desk.ledger.tenants())]
-        for ledger in scopes:
-            for thread in ledger.threads():
+        for desk in _opened(options, stack).desk.scopes():
+            for thread in desk.ledger.threads():
                 if options.thread not in (None, thread):
                     continue
                 try:
-                    waits += replace(desk, ledger=ledger).waits(thread)
+                    waits += desk.waits(thread)
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:
                     kind = type(error).__name__
-                    alarms.append(f"ALARM: {_where(ledger, thread)}: {kind}: {error}")
+                    alarms.append(f"ALARM: {where(desk.ledger, thread)}: {kind}: {error}")
     for wait in sorted(waits, key=lambda each: (each.question.until or "9999", each.since)):
         for line in wait.lines(full=options.full):
             print("\n".join(_rows(line, 1)))
@@ -247,105 +133,40 @@ def _deny(options: argparse.Namespace) -> int:
     return _answer(options, "deny")
 
 
-def _answer(options: argparse.Namespace, verdict: str) -> int:
+def _answer(options: argparse.Namespace, verb: Verb) -> int:
     """Show a question, ask, look again, sign, and put it with the answers."""
     with ExitStack() as stack:
-        desk = _Desk.open(options, stack, write=True)
+        desk, line = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
-        _check_public(desk.ledger)
-        _check_anchored(desk.ledger, verdict)
-        _check_listed(options.person, desk.gate.people, "approver", options.store)
-        wait = _chosen(desk.waits(thread), options.digest, thread)
-        left = wait.question.left()
-        if verdict == "approve" and left is not None and left <= timedelta(0):
-            raise WaitEnded(
-                f"The wait of {thread} ended at {wait.question.until}.",
-                "Nothing was signed. No approval counts any more.",
-            )
-        if not _is_meant(wait, verdict, options.digest, desk.settings):
+        desk.check(verb, options.person)
+        if desk.ledger.anchor is None:
+            print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
+        wait = desk.chosen(thread, options.digest)
+        desk.check_time(wait, verb)
+        if not _is_meant(wait, verb, options.digest, line):
             print("Nothing was signed.", file=sys.stderr)
             return 1
-        approver = _signer(options.person, options.key, desk.gate.people, "approver")
-        if wait.question not in [each.question for each in desk.waits(thread)]:
-            raise ApprovalSpent(
-                f"{thread} has moved on since it was shown.",
-                "Nothing was signed. Look at what it asks now.",
-            )
-        sign = approver.approve if verdict == "approve" else approver.deny
-        signed = desk.gate.people.open(sign(wait.question))
+        approver = _signer(options)
+        signed = desk.answer(wait.question, verb, approver, why=getattr(options, "reason", ""))
         if desk.answers is None:
             print(signed.text, end="")
-            print(desk.settings, end="", file=sys.stderr)
+            print(line, end="", file=sys.stderr)
             print("Signed. There is no place for answers: carry it to a worker.", file=sys.stderr)
             return 0
-        desk.answers.put(approver, signed.text, why=getattr(options, "reason", ""))
-    print(desk.settings, end="")
+    print(line, end="")
     print(f"{approver.name} {signed.verdict} {shown(wait.question.action)} in {thread}.")
     print(f"The question was {wait.digest}.")
-    if verdict == "approve":
+    if verb == "approve":
         print(f"A worker has to find it before {signed.expires:%Y-%m-%d %H:%M} UTC.")
     return 0
 
 
-def _check_public(ledger: Ledger) -> None:
-    for key in ledger.keys:
-        if key.algorithm != "ed25519":
-            raise KeyRefused(
-                f"Key {key.id} of {ledger.store} is for {key.algorithm}: whoever can verify what a"
-                " run asks could have written it.",
-                "Nothing was signed. Seal the store with an Ed25519 key, and verify with its public"
-                " half.",
-            )
-
-
-def _check_anchored(ledger: Ledger, verdict: str) -> None:
-    if ledger.anchor is None and verdict == "approve":
-        raise ConfigurationError(
-            f"{ledger.store} has no anchor, so nobody could tell an old question from today's.",
-            "Nothing was signed. Name it in its settings: anchor. A no can be signed without it.",
-        )
-    if ledger.anchor is None:
-        print("No anchor: this may be an old question. A no to it does no harm.", file=sys.stderr)
-
-
-def _check_listed(name: str, people: Approvers, what: str, store: str) -> None:
-    if name not in people.names:
-        raise ApprovalUntrusted(
-            f"{quoted(name)} is no {what} of {store}, or their key is revoked.",
-            f"Nothing was signed. Those who are: {', '.join(people.names) or 'nobody'}.",
-        )
-
-
-def _signer(name: str, file: str, people: Approvers, what: str) -> Approver:
+def _signer(options: argparse.Namespace) -> Approver:
     """Load somebody's own key, right before they sign with it. It is loaded nowhere else."""
-    person = Approver(name, SigningKey.from_file(file))
-    if people.keys.get(person.key.id, ("",))[0] != name or person.key.id in people.revoked:
-        raise ApprovalUntrusted(
-            f"{shell(file)} is not the key that {name} is known by as {what}.",
-            "Nothing was signed. Name the secret half of the public key that is listed.",
-        )
-    return person
+    return Approver(options.person, SigningKey.from_file(options.key))
 
 
-def _chosen(waits: list[_Wait], digest: str | None, thread: str) -> _Wait:
-    fitting = [each for each in waits if digest in (None, each.digest)]
-    if len(fitting) == 1:
-        return fitting[0]
-    if not waits:
-        raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
-    if not fitting:
-        raise ApprovalMismatch(
-            f"{thread} asks something else than {quoted(digest)}.",
-            f"Nothing was signed. Look again: safepoint waiting {waits[0].ledger.store} --full",
-        )
-    raise ConfigurationError(
-        f"{thread} asks {len(waits)} things.",
-        f"Look at them with safepoint waiting {waits[0].ledger.store} --full, and name one by its"
-        " --digest.",
-    )
-
-
-def _is_meant(wait: _Wait, verdict: str, digest: str | None, settings: str) -> bool:
+def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool:
     """Show the whole question, and return whether they typed what means yes.
 
     Without a terminal nothing can be shown, so the digest of what they saw stands for that.
@@ -366,7 +187,7 @@ def _is_meant(wait: _Wait, verdict: str, digest: str | None, settings: str) -> b
         if begin + height < len(rows) and _typed("Enter shows what follows, all else ends it: "):
             return False
     name = wait.question.thread
-    what = "yes" if verdict == "approve" else "no"
+    what = "yes" if verb == "approve" else "no"
     return _typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
 
 
@@ -395,47 +216,28 @@ def _typed(prompt: str) -> str:
 
 def _hold(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        desk, answers, thread, operator = _ordering(options, stack)
-        ledger = desk.ledger
-        order = answers.hold(
-            operator, ledger.store, thread, tenant=ledger.tenant_name, why=options.reason
-        )
-    print(desk.settings, end="")
-    print(f"Held by {order.by}: {_where(ledger, thread)}. No step runs until it is released.")
+        desk, line = _opened(options, stack, write=True)
+        thread = desk.thread(options.thread)
+        desk.ordering(options.person)
+        order = desk.hold(thread, _signer(options), why=options.reason)
+    print(line, end="")
+    print(f"Held by {order.by}: {where(desk.ledger, thread)}. No step runs until it is released.")
     print(f"The hold is {order.hold}.")
     return 0
 
 
 def _release(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        desk, answers, thread, operator = _ordering(options, stack)
-        store, tenant, people = desk.ledger.store, desk.ledger.tenant_name, desk.gate.operators
-        holds = held(answers.orders(store, thread, people, tenant=tenant), people)
-        fitting = [each for each in holds if options.digest in (None, each.hold)]
-        if len(fitting) != 1:
-            shows = "; ".join(map(str, holds)) or "none"
-            raise ResumeRefused(
-                f"{thread} has {len(fitting)} such holds: {shows}.",
-                "Nothing was released. Name one by its --digest, as hold printed it.",
-            )
-        answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
-        left = len(holds) - 1
-    print(desk.settings, end="")
+        desk, line = _opened(options, stack, write=True)
+        thread = desk.thread(options.thread)
+        desk.ordering(options.person)
+        left = desk.release(thread, _signer(options), options.digest)
+    print(line, end="")
     print(
-        f"Released by {operator.name}: {_where(desk.ledger, thread)}. Holds that are left: {left}."
+        f"Released by {options.person}: {where(desk.ledger, thread)}."
+        f" Holds that are left: {len(left)}."
     )
     return 0
-
-
-def _ordering(
-    options: argparse.Namespace, stack: ExitStack
-) -> tuple[_Desk, Answers, str, Approver]:
-    desk = _Desk.open(options, stack, write=True)
-    if desk.answers is None:
-        raise ConfigurationError(f"{options.store} has no place for orders.", _NO_ANSWERS)
-    thread, people = desk.thread(options.thread), desk.gate.operators
-    _check_listed(options.person, people, "operator", options.store)
-    return desk, desk.answers, thread, _signer(options.person, options.key, people, "operator")
 
 
 # --- who may
@@ -443,7 +245,7 @@ def _ordering(
 
 def _people(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        gate = _Desk.open(options, stack).gate
+        gate = _opened(options, stack).desk.gate
     for what, people in (("approver", gate.people), ("operator", gate.operators)):
         for key, (name, _) in people.keys.items():
             print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")

@@ -38,10 +38,11 @@ KERNEL = [
 """In the order of the map in CONTRIBUTING.md: each imports those before it alone."""
 WINGED = [
     {"command", "settings"},
-    {"sarif"},
+    {"sarif", "desk"},
     {"models", "testing", "deciding", "langgraph", "agent_framework"},
     {"moving"},
     {"attacks", "audit", "examples", "explain", "operating"},
+    {"console"},
     {"cli", "main__", "pytest_safepoint"},
 ]
 LAYERS = [*({name} for name in KERNEL), *WINGED]
