@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, TextIO
 
 from safepoint.anchor import FileAnchor
@@ -125,14 +126,21 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
 
 def key_of(path: str) -> Key:
     """Load a key, secret or public, by what its file says it is."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            begins = file.read(len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = b""  # which the key's own reading says better
-    if begins == PUBLIC.magic:
+    if beginning(path, len(PUBLIC.magic)) == PUBLIC.magic:
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
+
+
+def beginning(path: str, most: int) -> bytes:
+    """Return how a file begins; nothing if it cannot be read, which whoever opens it says."""
+    with suppress(OSError, ValueError), open(path, "rb", opener=_at_once) as file:
+        return file.read(most) or b""  # None, from a FIFO that says nothing
+    return b""
+
+
+def _at_once(path: str, flags: int) -> int:
+    # Opening a FIFO that somebody planted must not wait for its other end.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _revoked(named: str) -> Revoked:
