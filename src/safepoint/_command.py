@@ -1,4 +1,4 @@
-"""What the commands of the wings share: the screen, and the keys and modules they are given.
+"""What commands share: the screen, how far they are, and the keys and modules they are given.
 
 It stands below the wings, so that a command imports nothing of `cli`, which finds it by name.
 """
@@ -11,8 +11,9 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from safepoint.anchor import FileAnchor
@@ -44,6 +45,7 @@ _REFUSED: Final = (
     *(RecordsMissing, JournalBroken, AnswersBroken, ResumeError),
 )
 _COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
+_EVERY: Final = 0.2  # seconds
 
 
 def status_of(error: CheckpointError) -> int:
@@ -108,6 +110,56 @@ class Screen(io.TextIOBase):
 
 def _painted(found: re.Match[str]) -> str:
     return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
+
+
+class _Line:
+    def __init__(self, stream: TextIO, what: str) -> None:
+        self._stream, self._what = stream, what
+        self._count, self._next, self._width = 0, time.monotonic() + 1, 0
+
+    def tick(self) -> None:
+        self._count += 1
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            # No names: whoever chose them would write on the terminal.
+            self.write(f"Looked at {self._count:,} {self._what}")
+
+    def write(self, text: str) -> None:
+        """Put a text in the place of the one before it."""
+        with suppress(OSError, ValueError):
+            self._stream.write(f"\r{text.ljust(self._width)}\r{text}")
+            self._stream.flush()
+        self._width = len(text)
+
+
+_SHOWN: Final[list[_Line]] = []
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show how far it is while this lasts: one line on a terminal, gone at the end."""
+    stream = sys.__stderr__  # what commands print to hides control characters
+    if stream is None or stream.closed or not stream.isatty():
+        yield
+        return
+    _SHOWN.append(_Line(stream, what))
+    try:
+        yield
+    finally:
+        _SHOWN.pop().write("")
+
+
+def tick() -> None:
+    """Count one more of what is looked at."""
+    if _SHOWN:
+        _SHOWN[-1].tick()
+
+
+def tell(line: str) -> None:
+    """Print a line, in the place of the one that says how far it is."""
+    if _SHOWN:
+        _SHOWN[-1].write("")
+    print(line)
 
 
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:

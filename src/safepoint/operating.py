@@ -16,14 +16,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from safepoint import _files
-from safepoint._command import counted, key_of, status_of
+from safepoint._command import counted, key_of, progress, status_of, tell, tick
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -300,18 +300,17 @@ def _verify(options: argparse.Namespace) -> int:
                 "Check its name, and where it is.",
             )
         records, wrong = 0, Counter[int]()
-        for number, (each, thread) in enumerate(threads, 1):
-            _progress(f"{number} of {len(threads)} threads")
-            try:
-                count = each.verify(thread, every_signature=options.signatures)
-                if not count:
-                    _view(each).latest(thread)  # which says that there is none
-                records += count
-            except CheckpointError as error:
-                wrong[status_of(error)] += 1
-                _progress("")
-                print(f"{_named(each, thread)}: {type(error).__name__}: {error}")
-        _progress("")
+        with progress(f"of {counted(len(threads), 'thread')}"):
+            for each, thread in threads:
+                tick()
+                try:
+                    count = each.verify(thread, every_signature=options.signatures)
+                    if not count:
+                        _view(each).latest(thread)  # which says that there is none
+                    records += count
+                except CheckpointError as error:
+                    wrong[status_of(error)] += 1
+                    tell(f"{_named(each, thread)}: {type(error).__name__}: {error}")
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
         if ledger.anchor is None:
@@ -331,15 +330,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _named(ledger: Ledger, thread: str) -> str:
     return f"@{ledger.tenant_name}/{thread}" if ledger.tenant_name else thread
-
-
-def _progress(text: str) -> None:
-    """Write over one line of the terminal, if the errors go to one."""
-    terminal = sys.__stderr__
-    with suppress(OSError, ValueError):
-        if terminal is not None and terminal.isatty():
-            terminal.write(f"\r\x1b[K{text}")
-            terminal.flush()
 
 
 def _history(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import key_of, keyring_of
+from safepoint._command import key_of, keyring_of, progress
 from safepoint._files import absolute, location_refusals
 from safepoint.anchor import Anchor
 from safepoint.audit import fix
@@ -43,7 +43,6 @@ from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal,
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
-from safepoint.audit.progress import progress
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
@@ -481,7 +480,7 @@ def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) 
 
 def look(paths: Iterable[str], stores: Iterable[Known] = ()) -> Report:
     """Audit paths, each found out by its content, and stores by their parts."""
-    with progress():
+    with progress("files and records"):
         return _looked(paths, stores)
 
 
