@@ -5,6 +5,7 @@ It stands below the wings, so that a command imports nothing of `cli`, which fin
 
 from __future__ import annotations
 
+import argparse
 import errno
 import importlib
 import io
@@ -46,6 +47,30 @@ _REFUSED: Final = (
 )
 _COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
 _EVERY: Final = 0.2  # seconds
+
+
+def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argparse.ArgumentParser:
+    """Add a command: what it does stands in the list, and as a sentence above its options.
+
+    Args:
+        sub: what `add_subparsers` returned, or what `cli` hands to a module.
+        name: what people type.
+        what: what it does, in a few words.
+        run: the function that does it, None if the command has commands of its own.
+        named: more for argparse, such as a description that says more.
+    """
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(
+        name, help=what, **{"description": about, **named}
+    )
+    if run is not None:  # otherwise it has commands of its own
+        parser.set_defaults(run=run)
+    return parser
+
+
+def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
+    """Add an option that is given or not."""
+    parser.add_argument(name, action="store_true", help=meaning)
 
 
 def status_of(error: CheckpointError) -> int:
