@@ -83,7 +83,7 @@ _NEVER: Final = (
 )
 _TERMINAL: Final = "Press Enter on the terminal that started the console, and open the new link."
 _BROWSERS: Final = (
-    "It does not say which page a request is from. Chrome and Edge do so since 80, Firefox since 90,"
+    "It does not say where a request is from. Chrome and Edge do so since 80, Firefox since 90,"
     " Safari since 16.4: to 127.0.0.1, and to others by https alone."
 )
 
