@@ -70,7 +70,7 @@ def rows(text: str | None, state: str = "waiting") -> list[Row]:
             )
         ]
     if text is not None:
-        waits = Wait(LEDGER, question(arguments={"to": text}, next=text), since, 2, (text,))
+        waits = Wait(LEDGER, question(arguments={"to": text}, next=text[:99]), since, 2, (text,))
         return [Row(text, text, text, waits)]
     wide = question(
         "deploy.production/eu-central",
