@@ -20,7 +20,7 @@ need("agent_framework", "needs safepoint[agent-framework]")
 
 from tests.integrations.test_answers_in_adapters import DANA, KEYS, OMAR, RUN, Agents, Graph, Office
 from tests.integrations.test_questions_of_adapters import several
-from tests.unit.console_pages import shown, told
+from tests.unit.console_runs import shown, told
 from tests.unit.test_deciding import Office as Store
 
 

@@ -33,7 +33,7 @@ _TAG: Final = re.compile(r"(?!script|style|iframe|object|embed|base|img|use)[a-z
 _ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)[a-zA-Z0-9-]+")
 _ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
 _ODD: Final = re.compile(r"[^ -~]+")
-_ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]|\A | \Z| {2,})+")
+_ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
 _CONTROLS: Final = {"\0": "NULL", "\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN"}
 _NAMED: Final = 4
 
@@ -165,6 +165,11 @@ def lasting(span: timedelta) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.0f} {name}"
     return f"{seconds:.0f} s"
+
+
+def quiet(*inside: Inside) -> Html:
+    """Return a line that matters less than what stands above it."""
+    return tag("div", *inside, class_="quiet")
 
 
 def badge(state: str, text: str = "") -> Html:
