@@ -6,7 +6,7 @@ sign. Approve stands after the question's last line, if nothing stops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -232,7 +232,8 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
     except CheckpointError as error:
         stopped = stopped or error.what
     if form is None or operator is None or stopped:
-        return _part("Hold", None, inside, quiet("No hold or release here: ", visible(stopped)))
+        why = tag("p", "No hold or release here: ", visible(stopped), class_="quiet screen")
+        return _part("Hold", None, inside, why)
     for each in record.holds:
         text = f"Release {each.hold[:19]}: sign this on your terminal"
         inside.append(
@@ -241,7 +242,8 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
     why = _reason("why-hold", "Reason, for people", required=True)
     button = _button("Hold: sign this on your terminal", "")
     inside.append(_form(home, form(record.thread, "hold"), "hold", why, button))
-    signs = quiet("No step runs while it is held. ", visible(operator), " would sign it.")
+    said = "No step runs while it is held. ", visible(operator), " would sign it."
+    signs = tag("p", said, class_="quiet screen")
     return _part("Hold", None, inside, signs)
 
 
@@ -324,21 +326,23 @@ def _word(text: str) -> Html:
     return tag("span", text, class_="moment")
 
 
-def _answers(answers: Iterable[Said]) -> Html:
+def _answers(answers: Sequence[Said]) -> Html:
     rows = [_answer(each) for each in answers]
     if not rows:
         return tag("p", "Nobody has said anything about it.")
-    heads = ("Who", "What", "Signed", "Reason", "Then", "Text")
-    return table("What people signed about the run", heads, rows)
+    texts = (
+        _copied(f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}", each.text)
+        for each in answers
+    )
+    heads = ("Who", "What", "Signed", "Reason", "Then")
+    return joined(table("What people signed about the run", heads, rows), texts)
 
 
 def _answer(said: Said) -> list[Inside]:
-    key = quiet("key ", tag("code", said.key))
+    who = [visible(said.who), quiet("key ", tag("code", said.key))]
     until = quiet("until ", moment(said.until)) if said.until else None
-    copied = _copied("Signed text", said.text)
-    why, then = visible(said.why), visible(said.then)
     signed = [moment(said.at), until]
-    return [[visible(said.who), key], _word(said.what), signed, why, then, copied]
+    return [who, _word(said.what), signed, visible(said.why), visible(said.then)]
 
 
 def _journal(record: Record) -> Html | None:
