@@ -536,8 +536,10 @@ class _Walk:
         try:
             return json.loads(data)
         except ValueError:
-            what = f"{opened.header.place} is sealed, and is no state."
-            raise DecodeError(what, "Find out what else has the writer's key.") from None
+            raise DecodeError(
+                f"{opened.header.place} is sealed, and is no state.",
+                "Find out what else has the writer's key.",
+            ) from None
 
 
 _ORDERED: Final = {"hold": "held", "release": "released"}

@@ -34,6 +34,7 @@ from safepoint.names import thread_text
 
 Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 """Gives the id of a form for a verb: about what is asked, about a hold, or about a thread."""
+_SHORT: Final = 24
 LINES: Final = 60
 """How many lines of a question stand on one page of it."""
 
@@ -209,7 +210,7 @@ def _reason(name: str, label: str, *, required: bool = False) -> Html:
 
 def _form(home: str, ident: str, verb: str, *inside: Html, hold: str = "", id: str = "") -> Html:  # noqa: A002
     fields = hidden(form=ident, verb=verb, hold=hold)
-    row = tag("div", inside, class_="row filter")
+    row = tag("div", inside, class_="row signing")
     return tag("form", fields, row, method="post", action=address(home, "sign"), id=id or None)
 
 
@@ -318,12 +319,13 @@ def _step(step: Step) -> list[Inside]:
     who = [tag("div", visible(each)) for each in step.who]
     key = [tag("code", step.key), f" ({step.algorithm})"]
     kind = [_word(step.kind), label]
-    return [_word(f"#{step.sequence}"), moment(step.created), kind, visible(step.app), key, who]
+    app = _word(step.app) if len(step.app) < _SHORT else visible(step.app)
+    return [_word(f"#{step.sequence}"), moment(step.created), kind, app, key, who]
 
 
 def _word(text: str) -> Html:
     """Return a short word that no line breaks."""
-    return tag("span", text, class_="moment")
+    return tag("span", visible(text), class_="moment")
 
 
 def _answers(answers: Sequence[Said]) -> Html:
