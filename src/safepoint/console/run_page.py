@@ -191,7 +191,7 @@ def _lines(lines: list[str], number: int) -> Iterator[Html]:
             names = [(f"q{number}-{each + 1}", each + 1) for each in range(pages)]
             links = (tag("li", tag("a", f"Page {each}", href=f"#{name}")) for name, each in names)
             yield tag("h3", f"Page {page + 1} of {pages}", id=names[page][0])
-            label = f"Pages of the question, at page {page + 1}"
+            label = f"Pages of question {number}, from page {page + 1}"
             yield tag("nav", tag("ul", links, class_="pager"), aria_label=label, class_="screen")
         shown = (tag("li", visible(each)) for each in lines[begin : begin + LINES])
         yield tag("ol", shown, class_="code lines", start=begin + 1)
@@ -227,7 +227,7 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
         )
         for each in record.holds
     ] or [tag("p", "Nobody holds it.")]
-    stopped = "" if operator else "This console has no operator's key."
+    stopped = record.ended or ("" if operator else "This console has no operator's key.")
     try:
         record.desk.ordering(operator or "")
     except CheckpointError as error:
