@@ -20,8 +20,8 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -112,6 +112,8 @@ class _Slot:
         self.process = 0
         self.cookie: int | None = None  # any number may stand in the file
         self.files: list[tuple[int, ...] | None] = []
+        self.holds = 0  # how many blocks want it kept open, though it only looks
+        self.read: object = None  # what the files were when it was opened to look
 
     def drop(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -189,6 +191,23 @@ class Database:
                 with slot.lock:
                     slot.drop()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let this thread look many times with one connection, for as long as no file changes.
+
+        A database that is opened to read alone is opened anew for each call otherwise. A writer
+        that closes it meanwhile leaves its log beside it, as after a crash.
+        """
+        slot = self._slot()
+        slot.holds += 1
+        try:
+            yield
+        finally:
+            slot.holds -= 1
+            if self._read_only and not slot.holds:
+                with slot.lock:
+                    slot.drop()
+
     @property
     def path(self) -> Path:
         """The file: absolute, with the links above its folder resolved."""
@@ -239,7 +258,7 @@ class Database:
                     return done
                 finally:
                     slot.busy = False
-                    if self._read_only:
+                    if self._read_only and not slot.holds:
                         slot.drop()  # whether anybody writes is asked each time
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._told(error, doing) from error
@@ -304,8 +323,11 @@ class Database:
             raise StorageUnavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
+        now = self._files_now() if self._read_only else None
         if slot.connection is not None and slot.process == process:
-            return slot.connection
+            if slot.read == now:
+                return slot.connection
+            slot.drop()
         if any(each.connection and each.process != process for each in _slots()):
             raise StorageUnavailable(
                 f"This process was forked while {shell(self._file)} was in use, in a way that"
@@ -331,7 +353,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        slot.connection, slot.process = connection, process
+        slot.connection, slot.process, slot.read = connection, process, now
         return connection
 
     def _set_up(self, slot: _Slot, connection: sqlite3.Connection) -> None:
@@ -471,6 +493,14 @@ class Database:
             return [None]
         return [_identity(name) for name in self._watched]
 
+    def _files_now(self) -> list[tuple[int, ...] | None]:
+        """Return the same for whoever only looks, and when the file itself was written last."""
+        names = [self._file + suffix for suffix in ("", "-wal", "-journal")]
+        with suppress(FileNotFoundError):
+            main = os.lstat(self._file)
+            return [(main.st_mtime_ns, main.st_size), *map(_identity, names)]
+        return []
+
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""
         size = 0
@@ -571,6 +601,16 @@ _HELD: Final = ExitStack()
 def _slots() -> list[_Slot]:
     # Not by iterating, nor under the lock: another thread may add one, or fork, meanwhile.
     return [slot for ref in _SLOTS.valuerefs() if (slot := ref()) is not None]
+
+
+def is_open(path: str) -> bool:
+    """Tell whether this process has a file open as a database that it writes.
+
+    Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
+    """
+    found = _identity(path)
+    mains = [slot.database.main for slot in _slots() if slot.connection is not None]
+    return found is not None and any(main and main[1:3] == found[1:3] for main in mains)
 
 
 def _before_fork() -> None:

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
+from safepoint._sqlite import is_open as is_open  # noqa: PLC0414  handed on
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
 from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (
@@ -130,10 +131,14 @@ _BASE: Final = (
     " WHERE tenant = ?1 AND thread = ?2 AND base IS NOT NULL"
 )
 # Each name is looked up behind the one before it: records are not counted.
-_THREADS: Final = (
+_NAMES: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints WHERE tenant = ?1"
     " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
-    " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
+    " FROM names WHERE name IS NOT NULL) SELECT {} FROM names"
+)
+_THREADS: Final = _NAMES.format("name")
+_LISTED: Final = _NAMES.format(
+    "name, (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = name)"
 )
 _TENANTS: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(tenant) FROM checkpoints UNION ALL"
@@ -286,6 +291,18 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             return [name for (name,) in names if is_thread(name)]
 
         return self._run(look, many=True)
+
+    def ends(self) -> dict[str, int]:
+        """Return the highest sequence of each thread that has a record. It proves nothing.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        return {
+            name: end
+            for name, end in self.rows(_LISTED, (self._tenant,))
+            if is_thread(name) and type(end) is int
+        }
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record.
