@@ -109,16 +109,20 @@ def _painted(found: re.Match[str]) -> str:
     return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
 
 
-def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
+def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool = True) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
     Args:
         paths: their files.
         revoked: files of stolen keys, each with `=` and the folder of an anchor from before.
+        signs: whether the first may sign. If not, of each secret key that has a public half that
+            half alone is kept.
     """
     keys = [key_of(path) for path in reversed(paths)]
     gone = [_revoked(named) for named in revoked]
-    if keys and isinstance(keys[-1], SigningKey):
+    if not signs:
+        keys = [_public(key) for key in keys]
+    elif keys and isinstance(keys[-1], SigningKey):
         return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
     return Keyring(verify=keys, revoked=gone)
 
@@ -133,6 +137,10 @@ def key_of(path: str) -> Key:
     if begins == PUBLIC.magic:
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
+
+
+def _public(key: Key) -> Key:
+    return key.public if isinstance(key, SigningKey) and key.algorithm == "ed25519" else key
 
 
 def _revoked(named: str) -> Revoked:

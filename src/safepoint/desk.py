@@ -286,6 +286,23 @@ class Desk:
                 "Nothing was signed. No approval counts any more.",
             )
 
+    def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
+        """Return what is asked with the question that was shown, if somebody may still answer it.
+
+        Raises:
+            ApprovalSpent: the run has moved on since.
+            CheckpointError: as `check` and `check_time`; or the thread does not verify any more.
+        """
+        self.check(verb, name)
+        for wait in self.waits(shown.thread):
+            if wait.question == shown:
+                self.check_time(wait, verb)
+                return wait
+        raise ApprovalSpent(
+            f"{shown.thread} has moved on since it was shown.",
+            "Nothing was signed. Look at what it asks now.",
+        )
+
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
         """Sign the very question that was shown, and put that with the answers.
 
@@ -299,21 +316,11 @@ class Desk:
             why: a reason, for people.
 
         Raises:
-            ApprovalSpent: the run has moved on since.
-            CheckpointError: as `check` and `check_time`; or the thread does not verify any more, or
-                the answer could not be put. The message says whether it was signed.
+            CheckpointError: as `standing` and `check_key`; or the answer could not be put. The
+                message says whether it was signed.
         """
-        self.check(verb, person.name)
+        self.standing(shown, verb, person.name)
         self.check_key(person, self.gate.people, "approver")
-        for wait in self.waits(shown.thread):
-            if wait.question == shown:
-                break
-        else:
-            raise ApprovalSpent(
-                f"{shown.thread} has moved on since it was shown.",
-                "Nothing was signed. Look at what it asks now.",
-            )
-        self.check_time(wait, verb)
         sign = person.approve if verb == "approve" else person.deny
         signed = self.gate.people.open(sign(shown))
         if self.answers is not None:

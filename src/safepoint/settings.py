@@ -161,7 +161,7 @@ class Store:
         ledger = Ledger(
             self.storage_of(stack, write=write),
             store=self.store,
-            keys=keyring_of(self.key, self.revoked),
+            keys=keyring_of(self.key, self.revoked, signs=write),
             anchor=self.anchor_of(stack, write=write),
             anchor_every=self.anchor_every,  # type: ignore[arg-type]
             journal=self.journal_of(stack) if write else None,
@@ -180,11 +180,12 @@ class Store:
         """Open the store's anchor, None if it has none."""
         return _anchor(self.anchor, self.postgres_anchor, stack, write=write)
 
-    def journal_of(self, stack: ExitStack) -> Journal | None:
+    def journal_of(self, stack: ExitStack, *, write: bool = True) -> Journal | None:
         """Open the journal, None if there is none."""
         if not (self.journal or self.postgres_journal):
             return None
-        keys, anchor = keyring_of(self.journal_key), self.journal_anchor_of(stack, write=True)
+        keys = keyring_of(self.journal_key, signs=write)
+        anchor = self.journal_anchor_of(stack, write=write)
         if self.postgres_journal is not None:
             from safepoint.postgres import PostgresJournal
 
