@@ -20,8 +20,8 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
@@ -112,6 +112,8 @@ class _Slot:
         self.process = 0
         self.cookie: int | None = None  # any number may stand in the file
         self.files: list[tuple[int, ...] | None] = []
+        self.holds = 0  # how many blocks want it kept open, though it only looks
+        self.read: object = None  # what the files were when it was opened to look
 
     def drop(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -189,6 +191,22 @@ class Database:
                 with slot.lock:
                     slot.drop()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let this thread look many times with one connection, for as long as no file changes.
+
+        A database that is opened to read alone is opened anew for each call otherwise.
+        """
+        slot = self._slot()
+        slot.holds += 1
+        try:
+            yield
+        finally:
+            slot.holds -= 1
+            if self._read_only and not slot.holds:
+                with slot.lock:
+                    slot.drop()
+
     @property
     def path(self) -> Path:
         """The file: absolute, with the links above its folder resolved."""
@@ -239,7 +257,7 @@ class Database:
                     return done
                 finally:
                     slot.busy = False
-                    if self._read_only:
+                    if self._read_only and not slot.holds:
                         slot.drop()  # whether anybody writes is asked each time
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._told(error, doing) from error
@@ -304,8 +322,11 @@ class Database:
             raise StorageUnavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
+        now = self._files_now() if self._read_only else None
         if slot.connection is not None and slot.process == process:
-            return slot.connection
+            if slot.read == now:
+                return slot.connection
+            slot.drop()
         if any(each.connection and each.process != process for each in _slots()):
             raise StorageUnavailable(
                 f"This process was forked while {shell(self._file)} was in use, in a way that"
@@ -331,7 +352,7 @@ class Database:
         except BaseException:
             connection.close()
             raise
-        slot.connection, slot.process = connection, process
+        slot.connection, slot.process, slot.read = connection, process, now
         return connection
 
     def _set_up(self, slot: _Slot, connection: sqlite3.Connection) -> None:
@@ -470,6 +491,14 @@ class Database:
         if self._read_only or not _files.SUPPORTED:
             return [None]
         return [_identity(name) for name in self._watched]
+
+    def _files_now(self) -> list[tuple[int, ...] | None]:
+        """Return the same for whoever only looks, and when the file itself was written last."""
+        names = [self._file + suffix for suffix in ("", "-wal", "-journal")]
+        with suppress(FileNotFoundError):
+            main = os.lstat(self._file)
+            return [(main.st_mtime_ns, main.st_size), *map(_identity, names)]
+        return []
 
     def _work(self) -> int:
         """Return how much it takes to go through all that is there."""

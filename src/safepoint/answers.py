@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from safepoint.anchor import Anchor
@@ -109,6 +110,7 @@ class Answers:
     def __init__(self, storage: CheckpointStorage, anchor: Anchor) -> None:
         self.storage: Final = storage
         self.anchor: Final = anchor
+        self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
 
     def __repr__(self) -> str:
         return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
@@ -298,18 +300,21 @@ class Answers:
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
         with _told():
-            if (number := view.span(chain).head) > most:
+            span = view.span(chain)
+            if span.head > most:
                 raise LimitExceeded(
-                    f"The answers hold {number} records of one key about one thing, over the limit"
+                    f"The answers hold {span.head} records of one key about one thing, over the limit"
                     f" of {most}.",
                     "Nothing is resumed. Find out who wrote them. If the key signed them, revoke"
                     " it; if not, restore a copy that verifies.",
                 )
-            yield from view.walk(chain)
+            yield from view.along(chain, span)
 
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)
-        check_apart(self.storage, ring, self.anchor)
+        if (key.id, key.path) not in self._apart:
+            check_apart(self.storage, ring, self.anchor)
+            self._apart.add((key.id, key.path))
         return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
 
 

@@ -9,7 +9,7 @@ shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
@@ -31,7 +31,7 @@ from safepoint.errors import (
 from safepoint.gate import Gate
 from safepoint.ledger import Ledger
 from safepoint.names import digest_of, thread_name
-from safepoint.questions import open_questions
+from safepoint.questions import asked
 from safepoint.settings import Store
 
 Verb = Literal["approve", "deny"]
@@ -152,6 +152,20 @@ class Desk:
 
     # --- look
 
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Keep what is open only to read open in this block, in which many threads are looked at.
+
+        What is read is as new as outside of it.
+        """
+        parts: list[object] = [self.ledger.storage, self.ledger.anchor]
+        if self.answers is not None:
+            parts += [self.answers.storage, self.answers.anchor]
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(getattr(part, "held", nullcontext)())
+            yield
+
     def thread(self, named: str) -> str:
         """Return a thread that there is, by its name here or by its id in a framework.
 
@@ -177,20 +191,13 @@ class Desk:
         Raises:
             CheckpointError: it does not verify.
         """
-        questions = open_questions(self.ledger, thread)
-        if not questions:
+        found = asked(self.ledger, thread)
+        if not found:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        wanted = {each.checkpoint.sequence for each in questions}
-        times = dict[int, datetime]()
-        for link in self.ledger.back(thread):
-            if link.sequence in wanted:
-                times[link.sequence] = datetime.fromisoformat(link.header.created)
-            if len(times) == len(wanted):
-                break
         holds = tuple(self.holds(thread))
-        return [self._wait(each, times[each.checkpoint.sequence], holds) for each in questions]
+        return [self._wait(question, since, holds) for question, since in found]
 
     def _wait(self, question: Question, since: datetime, holds: tuple[Order, ...]) -> Wait:
         needed = self.gate.policy.needs(Reason.ASKED) or 1

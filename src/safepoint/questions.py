@@ -79,25 +79,36 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     Raises:
         CheckpointError: what was read on the way does not verify, or cannot be looked into.
     """
+    return [question for question, _ in asked(ledger, thread)]
+
+
+def asked(ledger: Ledger, thread: str) -> list[tuple[Question, datetime]]:
+    """Return the same, each with when the worker asked it.
+
+    Raises:
+        CheckpointError: as `open_questions`.
+    """
     kept, roots = list[_Kept](), 0
     for link in ledger.back(thread):
         data = plain_of(link.opened, ledger.cipher)
         if link.kind == "state" and not any(each.link.kind == "state" for each in kept):
             found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
             with suppress(WorkflowMismatch):
-                return _of_workflow(found, Payload.unpack(found))
+                told = _of_workflow(found, Payload.unpack(found))
+                return [(question, found.created) for question in told]
         kept.append(_Kept(link, _parsed(link, data, ledger)))
         roots += kept[-1].is_root
         if roots > 1:  # a graph went on, and what it asked before that is over
             break
-    place, heads = (ledger.store, ledger.tenant_name, thread), {each.head for each in kept}
+    place = ledger.store, ledger.tenant_name, thread
+    times = {each.head: datetime.fromisoformat(each.link.header.created) for each in kept}
     try:
         return [
-            question
+            (question, times[question.head])
             for question in dict.fromkeys(_of_adapters(kept[::-1]))
             if (question.store, question.tenant, question.thread) == place
             and question.checkpoint == question.head
-            and question.head in heads
+            and question.head in times
             and question.reasons == (Reason.ASKED,)
             and not any(_is_spent(each, question) for each in kept)
         ]

@@ -135,6 +135,10 @@ _THREADS: Final = (
     " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
     " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
 )
+_LISTED: Final = (
+    f"SELECT name, (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = name)"
+    f" FROM ({_THREADS}) WHERE name IS NOT NULL"
+)
 _TENANTS: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(tenant) FROM checkpoints UNION ALL"
     " SELECT (SELECT min(tenant) FROM checkpoints WHERE tenant > name)"
@@ -286,6 +290,18 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             return [name for (name,) in names if is_thread(name)]
 
         return self._run(look, many=True)
+
+    def ends(self) -> dict[str, int]:
+        """Return the highest sequence of each thread that has a record. It proves nothing.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        return {
+            name: end
+            for name, end in self.rows(_LISTED, (self._tenant,))
+            if is_thread(name) and type(end) is int
+        }
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record.

