@@ -558,12 +558,7 @@ def connection_string(option: str, value: str) -> str:
             )
         return os.environ[where]
     if how == "file" and colon:
-        try:
-            return _text(where, option).strip()
-        except (OSError, ValueError):
-            raise ConfigurationError(
-                f"{option} is in {shell(where)}, which cannot be read.", "Name another file."
-            ) from None
+        return secret_in(option, where)
     from safepoint.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
@@ -572,6 +567,20 @@ def connection_string(option: str, value: str) -> str:
             f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',
         )
     return value
+
+
+def secret_in(option: str, file: str) -> str:
+    """Return what a file holds that its owner alone can reach.
+
+    Raises:
+        ConfigurationError: others can reach it, or it cannot be read.
+    """
+    try:
+        return _text(file, option).strip()
+    except (OSError, ValueError):
+        raise ConfigurationError(
+            f"{option} is in {shell(file)}, which cannot be read.", "Name another file."
+        ) from None
 
 
 def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:

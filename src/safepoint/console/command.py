@@ -5,28 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from socket import socket
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from safepoint import settings
 from safepoint._command import key_of
-from safepoint.errors import CheckpointError, ConfigurationError, KeyRefused, missing, shell
+from safepoint.errors import ConfigurationError, KeyRefused, missing, shell
 from safepoint.keys import Hidden, SigningKey, locked_id
 from safepoint.names import check_name
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
     from safepoint.console.app import Console
+    from safepoint.console.door import Door, SharedDoor
     from safepoint.console.signing import Signer
 
 _SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
-_SHORTEST: Final = 32  # characters of the proxy's secret
-_GRACE: Final = 2  # seconds for what is being answered when it ends
 
 
 def commands(sub: Any) -> None:
@@ -127,16 +124,16 @@ def _signer(options: argparse.Namespace, file: str | None) -> Signer | None:
 
 def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
     from safepoint.console.app import Console
-    from safepoint.console.door import Door
+    from safepoint.console.door import Door, listening
     from safepoint.console.index import Index
     from safepoint.console.signing import Signing
 
     approver, operator = _signer(options, options.key), _signer(options, options.operator_key)
     signing, index = Signing(), Index(stores)
     console = Console(stores, index, signing.tell, signing, approver, operator)
-    with _listening("127.0.0.1", options.port, "--port") as listener:
+    with listening(("127.0.0.1", options.port)) as listener:
         door = Door(console, f"127.0.0.1:{listener.getsockname()[1]}")
-        console.home = door.home
+        console.move(door.home)
 
         def greet() -> None:
             print("Open this link within 60 seconds, once. Enter prints another.", file=sys.stderr)
@@ -155,16 +152,16 @@ def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> i
 
 def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
     from safepoint.console.app import Console
-    from safepoint.console.door import SharedDoor
+    from safepoint.console.door import SharedDoor, listening
     from safepoint.console.index import Index
 
     address, _, port = options.listen.rpartition(":")
     if not address or not port.isdecimal():
         options.refuse("--listen is ADDRESS:PORT, such as 127.0.0.1:8421")
-    secret, ended = _proxy_secret(options.proxy_secret), Event()
+    secret, ended = settings.secret_in("--proxy-secret", options.proxy_secret), Event()
     console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
-    with _listening(address.strip("[]"), int(port), "--listen") as listener:
+    with listening((address.strip("[]"), int(port))) as listener:
         print(
             f"The console of {', '.join(stores)}, to look, for https://{options.host}. In the"
             " proxy, after it knows who it is:",
@@ -179,61 +176,21 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     return 0
 
 
-def _proxy_secret(file: str) -> Hidden:
-    """Load what the proxy proves itself with, from a file that its owner alone can reach."""
-    secret = Hidden(settings.secret_of("--proxy-secret", file).encode())
-    if len(secret.reveal()) < _SHORTEST:
-        raise ConfigurationError(
-            f"The secret in {shell(file)} has fewer than {_SHORTEST} characters.",
-            f"Make one: (umask 077; openssl rand -hex 32 > {shell(file)})",
-        )
-    return secret
-
-
 # --- the server
 
 
 @contextmanager
-def _listening(address: str, port: int, option: str) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        listener = socket.create_server((address, port), family=family)
-    except (OSError, OverflowError) as error:
-        raise ConfigurationError(
-            f"{address}:{port} cannot be listened on"
-            f" ({getattr(error, 'strerror', None) or 'no such port'}).",
-            f"Name another {option}.",
-        ) from None
-    with listener:
-        yield listener
-
-
-@contextmanager
 def _serving(
-    app: ASGIApp, listener: socket.socket, console: Console, ended: Any
+    door: Door | SharedDoor, listener: socket, console: Console, ended: Callable[[], object]
 ) -> Iterator[None]:
     """Answer requests in a thread of its own while the block runs."""
-    import uvicorn
+    from safepoint.console.door import serving
 
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http="h11",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,  # nobody's word counts for an address
-            server_header=False,
-            limit_concurrency=100,
-            timeout_graceful_shutdown=_GRACE,
-        )
-    )
+    server = serving(door, listener)
 
     def serve() -> None:
         try:
-            server.run([listener])
+            server.run()
         finally:
             ended()
 
