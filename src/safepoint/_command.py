@@ -10,9 +10,13 @@ import importlib
 import io
 import os
 import re
+import select
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Any, Final, TextIO
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn, TextIO
 
 from safepoint.anchor import FileAnchor
 from safepoint.errors import (
@@ -23,6 +27,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     JournalBroken,
+    KeyRefused,
     LimitExceeded,
     ModelError,
     PickleRefused,
@@ -33,7 +38,16 @@ from safepoint.errors import (
     UnsafeRuntime,
     quoted,
 )
-from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
+from safepoint.keys import (
+    PUBLIC,
+    Hidden,
+    Key,
+    Keyring,
+    Revoked,
+    SigningKey,
+    VerifyingKey,
+    locked_id,
+)
 
 _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
 _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
@@ -174,3 +188,118 @@ def imported(named: str, example: str) -> Any:
     finally:
         sys.path.remove("")
     return found
+
+
+# --- what people type
+
+_TRIES: Final = 3
+_LONGEST: Final = 4096  # of a line on a terminal
+
+
+def typed(prompt: str) -> str:
+    """Return a line that was typed after it was asked for; a closed terminal counts as "no"."""
+    with suppress(ImportError):
+        import termios
+
+        termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was typed to something else
+    print(prompt, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.buffer.readline()
+    return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
+
+
+def unlock(path: str, prompt: str, *, within: float | None = None) -> SigningKey:
+    """Unlock the key of a person, who types its passphrase on the terminal.
+
+    Args:
+        path: the file of the key.
+        prompt: a line that says what the key is for.
+        within: seconds for each try. None for as long as it takes.
+
+    Raises:
+        KeyRefused: the file is no locked key, there is no terminal, or three passphrases were
+            wrong. An empty line gives up.
+    """
+    key_id = locked_id(path)
+    if key_id is None:
+        return SigningKey.from_file(path, passphrase="")  # which says what it is
+    asks = f"Passphrase of key {key_id}, or Enter to give up: "
+    given = passphrase(f"{prompt}\n{asks}", within)
+    for _ in range(_TRIES - 1):
+        try:
+            return SigningKey.from_file(path, passphrase=given)
+        except KeyRefused as refusal:
+            given = passphrase(f"{refusal.what}\n{asks}", within)
+    return SigningKey.from_file(path, passphrase=given)
+
+
+def passphrase(prompt: str, within: float | None = None) -> Hidden:
+    """Return what was typed on the terminal after it was asked for, without showing it.
+
+    Args:
+        prompt: what to ask.
+        within: seconds to wait. None for as long as it takes.
+
+    Raises:
+        KeyRefused: there is no terminal, or nothing was typed.
+    """
+    with _terminal() as (fd, screen), _no_echo(fd):
+        print(prompt, end="", file=screen, flush=True)
+        given = Hidden(b"")
+        try:
+            if select.select([fd], [], [], within)[0]:
+                given = Hidden(os.read(fd, _LONGEST))
+        except OSError:
+            pass  # of a terminal that is gone
+        finally:
+            print(file=screen, flush=True)
+    if given.reveal().endswith(b"\n") and given.reveal() != b"\n":
+        return Hidden(given.reveal()[:-1])
+    raise KeyRefused("No passphrase was typed.", "Nothing was signed or written.")
+
+
+@contextmanager
+def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
+    """Yield what to read from and where to write: where the question was shown, if that is one."""
+    if os.isatty(0) and os.isatty(2):
+        yield 0, sys.stderr
+        return
+    try:
+        terminal = Path("/dev/tty").open("r+b", buffering=0)  # noqa: SIM115
+    except OSError:
+        raise KeyRefused(
+            "There is no terminal to type a passphrase on.",
+            "Nothing was signed. Do it on one, or use a key that is not locked, in a file of its"
+            " own.",
+        ) from None
+    with terminal, open(terminal.fileno(), "w", closefd=False) as screen:
+        yield terminal.fileno(), Screen(screen)
+
+
+@contextmanager
+def _no_echo(fd: int) -> Iterator[None]:
+    """Show nothing of what is typed, and show it again afterwards, whatever ends it."""
+    import termios
+
+    before = termios.tcgetattr(fd)
+    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    would_kill = [
+        each
+        for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        if signal.getsignal(each) is signal.SIG_DFL
+    ]
+    with suppress(ValueError):  # of a thread, where signals do not arrive
+        for each in would_kill:
+            signal.signal(each, _end)
+    try:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
+        yield
+    finally:
+        with suppress(termios.error):  # of a terminal that is gone
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+        with suppress(ValueError):
+            for each in would_kill:
+                signal.signal(each, signal.SIG_DFL)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -23,16 +23,17 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from safepoint import _files
-from safepoint._command import counted, key_of, status_of
+from safepoint._command import counted, key_of, passphrase, status_of, unlock
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    KeyRefused,
     NotFound,
     quoted,
     shell,
 )
 from safepoint.journal import Entry, Journal
-from safepoint.keys import Algorithm, SigningKey
+from safepoint.keys import SHORTEST, Algorithm, Hidden, SigningKey, locked_id
 from safepoint.ledger import Ledger
 from safepoint.names import check_name, spelled
 from safepoint.places import (
@@ -104,6 +105,9 @@ def _keys_commands(sub: Any) -> None:
     new.add_argument(
         "--algorithm", choices=choices, default="ed25519", help="ed25519 has a public half"
     )
+    _flag(new, "--locked", "lock it with a passphrase, which you type: for people who sign")
+    lock = "lock a key with a passphrase, in a new file"
+    _added(inner, "lock", _lock_key, lock, "FILE", "NEW")
     half = "write the half of an Ed25519 key that verifies to a new file"
     _added(inner, "public", _public_key, half, "FILE", "NEW")
     rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
@@ -478,6 +482,9 @@ def _list_keys(options: argparse.Namespace) -> int:
         for number, named in enumerate(files):
             whose, _, file = named.partition("=") if what in people else ("", "", named)
             try:
+                if locked := locked_id(file):
+                    print(f"{what:<8} {locked} ed25519 {_mode(Path(file))} {shell(file)} locked")
+                    continue
                 key = key_of(file)
             except CheckpointError as error:
                 print(f"{what}: {error}", file=sys.stderr)
@@ -493,15 +500,39 @@ def _list_keys(options: argparse.Namespace) -> int:
 
 def _new_key(options: argparse.Namespace) -> int:
     key = SigningKey.generate(options.algorithm)
-    key.to_file(options.file)
-    print(f"Key {key.id} ({key.algorithm}) is in {shell(options.file)}, for you alone.")
+    key.to_file(options.file, passphrase=_new_passphrase(key) if options.locked else None)
+    locked = ", locked" * options.locked
+    print(f"Key {key.id} ({key.algorithm}) is in {shell(options.file)}, for you alone{locked}.")
     if key.algorithm == "ed25519":
         print(f"Its public half, for others: safepoint keys public {shell(options.file)} NEW")
     return 0
 
 
+def _new_passphrase(key: SigningKey) -> Hidden:
+    """Ask for it twice. A key without a public half is refused before that."""
+    given = passphrase(f"New passphrase of key {key.public.id}, {SHORTEST} characters or more: ")
+    if passphrase("The same once more: ").reveal() != given.reveal():
+        raise KeyRefused("These were two different passphrases.", "Nothing was written.")
+    return given
+
+
+def _lock_key(options: argparse.Namespace) -> int:
+    """Lock a key; or one that is locked, with another passphrase."""
+    key = _own_key(options.file)
+    key.to_file(options.new, passphrase=_new_passphrase(key))
+    print(f"Key {key.id} is in {shell(options.new)}, locked.")
+    print(f"It is in {shell(options.file)}, too, as before: remove that file, and its backups.")
+    return 0
+
+
+def _own_key(file: str) -> SigningKey:
+    if locked_id(file) is None:
+        return SigningKey.from_file(file)
+    return unlock(file, f"The key {shell(file)} is locked.")
+
+
 def _public_key(options: argparse.Namespace) -> int:
-    key = SigningKey.from_file(options.file).public
+    key = _own_key(options.file).public
     key.to_file(options.new)
     print(f"The public half of key {key.id} is in {shell(options.new)}. It verifies alone.")
     return 0
