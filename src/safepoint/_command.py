@@ -190,10 +190,20 @@ def imported(named: str, example: str) -> Any:
     return found
 
 
-# --- what people type
+# --- what people read and type
 
+_MORE: Final = "    | "  # before what goes on from the row above, so that it passes for no other
 _TRIES: Final = 3
 _LONGEST: Final = 4096  # of a line on a terminal
+
+
+def rows(line: str, screen: int) -> Iterator[str]:
+    """Break a line for a terminal, so that no row of it can pass for another line."""
+    columns = os.get_terminal_size(screen).columns if os.isatty(screen) else len(line)
+    width = max(columns or 80, 20)
+    yield line[:width]
+    rest, step = line[width:], width - len(_MORE)
+    yield from (f"{_MORE}{rest[at : at + step]}" for at in range(0, len(rest), step))
 
 
 def typed(prompt: str) -> str:
@@ -289,7 +299,7 @@ def _no_echo(fd: int) -> Iterator[None]:
     ]
     with suppress(ValueError):  # of a thread, where signals do not arrive
         for each in would_kill:
-            signal.signal(each, _end)
+            signal.signal(each, ended_by)
     try:
         termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
         yield
@@ -301,5 +311,6 @@ def _no_echo(fd: int) -> Iterator[None]:
                 signal.signal(each, signal.SIG_DFL)
 
 
-def _end(number: int, _: object) -> NoReturn:
+def ended_by(number: int, _: object) -> NoReturn:
+    """End the command as a signal asks for, with what has to be done before."""
     raise SystemExit(128 + number)

@@ -13,9 +13,9 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from safepoint import settings
-from safepoint._command import key_of
+from safepoint._command import ended_by, key_of
 from safepoint.errors import ConfigurationError, KeyRefused, missing, shell
-from safepoint.keys import Hidden, SigningKey, locked_id
+from safepoint.keys import SigningKey, locked_id
 from safepoint.names import check_name
 
 if TYPE_CHECKING:
@@ -30,11 +30,15 @@ def commands(sub: Any) -> None:
     """Add the command."""
     what = "show what waits on a page of your own, and sign it on this terminal"
     parser = sub.add_parser("console", help=what, description=f"{what[:1].upper()}{what[1:]}.")
-    parser.add_argument("names", metavar="NAME", nargs="*", help="stores, if not all of the settings")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="stores, if not all of the settings"
+    )
     parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
     parser.add_argument("--key", metavar="FILE", help="your own locked key, to approve and deny")
     parser.add_argument("--operator-key", metavar="FILE", help="that to hold and release runs")
-    parser.add_argument("--port", metavar="N", type=int, default=0, help="of 127.0.0.1 (a free one)")
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="of 127.0.0.1 (a free one)"
+    )
     parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     share = parser.add_argument_group("for a team, behind a proxy, to look and sign nothing")
     share.add_argument("--share", action="store_true", help="show it to those whom a proxy lets in")
@@ -63,7 +67,7 @@ def _console(options: argparse.Namespace) -> int:
     print(end="".join(dict.fromkeys(map(told.line, names))), file=sys.stderr)
     _warn(stores)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, ended_by)
     return _shared(options, stores) if options.share else _own(options, stores)
 
 
@@ -98,10 +102,6 @@ def _warn(stores: Mapping[str, settings.Store]) -> None:
                 " write what it then approves. Give an approver the public half alone.",
                 file=sys.stderr,
             )
-
-
-def _end(number: int, _: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def _signer(options: argparse.Namespace, file: str | None) -> Signer | None:
@@ -139,7 +139,11 @@ def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> i
             print("Open this link within 60 seconds, once. Enter prints another.", file=sys.stderr)
             print(f"  {door.link()}", file=sys.stderr)
 
-        who = f"{options.person} signs on this terminal" if approver or operator else "Nothing is signed"
+        who = (
+            f"{options.person} signs on this terminal"
+            if approver or operator
+            else "Nothing is signed"
+        )
         print(f"The console of {', '.join(stores)}. {who}. Ctrl-C ends it.", file=sys.stderr)
         with _serving(door, listener, console, signing.end):
             greet()

@@ -11,18 +11,17 @@ from __future__ import annotations
 import os
 import secrets
 import select
-import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from safepoint._command import unlock
+from safepoint._command import rows, unlock
 from safepoint.approval import Approver, Question
-from safepoint.errors import CheckpointError, ConfigurationError, LimitExceeded, ResumeRefused
+from safepoint.errors import CheckpointError, LimitExceeded, ResumeRefused
 
 Act = Literal["approve", "deny", "hold", "release", "verify"]
 MOST: Final = 1000
@@ -32,7 +31,7 @@ KEPT: Final = 30 * 60
 QUEUE: Final = 20
 """How many tasks may wait for the terminal."""
 PATIENCE: Final = 120
-"""For how many seconds the terminal waits for a passphrase."""
+"""For how many seconds the terminal waits for a passphrase, at each of three tries."""
 
 
 def new_id() -> str:
@@ -262,14 +261,14 @@ class Signing:
 
     def _serve_one(self, made: str, task: Task) -> None:
         self._note(made, "asked")
-        print("", *task.about, sep="\n", file=sys.stderr)
+        print("", *(row for line in task.about for row in rows(line, 2)), sep="\n", file=sys.stderr)
         try:
             task.check()
             said = self._signed(task)
             state: State = "signed"
         except CheckpointError as error:
             state, said = "refused", Signed((str(error),))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the next one is to be signed all the same
             state = "refused"
             said = Signed((f"It failed ({type(error).__name__}). Look whether it was signed.",))
         print(*said.lines, sep="\n", file=sys.stderr)
@@ -277,9 +276,9 @@ class Signing:
 
     def _signed(self, task: Task) -> Signed:
         """Unlock the key, sign, and forget the key."""
-        with _given_up():
-            key = unlock(task.signer.file, f"Passphrase of {task.signer.name}'s key")
-        return task.sign(Approver(task.signer.name, key))
+        name, file = task.signer
+        key = unlock(file, f"{name} signs this with the passphrase.", within=PATIENCE)
+        return task.sign(Approver(name, key))
 
     def _note(self, made: str, state: State, said: Signed = Signed(())) -> None:  # noqa: B008
         with self._lock:
@@ -297,22 +296,3 @@ def _read_away() -> bool:
     except OSError:
         return False
     return bool(typed)
-
-
-@contextmanager
-def _given_up() -> Iterator[None]:
-    """End what asks on the terminal when nobody has answered for too long."""
-
-    def over(*_: Any) -> None:
-        raise ConfigurationError(
-            f"Nobody typed the passphrase within {PATIENCE // 60} minutes.",
-            "Nothing was signed. Look at the run again.",
-        )
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
