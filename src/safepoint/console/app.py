@@ -22,16 +22,17 @@ from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
 from safepoint._command import status_of
-from safepoint.answers import MAX_WHY
+from safepoint.answers import MAX_WHY, Order
 from safepoint.approval import Approver, shown
-from safepoint.console import pages
-from safepoint.console.html import Html, run_address
+from safepoint.console import charts, pages
+from safepoint.console.html import Html, address, joined, run_address, tag
 from safepoint.console.index import Filter, Index
 from safepoint.console.record import Record, record_of
-from safepoint.console.run_page import run_page
+from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
     Forms,
+    FormUnknown,
     FormUsed,
     Signed,
     Signer,
@@ -39,7 +40,7 @@ from safepoint.console.signing import (
     Subject,
     Task,
 )
-from safepoint.desk import Desk, Verb, where
+from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
     ApprovalSpent,
     CheckpointError,
@@ -48,6 +49,7 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
 )
+from safepoint.journal import Entry
 from safepoint.names import digest_of
 from safepoint.settings import Store
 
@@ -64,17 +66,6 @@ class _Asked(NamedTuple):
 
 
 _Handler = Callable[[_Asked], Response]
-
-
-class Verification(NamedTuple):
-    """A store that is being verified, or was: how far that is, and what it found."""
-
-    begun: datetime
-    of: int = 0
-    done: int = 0
-    records: int = 0
-    alarms: tuple[str, ...] = ()
-    finished: datetime | None = None
 
 
 class Console:
@@ -101,7 +92,7 @@ class Console:
         self._stores, self._index, self._tell = stores, index, tell
         self._signing, self._approver, self._operator = signing, approver, operator
         self._forms, self._lock, self._closed = Forms(), Lock(), Event()
-        self._verified: dict[str, Verification] = {}
+        self._verified: dict[str, pages.Verification] = {}
         self.move("")
 
     def move(self, home: str) -> None:
@@ -154,18 +145,28 @@ class Console:
             return act(_Asked(request.path_params, _fields(given), user))
         except CheckpointError as error:
             return self._refused(error, _status(error), user)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
             self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
             what = "The console could not make this page."
-            error = ConfigurationError(what, "Look at its terminal, and load the page again.")
-            return self._refused(error, 500, user)
+            failed = ConfigurationError(what, "Look at its terminal, and load the page again.")
+            return self._refused(failed, 500, user)
 
-    def _refused(self, error: CheckpointError, status: int, user: str) -> Response:
-        ...
+    def _refused(
+        self, error: CheckpointError, status: int, user: str, title: str = "Refused"
+    ) -> Response:
+        body = pages.refusal(self._home, status, title, error.what, error.do)
+        if isinstance(error, FormUsed):
+            subject = error.subject
+            run = run_address(self._home, subject.store, subject.tenant, subject.thread)
+            came = address(self._home, "signature", error.signature) if error.signature else run
+            body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
+        return self._page(user, title, body, status=status)
 
-    def _page(self, user: str, title: str, body: Html, **options: Any) -> Response:
-        status = options.pop("status", 200)
-        page = pages.layout(self._home, title, body, user=user, **options)
+    def _page(
+        self, user: str, title: str, body: Html, status: int = 200, **options: Any
+    ) -> Response:
+        stores = list(self._stores)
+        page = pages.layout(self._home, title, body, user=user, stores=stores, **options)
         return Response(page, status, media_type="text/html")
 
     def _named(self, asked: _Asked) -> Subject:
@@ -183,12 +184,139 @@ class Console:
             desk = Desk.open(self._stores[subject.store], stack, write=write)
             yield desk.of(subject.tenant), stack
 
+    # --- look
+
+    def _nothing(self, _: _Asked) -> Response:
+        raise NotFound("There is no such page.", "Go back to what waits.")
+
+    def _style(self, _: _Asked) -> Response:
+        return Response(_STYLE, media_type="text/css")
+
+    def _waiting(self, asked: _Asked) -> Response:
+        """Show what waits, by a filter of values that the index knows."""
+        index, choices = self._index, self._index.choices()
+        stores, apps, reasons = choices
+        known = {"store": stores, "app": apps, "reason": reasons, "state": pages.STATES}
+        given = {name: each for name, each in asked.fields.items() if each in known.get(name, ())}
+        wanted, refresh = Filter(**given), pages.REFRESH * bool(asked.fields.get("refresh"))
+        page = index.page(wanted, _number(asked))
+        told = wanted, index.counts(), index.alarms(), index.status(), choices
+        body = pages.waiting(self._home, page, *told, refresh=refresh)
+        return self._page(asked.user, "Waiting", body, active="waiting", refresh=refresh or None)
+
+    def _run(self, asked: _Asked) -> Response:
+        """Show one run, with a form for each thing that somebody may sign about it."""
+        subject = self._named(asked)
+        with self._desk(subject) as (desk, stack):
+            journal = self._stores[subject.store].journal_of(stack, write=False)
+            record = record_of(desk, subject.thread, journal)
+            names = [each and each.name for each in (self._approver, self._operator)]
+            form = self._former(subject) if self._signing else None
+            body = run_page(self._home, record, form, *names)
+            if form is None:
+                body = joined(body, _at_home(record))
+        return self._page(asked.user, f"Run {subject.thread}", body)
+
+    def _journal(self, asked: _Asked) -> Response:
+        subject, entries, refused = self._named(asked), None, None
+        thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
+        try:
+            entries = self._entries(subject, thread or None)
+        except CheckpointError as error:
+            refused = error
+        if entries is not None and what:
+            entries = [each for each in entries if each.what == what]
+        given: dict[str, Any] = {"thread": thread, "what": what, "number": _number(asked)}
+        told = list(self._stores), subject.store, entries
+        body = pages.journal(self._home, *told, **given, error=refused)
+        return self._page(asked.user, f"Journal of {subject.store}", body, active="journal")
+
+    def _entries(self, subject: Subject, thread: str | None = None) -> list[Entry] | None:
+        """Return what the journal of a store says, verified; None if there is none."""
+        with ExitStack() as stack:
+            journal = self._stores[subject.store].journal_of(stack, write=False)
+            return None if journal is None else list(journal.show(thread=thread))
+
+    def _store(self, asked: _Asked) -> Response:
+        subject, told = self._named(asked), None
+        with self._desk(subject) as (desk, stack):
+            store = self._stores[subject.store]
+            refused: Mapping[str, int] | CheckpointError | None = None
+            try:
+                told = store.journal_of(stack, write=False)
+                entries = None if told is None else told.show()
+                refused = None if entries is None else charts.reasons(entries)
+            except CheckpointError as error:
+                refused = error
+            health = pages.Health.of(store, desk, told)
+        last = self._verified.get(subject.store)
+        runs = last is not None and last.finished is None
+        form = self._forms.hold(subject) if self._signing and not runs else None
+        given = health, last, form, self._index.over_time(), refused
+        body = pages.store(self._home, list(self._stores), *given)
+        title, refresh = f"Health of {subject.store}", 2 if runs else None
+        return self._page(asked.user, title, body, active="store", refresh=refresh)
+
+    # --- verify
+
+    def _verify(self, asked: _Asked) -> Response:
+        """Begin to verify a store, unless somebody is at it."""
+        subject = self._forms.take(asked.fields.get("form", ""), "verify")
+        if subject.store != asked.path["store"]:
+            raise FormUnknown
+        with self._lock:
+            last = self._verified.get(subject.store)
+            if last is None or last.finished is not None:
+                self._verified[subject.store] = pages.Verification(0, 0, 0, datetime.now(UTC))
+                Thread(target=self._verify_all, args=(subject,), daemon=True).start()
+        return RedirectResponse(f"{self._home}/store/{subject.store}", 303)
+
+    def _verify_all(self, subject: Subject) -> None:
+        """Verify each thread of a store, with each signature, and tell how far it is."""
+        alarms, error, done, of = 0, "", 0, 0
+
+        def tell(finished: datetime | None = None) -> None:
+            told = self._verified[subject.store]
+            self._verified[subject.store] = told._replace(
+                done=done, of=of, alarms=alarms, finished=finished, error=error
+            )
+
+        try:
+            with self._desk(subject) as (whole, _):
+                threads = [
+                    (desk, each) for desk in whole.scopes() for each in desk.ledger.threads()
+                ]
+                of = len(threads)
+                for desk, thread in threads:
+                    tell()
+                    if self._closed.is_set():
+                        return
+                    try:
+                        desk.ledger.verify(thread, every_signature=True)
+                    except CheckpointError as refused:
+                        alarms += 1
+                        error = error or f"{where(desk.ledger, thread)}: {refused}"
+                    done += 1
+        except CheckpointError as refused:
+            error = str(refused)
+        except Exception as failed:  # noqa: BLE001  of a thread that nobody waits for
+            error = f"It could not be verified ({type(failed).__name__})."
+        tell(datetime.now(UTC))
+
     # --- sign
 
-    def _form(self, subject: Subject) -> str | None:
-        """Return the id of a form for something that this console may be asked for."""
-        signer = self._signer(subject.act)
-        return None if signer is None else self._forms.hold(subject)
+    def _former(self, run: Subject) -> Form:
+        """Return what makes forms about a run: each for one thing that its page shows."""
+
+        def form(about: Wait | Order | str, act: str) -> str:
+            subject = run._replace(act=cast(Act, act))
+            if isinstance(about, Wait):
+                subject = subject._replace(question=about.question)
+            elif isinstance(about, Order):
+                subject = subject._replace(hold=about.hold)
+            return self._forms.hold(subject)
+
+        return form
 
     def _signer(self, act: Act) -> Signer | None:
         return self._approver if act in ("approve", "deny") else self._operator
@@ -246,22 +374,58 @@ class Console:
             if subject.question is not None:
                 question, verb = subject.question, cast(Verb, subject.act)
                 signed = desk.answer(question, verb, person, why=why)
-                said = [f"{name} {signed.verdict} {shown(question.action)} in {run}."]
-                if desk.answers is None:
-                    said.append("There is no place for answers: carry the signed text to a worker.")
-                elif verb == "approve":
-                    said.append(
-                        f"A worker has to find it before {signed.expires:%Y-%m-%d %H:%M} UTC."
-                    )
-                text = signed.text
+                said = f"{name} {signed.verdict} {shown(question.action)} in {run}."
+                carry = " There is no place for answers: carry the signed text to a worker."
+                before = signed.expires if verb == "approve" else None
+                done = Signed(said + carry * (desk.answers is None), signed.text, before)
             elif subject.act == "hold":
-                text = desk.hold(subject.thread, person, why=why).text
-                said = [f"Held by {name}: {run}. No step runs until it is released."]
+                order = desk.hold(subject.thread, person, why=why)
+                said = f"Held by {name}: {run}. No step runs until it is released."
+                done = Signed(said, order.text)
             else:
                 left = desk.release(subject.thread, person, subject.hold)
-                said, text = [f"Released by {name}: {run}. Holds that are left: {len(left)}."], ""
+                done = Signed(f"Released by {name}: {run}. Holds that are left: {len(left)}.")
         self._index.look_again(subject.store, subject.tenant, subject.thread)
-        return Signed(tuple(said), text)
+        return done
+
+    def _signature(self, asked: _Asked) -> Response:
+        """Show how far a signature is, until it is done."""
+        found = self._signing and self._signing.state(asked.path["id"])
+        if not found:
+            raise NotFound("This console knows no such signature.", "Go back to what waits.")
+        subject, question = found.subject, found.subject.question
+        digest = digest_of(question.text.encode()) if question else subject.hold
+        shows = pages.Subject(subject.act, subject.store, subject.tenant, subject.thread, digest)
+        done = None
+        if found.state == "signed":
+            name, said = found.by, found.said
+            done = pages.Signed(name, said.text, said.line, said.before)
+        error = found.said.line if found.state == "refused" else ""
+        body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
+        refresh = 2 if found.state in ("waiting", "asked") else None
+        return self._page(asked.user, "Signature", body, refresh=refresh)
+
+
+def _at_home(record: Record) -> Html:
+    """Say how to sign what a page for many shows, where the key is."""
+    whose = f" --tenant {record.tenant}" if record.tenant else ""
+    lines = [
+        f"safepoint {verb} {record.store} {record.thread}{whose} --as YOU --key FILE"
+        f" --digest {wait.digest}"
+        for wait in record.waits
+        for verb in ("deny", "approve")
+    ]
+    if not lines:
+        return Html("")
+    why = "A page for many holds no key. On your own machine, where the question is shown again:"
+    code = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
+    return tag("section", tag("h2", "To sign it"), tag("p", why), code)
+
+
+def _number(asked: _Asked) -> int:
+    """Return the number of the page that is asked for, or the first."""
+    given = asked.fields.get("page", "")
+    return int(given) if given.isdecimal() and len(given) < 7 else 1
 
 
 def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:

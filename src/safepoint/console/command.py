@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from safepoint import settings
 from safepoint._command import ended_by, key_of
 from safepoint.errors import ConfigurationError, KeyRefused, missing, shell
-from safepoint.keys import SigningKey, locked_id
+from safepoint.keys import Hidden, SigningKey, locked_id
 from safepoint.names import check_name
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     address, _, port = options.listen.rpartition(":")
     if not address or not port.isdecimal():
         options.refuse("--listen is ADDRESS:PORT, such as 127.0.0.1:8421")
-    secret, ended = settings.secret_in("--proxy-secret", options.proxy_secret), Event()
+    secret = Hidden(settings.secret_in("--proxy-secret", options.proxy_secret).encode())
+    ended = Event()
     console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
     with listening((address.strip("[]"), int(port))) as listener:

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from threading import Lock
 from typing import Final, Literal, NamedTuple
 
@@ -142,10 +143,20 @@ class Signer(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What came of a task: in lines, and the text that was signed, or ""."""
+    """What came of a task.
 
-    lines: tuple[str, ...]
+    Attributes:
+        line: a sentence about it.
+        text: what was signed, or "".
+        before: when a worker has to have found it, or None.
+    """
+
+    line: str = ""
     text: str = ""
+    before: datetime | None = None
+
+
+_NOTHING: Final = Signed()
 
 
 class Task(NamedTuple):
@@ -174,15 +185,17 @@ class Signature(NamedTuple):
 
     Attributes:
         subject: what it is about.
-        about: the same in lines.
+        by: who signs.
         state: whether it waits for the terminal, is asked for there, was signed, or was not.
         said: what came of it.
+        place: how many are asked for until this one is, itself included.
     """
 
     subject: Subject
-    about: tuple[str, ...]
+    by: str
     state: State = "waiting"
-    said: Signed = Signed(())
+    said: Signed = _NOTHING
+    place: int = 1
 
 
 class Signing:
@@ -214,7 +227,7 @@ class Signing:
             made = new_id()
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
-            self._known[made] = Signature(task.subject, task.about)
+            self._known[made] = Signature(task.subject, task.signer.name)
             self._tasks.append((made, task))
         self._rouse()
         return made
@@ -222,7 +235,11 @@ class Signing:
     def state(self, signature: str) -> Signature | None:
         """Return how far a task is, None if there is no such task."""
         with self._lock:
-            return self._known.get(signature)
+            found = self._known.get(signature)
+            queue = [each for each, _ in self._tasks]
+        if found is None or signature not in queue:
+            return found
+        return found._replace(place=queue.index(signature) + 2)
 
     def tell(self, line: str) -> None:
         """Print a line on the terminal, when nobody is being asked there."""
@@ -267,11 +284,11 @@ class Signing:
             said = self._signed(task)
             state: State = "signed"
         except CheckpointError as error:
-            state, said = "refused", Signed((str(error),))
+            state, said = "refused", Signed(str(error))
         except Exception as error:  # noqa: BLE001  the next one is to be signed all the same
             state = "refused"
-            said = Signed((f"It failed ({type(error).__name__}). Look whether it was signed.",))
-        print(*said.lines, sep="\n", file=sys.stderr)
+            said = Signed(f"It failed ({type(error).__name__}). Look whether it was signed.")
+        print(said.line, file=sys.stderr)
         self._note(made, state, said)
 
     def _signed(self, task: Task) -> Signed:
@@ -280,7 +297,7 @@ class Signing:
         key = unlock(file, f"{name} signs this with the passphrase.", within=PATIENCE)
         return task.sign(Approver(name, key))
 
-    def _note(self, made: str, state: State, said: Signed = Signed(())) -> None:  # noqa: B008
+    def _note(self, made: str, state: State, said: Signed = _NOTHING) -> None:
         with self._lock:
             if made in self._known:
                 self._known[made] = self._known[made]._replace(state=state, said=said)
