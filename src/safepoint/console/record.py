@@ -131,6 +131,7 @@ class Said(NamedTuple):
         why: the reason that they gave, or "".
         then: what came of it.
         text: the signed text.
+        is_used: whether a worker went on with it.
     """
 
     who: str
@@ -141,6 +142,7 @@ class Said(NamedTuple):
     why: str
     then: str
     text: str
+    is_used: bool = False
 
 
 class Record(NamedTuple):
@@ -273,7 +275,7 @@ def _failed(ledger: Ledger, thread: str, error: CheckpointError) -> Iterator[Che
             with suppress(CheckpointError):
                 seen = ledger.anchored(thread)
                 text = f"It has seen {seen or 'nothing of this run'}. {text}"
-        yield Check(each, ok=False, text=_named(error) if each == what else text)
+        yield Check(each, ok=False, text=error.what if each == what else text)
 
 
 def _lines(
@@ -452,13 +454,13 @@ class _Walk:
             self.unread["answers"] = _named(error)
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each, asked), each.text)
+            yield Said(*said, self._then(each, asked), each.text, each.text in self.used)
 
     def _then(self, said: Approval, asked: list[Question]) -> str:
         if said.text in self.used:
             step = self.used[said.text][1]
-            did = "resumed" if said.verdict == "approved" else "told to the run"
-            return f"{did} {_minute(step.created)} at #{step.sequence}"
+            did = "resumed it" if said.verdict == "approved" else "told it to the run"
+            return f"a worker {did} {_minute(step.created)} at #{step.sequence}"
         if said.question not in asked:
             return "not used: the run went on without it"
         if said.key in self.desk.gate.people.revoked:
@@ -488,14 +490,13 @@ class _Walk:
         except CheckpointError as error:
             self.unread["state"] = error.what
             return None
-        until, at = newest
+        (until, last), at, first = newest, newest[1], newest[0]
         for since, before in reversed(older):
             if _precedes(before, at):
-                rows = list(_differences(_part(before), _part(newest[1])))
-                if rows:
+                if rows := list(_differences(_part(before), _part(last))):
                     return Changes(since, until, rows[:MOST_CHANGES], len(rows[MOST_CHANGES:]))
-                at = before
-        return Changes(until, until, [])
+                at, first = before, since
+        return Changes(first, until, [])
 
     def begun(self) -> Begun | None:
         """Compare the newest state with the oldest."""
@@ -603,7 +604,7 @@ def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf
         is_plain = isinstance(name, str) and _PLAIN_KEY.fullmatch(name)
         step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
         yield from _flat(each, f"{path}{step}", secret=is_secret)
-    if not inside:
+    if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
         yield _Leaf(path, text, secret)
 
 

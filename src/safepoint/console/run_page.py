@@ -56,7 +56,7 @@ def run_page(
         _questions(home, record, form, who),
         _holds(home, record, form, operator),
         [] if record.alarm else _differences(record),
-        _part("History", record.unread.get("history"), _history(record)),
+        _history(record),
         _part("Answers and holds", record.unread.get("answers"), _answers(record.answers)),
         _part("Journal", record.unread.get("journal"), _journal(record)),
     )
@@ -93,17 +93,13 @@ def _title(record: Record) -> Html:
 
 
 def _checks(record: Record) -> Html:
-    rows: list[tuple[str, Inside]] = [
-        (
-            each.what.capitalize(),
-            [
-                badge("ok" if each.ok else "alarm", "holds" * each.ok or "does not hold"),
-                " ",
-                visible(each.text),
-            ],
-        )
-        for each in record.checks
-    ]
+    rows = list[tuple[str, Inside]]()
+    for each in record.checks:
+        failed = badge("alarm", "does not hold")
+        if each.text not in record.alarm:
+            failed = badge("expired", "not checked")
+        mark = badge("ok", "holds") if each.ok else failed
+        rows.append((each.what.capitalize(), [mark, " ", visible(each.text)]))
     alarm = tag(
         "div",
         tag("h2", "This run does not verify"),
@@ -139,14 +135,12 @@ def _questions(home: str, record: Record, form: Form | None, who: str | None) ->
 
 def _went_on(record: Record) -> Html:
     """Say that it waits for nobody, and how the last answer was used."""
-    used = [each for each in record.answers if each.then.startswith(("resumed", "told"))]
-    last = used[-1] if used else None
-    how = [" ", _signed(last), ", ", last.then, "."] if last else None
+    used = [each for each in record.answers if each.is_used]
+    how = [
+        [" ", visible(each.who), f" {each.what} it ", moment(each.at), ", and ", each.then, "."]
+        for each in used[-1:]
+    ]
     return tag("p", "It waits for nobody.", how)
-
-
-def _signed(said: Said) -> Html:
-    return joined(visible(said.who), f" {said.what} it ", moment(said.at))
 
 
 def _asked(
@@ -267,7 +261,7 @@ def _differences(record: Record) -> Html:
 
 def _changes(changes: Changes) -> Html:
     if not changes.rows:
-        return tag("p", f"#{changes.until} is no other state than those right before it.")
+        return tag("p", f"Its state is the same from #{changes.since} to #{changes.until}.")
     rows = (
         (
             tag("code", visible(each.path or "(all of it)")),
@@ -297,52 +291,55 @@ def _begun(begun: Begun) -> Html:
     digest = tag("code", has or "(none)")
     words: Inside = [tag("li", visible(each)) for each in begun.words]
     tools = [
-        visible(f"{each.name} {each.version} ({', '.join(each.permissions)})")
+        " ".join(filter(None, (each.name, each.version, f"({', '.join(each.permissions)})")))
         for each in begun.tools
     ]
     changed = tag("ul", words) if begun.words else f"None since #{begun.at}."
     rows: list[tuple[str, Inside]] = [("Version", app), ("Changes of tools", changed)]
     if begun.tools:
-        rows.append(("Tools now", tag("ul", (tag("li", each) for each in tools))))
+        rows.append(("Tools now", tag("ul", (tag("li", visible(each)) for each in tools))))
     rows.append(("Digest of the tools", [digest, "" if had == has else f", was {had or '(none)'}"]))
     return facts(rows)
 
 
 def _history(record: Record) -> Html | None:
-    if not record.history:
+    if record.alarm:
         return None
-    before = (
-        f"{record.earlier} earlier records verified too, and are not listed."
-        if record.earlier
-        else None
-    )
+    before = f"{record.earlier} earlier records verified too, and are not listed."
     heads = ("Record", "Time", "Kind", "By", "Sealed with", "Answered or ordered")
     listed = table("Records of the run", heads, map(_step, record.history))
-    return joined(before and tag("p", before), listed)
+    more = tag("p", before) if record.earlier else None
+    return _part("History", record.unread.get("history"), more, listed)
 
 
 def _step(step: Step) -> list[Inside]:
     label = [" ", tag("code", visible(step.label))] if step.label else None
     who = [tag("div", visible(each)) for each in step.who]
     key = [tag("code", step.key), f" ({step.algorithm})"]
-    kind = [step.kind, label]
-    return [f"#{step.sequence}", moment(step.created), kind, visible(step.app), key, who]
+    kind = [_word(step.kind), label]
+    return [_word(f"#{step.sequence}"), moment(step.created), kind, visible(step.app), key, who]
+
+
+def _word(text: str) -> Html:
+    """Return a short word that no line breaks."""
+    return tag("span", text, class_="moment")
 
 
 def _answers(answers: Iterable[Said]) -> Html:
     rows = [_answer(each) for each in answers]
     if not rows:
         return tag("p", "Nobody has said anything about it.")
-    heads = ("Who", "What", "Signed", "Until", "Reason", "Then", "Text")
+    heads = ("Who", "What", "Signed", "Reason", "Then", "Text")
     return table("What people signed about the run", heads, rows)
 
 
 def _answer(said: Said) -> list[Inside]:
     key = tag("div", "key ", tag("code", said.key), class_="quiet")
-    until = moment(said.until) if said.until else ""
+    until = tag("div", "until ", moment(said.until), class_="quiet") if said.until else None
     copied = _copied("Signed text", said.text)
     why, then = visible(said.why), visible(said.then)
-    return [[visible(said.who), key], said.what, moment(said.at), until, why, then, copied]
+    signed = [moment(said.at), until]
+    return [[visible(said.who), key], _word(said.what), signed, why, then, copied]
 
 
 def _journal(record: Record) -> Html | None:
@@ -357,7 +354,11 @@ def _journal(record: Record) -> Html | None:
 
 
 def _entry(entry: Entry) -> list[Inside]:
-    what = [f"{entry.what} ", badge("refused") if entry.outcome == "refused" else entry.outcome]
-    at = f"#{entry.sequence}" if entry.sequence else ""
+    what = [
+        _word(entry.what),
+        " ",
+        badge("refused") if entry.outcome == "refused" else entry.outcome,
+    ]
+    at = _word(f"#{entry.sequence}") if entry.sequence else ""
     who = [visible(entry.actor.name), tag("div", "by ", visible(entry.actor.how), class_="quiet")]
     return [str(entry.number), moment(entry.at), what, who, at, visible(entry.detail)]
