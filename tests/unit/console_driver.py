@@ -8,10 +8,11 @@ import re
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -61,9 +62,9 @@ class Terminal:
         """Wait for what the terminal has not shown before, and go on behind it."""
 
         def found() -> re.Match[str] | None:
-            assert self.process.poll() is None or self._reader.is_alive() is False, self.screen
+            is_over = not self._reader.is_alive()
             at = re.compile(pattern).search(self.screen, self._seen)
-            assert at or self.process.poll() is None, self.screen
+            assert at or not is_over, (pattern, self.screen)
             return at
 
         match: re.Match[str] = until(found)
@@ -85,24 +86,33 @@ class Terminal:
         self.wait(PROMPT)
         self.type(f"{passphrase}\n")
 
+    @property
+    def echoes(self) -> bool:
+        """Whether the terminal shows what is typed."""
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
+
     def end(self, number: int = signal.SIGINT) -> int:
         """End it, and return its status."""
         self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Return the status of one that ends by itself."""
         status = self.process.wait(PATIENCE)
         self._reader.join(PATIENCE)
-        os.close(self._ours)
         return status
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.end()
+        os.close(self._ours)
 
 
 @contextmanager
 def console(folder: Path, *arguments: str, begin: str = "") -> Iterator[Terminal]:
     """Run a console while the block runs."""
-    terminal = Terminal(folder, *arguments, begin=begin)
-    try:
+    with closing(Terminal(folder, *arguments, begin=begin)) as terminal:
         yield terminal
-    finally:
-        if terminal.process.poll() is None:
-            terminal.end()
 
 
 @dataclass
@@ -111,7 +121,6 @@ class Form:
 
     action: str
     fields: dict[str, str] = field(default_factory=dict)
-    buttons: list[str] = field(default_factory=list)
 
 
 class _Page(HTMLParser):
@@ -120,6 +129,8 @@ class _Page(HTMLParser):
         self.forms: list[Form] = []
         self.links: list[str] = []
         self.words: list[str] = []
+        self.codes: list[str] = []
+        self._in_code = False
 
     def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in given}
@@ -127,11 +138,19 @@ class _Page(HTMLParser):
             self.forms.append(Form(attributes.get("action", "")))
         elif tag == "a":
             self.links.append(attributes["href"])
+        elif tag == "pre":
+            self.codes.append("")
+            self._in_code = True
         elif tag in ("input", "textarea", "button") and "name" in attributes and self.forms:
             self.forms[-1].fields[attributes["name"]] = attributes.get("value", "")
 
+    def handle_endtag(self, tag: str) -> None:
+        self._in_code = self._in_code and tag != "pre"
+
     def handle_data(self, data: str) -> None:
         self.words.append(data)
+        if self._in_code:
+            self.codes[-1] += data
 
 
 class Answer:
@@ -142,7 +161,7 @@ class Answer:
         self.body = response.read().decode()
         self._page = _Page()
         self._page.feed(self.body)
-        self.forms, self.links = self._page.forms, self._page.links
+        self.forms, self.links, self.codes = self._page.forms, self._page.links, self._page.codes
 
     @property
     def text(self) -> str:
@@ -182,7 +201,11 @@ class Tab:
         return f"http://{self.host}"
 
     def send(
-        self, method: str, path: str, fields: Mapping[str, str] | None, headers: Mapping[str, str]
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str] | str | None,
+        headers: Mapping[str, str],
     ) -> Answer:
         given = {
             "Cookie": self.cookie,
@@ -194,7 +217,7 @@ class Tab:
         body = None
         if fields is not None:
             given["Content-Type"] = "application/x-www-form-urlencoded"
-            body = urlencode(fields)
+            body = fields if isinstance(fields, str) else urlencode(fields)
         connection = http.client.HTTPConnection(self.host, timeout=PATIENCE)
         try:
             where = path if path.startswith(self.home) else self.home + path

@@ -46,10 +46,10 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
+    JournalError,
     NotFound,
     ResumeRefused,
 )
-from safepoint.journal import Entry
 from safepoint.names import digest_of
 from safepoint.settings import Store
 
@@ -143,6 +143,8 @@ class Console:
         user = request.scope.get("state", {}).get("user", "")
         try:
             return act(_Asked(request.path_params, _fields(given), user))
+        except NotFound as error:
+            return self._refused(error, 404, user, "Nothing is here")
         except CheckpointError as error:
             return self._refused(error, _status(error), user)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
@@ -218,24 +220,23 @@ class Console:
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
-        subject, entries, refused = self._named(asked), None, None
+        name, entries, refused = self._named(asked).store, None, None
         thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
-        try:
-            entries = self._entries(subject, thread or None)
-        except CheckpointError as error:
-            refused = error
-        if entries is not None and what:
-            entries = [each for each in entries if each.what == what]
-        given: dict[str, Any] = {"thread": thread, "what": what, "number": _number(asked)}
-        told = list(self._stores), subject.store, entries
-        body = pages.journal(self._home, *told, **given, error=refused)
-        return self._page(asked.user, f"Journal of {subject.store}", body, active="journal")
-
-    def _entries(self, subject: Subject, thread: str | None = None) -> list[Entry] | None:
-        """Return what the journal of a store says, verified; None if there is none."""
         with ExitStack() as stack:
-            journal = self._stores[subject.store].journal_of(stack, write=False)
-            return None if journal is None else list(journal.show(thread=thread))
+            try:
+                journal = self._stores[name].journal_of(stack, write=False)
+                if journal is not None:
+                    entries = list(journal.show(thread=thread or None, what=what or None))
+            except JournalError as error:
+                refused = error
+        body = pages.journal(
+            *(self._home, list(self._stores), name, entries),
+            thread=thread,
+            what=what,
+            number=_number(asked),
+            error=refused,
+        )
+        return self._page(asked.user, f"Journal of {name}", body, active="journal")
 
     def _store(self, asked: _Asked) -> Response:
         subject, told = self._named(asked), None
@@ -466,9 +467,5 @@ def _fields(given: bytes) -> dict[str, str]:
 
 
 def _status(error: CheckpointError) -> int:
-    """Return what HTTP calls an error."""
-    if isinstance(error, NotFound):
-        return 404
-    if isinstance(error, InvalidId):
-        return 400
-    return 409 if status_of(error) == 1 else 503
+    """Return what HTTP calls an error: asked for wrongly, refused, or not possible now."""
+    return 400 if isinstance(error, InvalidId) else 409 if status_of(error) == 1 else 503
