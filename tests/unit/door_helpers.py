@@ -96,6 +96,8 @@ class Console:
     door: Door | SharedDoor
     behind: Behind
     seconds: list[float]
+    asked: list[tuple[str, str, str]]
+    """Method, path and Sec-Fetch-Site of whatever came to the door."""
 
     def send(self, request: Asked | bytes) -> Answered:
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE) as connection:
@@ -171,8 +173,16 @@ def console(*, shared: bool = False) -> Iterator[Console]:
     else:
         door = Door(behind, f"127.0.0.1:{port}", now=lambda: seconds[0])
     behind.home = door.home
-    with running(door, bound):
-        yield Console(port, door, behind, seconds)
+    asked: list[tuple[str, str, str]] = []
+
+    async def noted(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            site = dict(scope["headers"]).get(b"sec-fetch-site", b"").decode()
+            asked.append((scope["method"], scope["path"], site))
+        await door(scope, receive, send)
+
+    with running(noted, bound):
+        yield Console(port, door, behind, seconds, asked)
 
 
 @contextmanager
