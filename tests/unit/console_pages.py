@@ -245,7 +245,7 @@ def every_page(text: str | None = None) -> dict[str, Html]:
         "broken-journal": (
             "Journal",
             "journal",
-            pages.journal(HOME, STORES, "invoices", [], error=broken),
+            pages.journal(HOME, STORES, "invoices", broken),
         ),
         "no-journal": ("Journal", "journal", pages.journal(HOME, STORES, "refunds", None)),
         "store": (
@@ -272,14 +272,14 @@ def every_page(text: str | None = None) -> dict[str, Html]:
             pages.store(HOME, STORES, health._replace(people=[]), failed, "f" * 22, [], broken),
         ),
         "asking": ("Sign", "", pages.signature(HOME, subject, number=3)),
-        "signed": ("Signed", "", pages.signature(HOME, subject, signed=signed)),
+        "signed": ("Signed", "", pages.signature(HOME, subject, signed)),
         "unsigned": (
             "Not signed",
             "",
             pages.signature(
                 HOME,
                 subject,
-                error=given
+                given
                 or "WrongPassphrase: The passphrase does not open the key. Nothing was signed.",
             ),
         ),

@@ -167,6 +167,11 @@ def lasting(span: timedelta) -> str:
     return f"{seconds:.0f} s"
 
 
+def quiet(*inside: Inside) -> Html:
+    """Return a line that matters less than what stands above it."""
+    return tag("div", *inside, class_="quiet")
+
+
 def badge(state: str, text: str = "") -> Html:
     """Show a state by word, shape and colour.
 

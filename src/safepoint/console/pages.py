@@ -5,9 +5,9 @@ Each returns what stands inside `layout`. The page of one run is in `run_page`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from safepoint.approval import Approvers
 from safepoint.console import charts
@@ -22,6 +22,7 @@ from safepoint.console.html import (
     joined,
     lasting,
     moment,
+    quiet,
     run_address,
     table,
     tag,
@@ -36,18 +37,44 @@ from safepoint.settings import Store, is_database
 PER_PAGE: Final = 100
 ALARMS: Final = 100
 REFRESH: Final = 30
-_NO_ANCHOR: Final = "None. Nobody could tell an old question from today's: nothing is approved."
-_NO_ANSWERS: Final = "None. What is signed has to be carried to a worker by hand."
-_NO_JOURNAL: Final = "None. Nobody could say who did what."
-_SHARED_KEY: Final = "Whoever can verify it could sign: nothing is approved."
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
-_LOGO: Final = tag(
-    "svg",
-    tag("g", tag("path", d="M11 4.6H5.6v22.8H11"), tag("path", d="M21 4.6h5.4v22.8H21")),
-    tag("circle", cx=16, cy=16, r="4.4"),
-    viewBox="0 0 32 32",
-    aria_hidden="true",
-)
+Choices: TypeAlias = tuple[Collection[str], Collection[str], Collection[str]]
+"""The stores, apps and reasons that there are."""
+
+_PAGE: Final = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">{refresh}
+{title}
+<link rel="stylesheet" href="{home}/style.css">
+</head>
+<body>
+<a class="skip" href="#main">Skip to the content</a>
+<header class="top"><div>
+<a class="brand" href="{home}/"><svg viewBox="0 0 32 32" aria-hidden="true">
+<g><path d="M11 4.6H5.6v22.8H11"/><path d="M21 4.6h5.4v22.8H21"/></g><circle cx="16" cy="16"
+r="4.4"/></svg>Safepoint <span>console</span></a>
+<nav aria-label="Console"><ul>{links}</ul></nav>{user}
+</div></header>
+<main id="main" tabindex="-1">
+{body}
+</main>
+<footer class="foot">
+<p>What is shown here was verified first. What you sign is signed on your terminal.</p>
+</footer>
+</body>
+</html>
+"""
+_NEWCOMER: Final = Html("""<section class="bracketed">
+<h2>Nothing waits for you</h2>
+<p>A run that wants to do something that matters, such as a payment, stops and asks a person. It
+waits here until somebody answers, or until its time is over.</p>
+<ol><li>Let a step ask: it returns <code>Ask("pay", {"amount": 42})</code>, and the run pauses.</li>
+<li>Come back here. The run is listed as soon as it was found and verified.</li>
+<li>Open it and read all of it. Then deny or approve it: you sign on your terminal, with your own
+key.</li></ol>
+</section>""")
 
 
 def layout(
@@ -68,73 +95,57 @@ def layout(
         body: what one of the functions below returned.
         user: who looks at it, or "" if that is not known.
         active: which part it belongs to: "waiting", "journal", "store" or "".
-        stores: the names of the stores. The first one's journal and health are linked.
+        stores: the names of the stores. The journal and the health of the first are linked.
         refresh: after how many seconds the browser loads it again.
     """
     places = [("waiting", "Waiting", address(home, ""))]
     if stores:
         places.append(("journal", "Journal", address(home, "journal", stores[0])))
         places.append(("store", "Store health", address(home, "store", stores[0])))
-    links = [
-        tag("li", tag("a", text, href=href, aria_current="page" if key == active else None))
-        for key, text, href in places
-    ]
-    brand = tag("a", _LOGO, "Safepoint ", tag("span", "console"), href=f"{home}/", class_="brand")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="refresh", content=refresh) if refresh else None,
-        tag("title", f"{title} - Safepoint console"),
-        tag("link", rel="stylesheet", href=f"{home}/style.css"),
-    )
-    top = tag(
-        "div",
-        brand,
-        tag("nav", tag("ul", links), aria_label="Console"),
-        tag("p", "You are ", tag("strong", visible(user)), class_="user") if user else None,
-    )
-    foot = tag(
-        "p", "What is shown here was verified first. What you sign is signed on your terminal."
-    )
-    whole = tag(
-        "body",
-        tag("a", "Skip to the content", href="#main", class_="skip"),
-        tag("header", top, class_="top"),
-        tag("main", body, id="main", tabindex="-1"),
-        tag("footer", foot, class_="foot"),
-    )
-    return Html(f"<!doctype html>\n{tag('html', head, whole, lang='en')}\n")
+    parts: dict[str, Inside] = {
+        "home": home,
+        "title": tag("title", f"{title} - Safepoint console"),
+        "body": body,
+        "user": user and tag("p", "You are ", tag("strong", visible(user)), class_="user"),
+        "links": _links((text, href, key == active) for key, text, href in places),
+        "refresh": tag("meta", http_equiv="refresh", content=refresh) if refresh else None,
+    }
+    return Html(_PAGE.format_map({name: joined(each) for name, each in parts.items()}))
 
 
-def _tabs(label: str, links: Sequence[tuple[Inside, str | None, bool]]) -> Html:
-    items = (
+def _links(links: Iterable[tuple[Inside, str | None, bool]]) -> list[Html]:
+    return [
         tag("li", tag("a", inside, href=href, aria_current="page" if is_here else None))
         for inside, href, is_here in links
-    )
-    return tag("nav", tag("ul", items, class_="tabs"), aria_label=label, class_="screen")
+    ]
+
+
+def _tabs(label: str, links: Iterable[tuple[Inside, str | None, bool]]) -> Html:
+    items = tag("ul", _links(links), class_="tabs")
+    return tag("nav", items, aria_label=label, class_="screen")
 
 
 def _store_tabs(home: str, part: str, stores: Sequence[str], store: str) -> Html | None:
-    links = [(visible(each), address(home, part, each), each == store) for each in stores]
-    return _tabs("Stores", links) if len(links) > 1 else None
+    links = ((visible(each), address(home, part, each), each == store) for each in stores)
+    return _tabs("Stores", links) if len(stores) > 1 else None
 
 
-def _select(name: str, label: str, choices: Collection[str], chosen: str) -> Html:
+def _field(label: str, name: str, inside: Html) -> Html:
+    return tag("div", tag("label", label, for_=name), inside, class_="field")
+
+
+def _select(label: str, name: str, choices: Iterable[str], chosen: str) -> Html:
     options = (tag("option", each, value=each, selected=each == chosen) for each in choices)
-    return tag(
-        "div",
-        tag("label", label, for_=name),
-        tag("select", tag("option", "all", value=""), options, name=name, id=name),
-        class_="field",
-    )
+    none = tag("option", "all", value="")
+    return _field(label, name, tag("select", none, options, name=name, id=name))
 
 
-def _pager(
-    home: str, steps: Sequence[str], number: int, pages: int, **query: str | int
-) -> Html | None:
-    if pages < 2:
-        return None
+def _filter(where: str | None, *fields: Inside) -> Html:
+    button = tag("button", "Filter", class_="button")
+    return tag("form", fields, button, method="get", action=where, class_="row filter screen")
+
+
+def _pager(number: int, pages: int, home: str, *steps: str, **query: str | int) -> Html | None:
     before, after = (address(home, *steps, **query, page=number + step) for step in (-1, 1))
     items = (
         tag("a", "Previous page", href=before, rel="prev") if number > 1 else None,
@@ -142,14 +153,28 @@ def _pager(
         tag("a", "Next page", href=after, rel="next") if number < pages else None,
     )
     inside = tag("ul", (tag("li", each) for each in items if each), class_="pager")
-    return tag("nav", inside, aria_label="Pages", class_="screen")
+    return tag("nav", inside, aria_label="Pages", class_="screen") if pages > 1 else None
 
 
-def _place(home: str, store: str, tenant: str, thread: str) -> Html:
-    """Name a run, with a link to it."""
-    of = (", tenant ", visible(tenant)) if tenant else ()
+def _place(home: str, store: str, tenant: str, thread: str, *, within: str = "") -> Html:
+    """Name a run, with a link to it; its store too, unless the page is about that one."""
+    parts = [("in ", visible(store))] if store != within else []
+    parts += [("tenant ", visible(tenant))] if tenant else []
     link = tag("a", visible(thread), href=run_address(home, store, tenant, thread))
-    return joined(link, " ", tag("span", "in ", visible(store), of, class_="quiet"))
+    return joined(link, quiet(joined(*parts, by=", ")) if parts else None)
+
+
+def _box(*inside: Inside) -> Html:
+    return tag("div", tag("p", *inside), class_="bracketed")
+
+
+def _alarm(title: str, *inside: Inside) -> Html:
+    heading = tag("h2", title, id="alarm")
+    return tag("section", heading, *inside, class_="card alarm", aria_labelledby="alarm")
+
+
+def _progress(label: str, done: int, of: int) -> Html:
+    return tag("progress", value=done, max=max(of, 1), aria_label=label)
 
 
 # --- Waiting
@@ -162,7 +187,7 @@ def waiting(
     counts: Mapping[State, int],
     alarms: Sequence[Alarm],
     status: Status,
-    choices: tuple[Collection[str], Collection[str], Collection[str]],
+    choices: Choices,
     *,
     refresh: int = 0,
 ) -> Html:
@@ -175,78 +200,63 @@ def waiting(
         counts: how many there are in each state.
         alarms: what does not verify.
         status: how far the pass in the background is.
-        choices: the stores, apps and reasons to choose from.
-        refresh: whether it is loaded again by itself, and after how many seconds.
+        choices: what there is to choose from.
+        refresh: after how many seconds it is loaded again, 0 if it is not. Tell `layout` too.
     """
     query = {**wanted._asdict(), "refresh": refresh}
-    tabs = [
+    tabs = (
         (
             (each.capitalize(), tag("span", f"{counts.get(each, 0):,}", class_="count")),
             address(home, "", **{**query, "state": each}),
             each == wanted.state,
         )
         for each in STATES
-    ]
-    fields = zip(
-        ("store", "app", "reason"), ("Store", "App", "Reason"), choices, wanted, strict=False
     )
-    form = tag(
-        "form",
-        (_select(*each) for each in fields),
-        hidden(state=wanted.state, refresh=str(refresh or "")),
-        tag("button", "Filter", class_="button"),
-        method="get",
-        action=f"{home}/",
-        class_="row filter screen",
-    )
+    fields = zip(("Store", "App", "Reason"), Filter._fields, choices, wanted, strict=False)
+    kept = hidden(state=wanted.state, refresh=str(refresh or ""))
+    every = address(home, "", **{**query, "refresh": 0 if refresh else REFRESH})
+    text = f"Stop refreshing every {refresh} s" if refresh else f"Refresh every {REFRESH} s"
+    again = tag("a", "Refresh", href=address(home, "", **query)), tag("a", text, href=every)
+    is_filtered = any(wanted[:3])
+    if page.rows:
+        headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
+        rows = table("Runs that wait", headings, (_row(home, each) for each in page.rows))
+    elif is_filtered:
+        whole = tag("a", "Show all", href=address(home, "", state=wanted.state))
+        rows = _box("Nothing fits that filter. ", whole, ".")
+    elif wanted.state != "waiting" or any(counts.values()):
+        rows = _box(f"Nothing is {wanted.state or 'here'}.")
+    else:
+        rows = _NEWCOMER
     return joined(
         tag("h1", "Waiting for people"),
         _status(status, len(alarms)),
-        _refreshing(home, query, refresh),
-        _alarms(home, alarms),
+        tag("p", *again, class_="row quiet screen"),
+        _alarms(home, alarms) if alarms else None,
         _tabs("By state", tabs),
-        form if any(counts.values()) or any(wanted[:3]) else None,
-        _rows(home, page) if page.rows else _nothing(home, wanted, counts),
-        _pager(home, [""], page.number, page.pages, **query),
+        _filter(f"{home}/", (_select(*each) for each in fields), kept)
+        if is_filtered or any(counts.values())
+        else None,
+        rows,
+        _pager(page.number, page.pages, home, "", **query),
     )
 
 
 def _status(status: Status, alarms: int) -> Html:
-    looked, threads = f"{status.looked:,}", f"{status.threads:,}"
+    looked = f"{status.looked:,} of {status.threads:,}"
     if status.finished is None:
-        so_far = (
-            f"Looked at {looked} of {threads} threads so far: what is not listed may still wait."
-        )
-        return tag(
-            "div",
-            tag("p", so_far, class_="lead"),
-            _progress("Threads looked at", status.looked, status.threads),
-        )
+        so_far = f"Looked at {looked} threads so far: what is not listed may still wait."
+        drawn = _progress("Threads looked at", status.looked, status.threads)
+        return joined(tag("p", so_far, class_="lead"), drawn)
     when = tag("time", away(status.finished), datetime=status.finished.isoformat())
-    again = f" Looking again: {looked} of {threads}." if status.looked < status.threads else ""
-    if alarms:
-        count = "one does not verify" if alarms == 1 else f"{alarms:,} do not verify"
-        said: Inside = (f"All {threads} threads were held against the anchor ", when, f": {count}.")
-    else:
-        said = (f"All {threads} threads verified against the anchor ", when, ".")
-    return tag("p", said, again, class_="lead")
+    did = "compared with" if alarms else "verified against"
+    ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
+    again = f" Looking again: {looked}." if status.looked < status.threads else None
+    said = f"All {status.threads:,} threads {did} the anchor "
+    return tag("p", said, when, ended, again, class_="lead")
 
 
-def _progress(label: str, done: int, of: int) -> Html:
-    return tag("progress", value=done, max=max(of, 1), aria_label=label)
-
-
-def _refreshing(home: str, query: Mapping[str, str | int], refresh: int) -> Html:
-    """Return the links that load the page again, once or ever after."""
-    now = tag("a", "Refresh", href=address(home, "", **query))
-    every = address(home, "", **{**query, "refresh": 0 if refresh else REFRESH})
-    text = f"Stop refreshing every {refresh} s" if refresh else f"Refresh every {REFRESH} s"
-    return tag("p", now, tag("a", text, href=every), class_="row quiet screen")
-
-
-def _alarms(home: str, alarms: Sequence[Alarm]) -> Html | None:
-    if not alarms:
-        return None
+def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
     hiding = "The storage does not list it, and the anchor knows it. "
     items = (
         tag(
@@ -257,63 +267,49 @@ def _alarms(home: str, alarms: Sequence[Alarm]) -> Html | None:
         for each in alarms[:ALARMS]
     )
     more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
-    return tag(
-        "section",
-        tag("h2", "Does not verify: cannot be approved", id="alarms"),
-        tag("ul", items),
-        tag("p", more) if len(alarms) > ALARMS else None,
-        class_="card alarm",
-        aria_labelledby="alarms",
-    )
-
-
-def _rows(home: str, page: Page) -> Html:
-    headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
-    return table("Runs that wait", headings, (_row(home, each) for each in page.rows))
+    rest = tag("p", more) if len(alarms) > ALARMS else None
+    return _alarm("Does not verify: cannot be approved", tag("ul", items), rest)
 
 
 def _row(home: str, row: Row) -> list[Inside]:
-    wait, asked = row.wait, row.wait.question
-    count = len(asked.arguments)
+    asked, count = row.wait.question, len(row.wait.question.arguments)
     given = f"with {count:,} argument{'s' * (count != 1)}" if count else "without arguments"
     where = run_address(home, row.store, row.tenant, row.thread)
-    action = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
     return [
-        (action, tag("div", given, class_="quiet")),
+        (tag("a", visible(asked.action or "to go on"), href=where, class_="action"), quiet(given)),
         _place(home, row.store, row.tenant, row.thread),
-        (visible(asked.app), tag("div", visible(", ".join(asked.reasons)), class_="quiet")),
-        _times(wait),
-        _said(wait),
+        (visible(asked.app), quiet(visible(", ".join(asked.reasons)))),
+        _times(row.wait),
+        _said(row.wait),
     ]
 
 
-def _times(wait: Wait) -> Html:
-    since = tag("div", "since ", moment(wait.since), class_="quiet")
+def _times(wait: Wait) -> Inside:
+    since = quiet("since ", moment(wait.since))
     if not wait.question.until:
-        return joined(tag("div", "for as long as nobody answers"), since)
+        return "for as long as nobody answers", since
     until = datetime.fromisoformat(wait.question.until)
     ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
-    return joined(tag("div", ends), tag("div", "until ", moment(until), class_="quiet"), since)
+    return ends, quiet("until ", moment(until)), since
 
 
-def _said(wait: Wait) -> Html:
+def _said(wait: Wait) -> Inside:
     """Say what people said so far."""
-    if wait.is_answerable:
-        said = f"{len(wait.yes)} of {wait.needed} yes"
-        by: Inside = ("by ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
-    else:
+    said = f"{len(wait.yes)} of {wait.needed} yes"
+    by: Inside = ("by ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
+    if not wait.is_answerable:
         said, by = f"{wait.needed} yes needed", "no place for answers"
-    lines: list[Inside] = [
-        tag("strong", _pips(len(wait.yes), wait.needed), said),
-        tag("div", by, class_="quiet"),
-    ]
     told = [("denied", each.approver, each.why) for each in wait.no]
     told += [("held", each.by, each.why) for each in wait.holds]
-    lines += [
-        tag("div", badge(state), " by ", visible(who), (": ", visible(why)) if why else None)
-        for state, who, why in told
-    ]
-    return joined(lines, tag("div", badge("expired")) if wait.state == "expired" else None)
+    return (
+        tag("strong", _pips(len(wait.yes), wait.needed), said, class_="whole"),
+        quiet(by),
+        (
+            tag("div", badge(state), " by ", visible(who), (": ", visible(why)) if why else None)
+            for state, who, why in told
+        ),
+        badge("expired") if wait.state == "expired" else None,
+    )
 
 
 def _pips(have: int, needed: int) -> Html | None:
@@ -323,38 +319,8 @@ def _pips(have: int, needed: int) -> Html | None:
         for at in range(needed)
     )
     wide = 14 * needed
-    box = f"0 0 {wide} 14"
-    drawn = tag("svg", dots, viewBox=box, width=wide, height=14, class_="pips", aria_hidden="true")
+    drawn = tag("svg", dots, width=wide, height=14, class_="pips", aria_hidden="true")
     return drawn if needed < 10 else None
-
-
-def _nothing(home: str, wanted: Filter, counts: Mapping[State, int]) -> Html:
-    if any(wanted[:3]):
-        all_of_them = tag("a", "Show all", href=address(home, "", state=wanted.state))
-        return tag(
-            "div", tag("p", "Nothing fits that filter. ", all_of_them, "."), class_="bracketed"
-        )
-    if wanted.state != "waiting" or any(counts.values()):
-        return tag("div", tag("p", f"Nothing is {wanted.state or 'here'}."), class_="bracketed")
-    steps = (
-        (
-            "Let a step ask: it returns ",
-            tag("code", 'Ask("pay", {"amount": 42})'),
-            ", and the run pauses.",
-        ),
-        "Come back here: the run is listed as soon as it was found and verified.",
-        "Open it, read all of it, and deny or approve it. You sign on your terminal, with your own key.",
-    )
-    return tag(
-        "section",
-        tag("h2", "Nothing waits for you"),
-        tag(
-            "p",
-            "A run that wants to do something that matters, such as a payment, stops and asks a person. It waits here until somebody answers, or until its time is over.",
-        ),
-        tag("ol", (tag("li", each) for each in steps)),
-        class_="bracketed",
-    )
 
 
 # --- Journal
@@ -364,12 +330,11 @@ def journal(
     home: str,
     stores: Sequence[str],
     store: str,
-    entries: Sequence[Entry] | None,
+    entries: Sequence[Entry] | CheckpointError | None,
     *,
     thread: str = "",
     what: str = "",
     number: int = 1,
-    error: CheckpointError | None = None,
 ) -> Html:
     """Return who did what.
 
@@ -377,103 +342,65 @@ def journal(
         home: as `layout`.
         stores: all that there are.
         store: whose journal it is.
-        entries: all that fit, oldest first as `Journal.show` yields them; None if the store has no
-            journal.
+        entries: all that fit, in the order of `Journal.show`; why it does not verify, if it does
+            not; None if there is no journal.
         thread: only those about this one were wanted.
         what: only those of this kind were wanted.
         number: of the page, from 1.
-        error: why it does not verify, if it does not.
     """
-    form = tag(
-        "form",
-        tag(
-            "div",
-            tag("label", "Thread", for_="thread"),
-            tag("input", name="thread", id="thread", value=thread, autocomplete="off"),
-            class_="field",
-        ),
-        _select("what", "What", WHATS, what),
-        tag("button", "Filter", class_="button"),
-        method="get",
-        action=address(home, "journal", store),
-        class_="row filter screen",
-    )
-    lead = "Who did what, newest first. Each entry was verified, with all before it in its chain."
+    name = tag("input", name="thread", id="thread", value=thread, autocomplete="off")
+    where = address(home, "journal", store)
+    form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
+    pages, shown = 1, _box("Nothing that fits is in it.")
+    if entries is None:
+        shown = _box("This store has no journal. Name one in its settings: journal.")
+    elif isinstance(entries, CheckpointError):
+        shown = _broken(entries)
+    elif entries:
+        pages = -(-len(entries) // PER_PAGE)
+        number = min(max(number, 1), pages)
+        newest = [*reversed(entries)][(number - 1) * PER_PAGE : number * PER_PAGE]
+        headings = ["When", "What", "About", "Who", "Detail"]
+        shown = table("Entries of the journal", headings, (_entry(home, each) for each in newest))
     return joined(
         tag("h1", "Journal of ", visible(store)),
-        tag("p", lead, class_="lead"),
+        tag("p", "Who did what, newest first. Each entry was verified.", class_="lead"),
         _store_tabs(home, "journal", stores, store),
-        form if entries is not None or error else None,
-        _refused("The journal does not verify", error)
-        if error
-        else _entries(home, store, entries, thread, what, number),
+        form if entries is not None else None,
+        shown,
+        _pager(number, pages, home, "journal", store, thread=thread, what=what),
     )
 
 
-def _refused(title: str, error: CheckpointError) -> Html:
-    return tag(
-        "section",
-        tag("h2", title, id="refused"),
-        tag("p", badge("alarm", type(error).__name__)),
-        tag("p", visible(str(error))),
-        class_="card alarm",
-        aria_labelledby="refused",
-    )
-
-
-def _entries(
-    home: str, store: str, entries: Sequence[Entry] | None, thread: str, what: str, number: int
-) -> Html:
-    if not entries:
-        none = "Nothing that fits is in it." if thread or what else "Nothing is in it yet."
-        none = (
-            "This store has no journal. Name one in its settings: journal."
-            if entries is None
-            else none
-        )
-        return tag("div", tag("p", none), class_="bracketed")
-    pages = -(-len(entries) // PER_PAGE)
-    number = min(max(number, 1), pages)
-    newest = [*reversed(entries)][(number - 1) * PER_PAGE : number * PER_PAGE]
-    return joined(
-        table(
-            "Entries of the journal",
-            ["When", "What", "About", "Who", "Detail"],
-            (_entry(home, each) for each in newest),
-        ),
-        _pager(home, ["journal", store], number, pages, thread=thread, what=what),
-    )
+def _broken(error: CheckpointError) -> Html:
+    kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
+    return _alarm("The journal does not verify", kind, text)
 
 
 def _entry(home: str, entry: Entry) -> list[Inside]:
-    about = (
-        _place(home, entry.store, entry.tenant, entry.thread) if entry.thread else "the whole store"
-    )
-    at = (
-        tag("div", f"record {entry.sequence:,}", class_="quiet")
-        if entry.sequence is not None
-        else None
-    )
-    ended = (
-        badge("refused")
-        if entry.outcome == "refused"
-        else tag("span", entry.outcome, class_="quiet")
-    )
-    who = tag("div", "by ", visible(entry.actor.how), class_="quiet")
+    about: Inside = "the whole store"
+    if entry.thread is not None:
+        about = _place(home, entry.store, entry.tenant, entry.thread, within=entry.store)
+    is_refused = entry.outcome == "refused"
     return [
         moment(entry.at),
-        (tag("strong", entry.what), " ", ended),
-        (about, at),
-        (visible(entry.actor.name), who),
+        (tag("strong", entry.what), badge("refused") if is_refused else quiet(entry.outcome)),
+        (about, quiet(f"record {entry.sequence:,}") if entry.sequence is not None else None),
+        (visible(entry.actor.name), quiet("by ", visible(entry.actor.how))),
         visible(entry.detail),
     ]
 
 
 # --- Store health
 
+_NO_ANCHOR: Final = "None. Nobody could tell an old question from today's: nothing is approved."
+_NO_ANSWERS: Final = "None. What is signed has to be carried to a worker by hand."
+_NO_JOURNAL: Final = "None. Nobody could say who did what."
+_SHARED: Final = "Whoever can verify with it could sign: nothing is approved."
+
 
 class Verification(NamedTuple):
-    """How far "Verify all of it" is, or how it ended."""
+    """How far "Verify all of it" is, or how it ended: threads, and how many alarms there were."""
 
     done: int
     of: int
@@ -490,29 +417,27 @@ class Health(NamedTuple):
         store: its name.
         parts: each part, with what it is, or what its lack means.
         keys: the id, algorithm and task of each key, and whether it is revoked.
-        people: the name, key id and task of each person, and whether that key is revoked.
+        people: the name, key and task of each person, and whether that key is revoked.
     """
 
     store: str
-    parts: list[tuple[str, str]]
+    parts: Sequence[tuple[str, str]]
     keys: Sequence[tuple[str, str, str, bool]]
     people: Sequence[tuple[str, str, str, bool]]
 
     @classmethod
     def of(cls, store: Store, desk: Desk, journal: Journal | None) -> Health:
-        """Return the health of an open store."""
+        """Return what an open store is made of."""
         parts = [
             ("Storage", _part(store.storage, store.postgres)),
             ("Anchor", _part(store.anchor, store.postgres_anchor) or _NO_ANCHOR),
             ("Answers", _part(store.answers, store.postgres_answers) or _NO_ANSWERS),
             ("Journal", _part(store.journal, store.postgres_journal) or _NO_JOURNAL),
         ]
-        rings = {"records": desk.ledger.keys}
-        if journal is not None:
-            rings["journal"] = journal.keys
+        rings = [("records", desk.ledger.keys), *([("journal", journal.keys)] if journal else [])]
         keys = [
             (key.id, key.algorithm, task, ring.revoked(key.id) is not None)
-            for task, ring in rings.items()
+            for task, ring in rings
             for key in ring
         ]
         people = [*_people("approves", desk.gate.people), *_people("holds", desk.gate.operators)]
@@ -520,7 +445,7 @@ class Health(NamedTuple):
 
 
 def _part(path: str | None, dsn: str | None) -> str:
-    """Say where a part is, "" if there is none. A connection string is nobody's business."""
+    """Say where a part is, "" if there is none. A connection string is shown to nobody."""
     if dsn is not None:
         return "PostgreSQL"
     return f"{'SQLite' if is_database(path) else 'Files'}: {path}" if path else ""
@@ -543,34 +468,32 @@ def store(
     """Return what a store is made of, and how it is.
 
     Args:
-        home: as `layout`.
+        home: as `layout`. While it is verified, give that `refresh=2`.
         stores: all that there are.
         health: what it is made of.
         verification: the last one, or the one that runs; None if there was none.
         form: the id of the form that begins one; None if nobody may.
         over_time: how many waited, as the index tells it.
-        refusals: of `charts.reasons`, an error if the journal does not verify, None without one.
+        refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
+            None if there is none.
     """
     keys = (
-        (tag("code", visible(key)), visible(algorithm), task, _counts(is_revoked, algorithm))
-        for key, algorithm, task, is_revoked in health.keys
+        (tag("code", visible(key)), visible(algorithm), task, _counts(algorithm, task, gone))
+        for key, algorithm, task, gone in health.keys
     )
-    people = [
-        (visible(name), tag("code", visible(key)), task, _counts(is_revoked))
-        for name, key, task, is_revoked in health.people
-    ]
-    told: Inside = tag("p", _NO_JOURNAL, class_="quiet")
+    people = (
+        (visible(name), tag("code", visible(key)), task, _counts("", task, gone))
+        for name, key, task, gone in health.people
+    )
+    told = tag("p", "The store has no journal.", class_="quiet")
     if isinstance(refusals, CheckpointError):
-        told = _refused("The journal does not verify", refusals)
+        told = _broken(refusals)
     elif refusals is not None:
         told = charts.refusals(refusals)
+    lead = "What this store is made of, who may decide in it, and whether it verifies."
     return joined(
         tag("h1", "Health of ", visible(health.store)),
-        tag(
-            "p",
-            "What this store is made of, who may decide in it, and whether it verifies.",
-            class_="lead",
-        ),
+        tag("p", lead, class_="lead"),
         _store_tabs(home, "store", stores, health.store),
         tag("h2", "Verification"),
         _verification(home, health.store, verification, form),
@@ -580,8 +503,8 @@ def store(
         table("Keys that verify", ["Key", "Algorithm", "For", "Counts"], keys),
         tag("h2", "People"),
         table("Who may decide", ["Who", "Key", "May", "Counts"], people)
-        if people
-        else tag("p", "Nobody may approve or hold here."),
+        if health.people
+        else tag("p", "Nobody may approve or hold here.", class_="quiet"),
         tag("h2", "Waiting over time"),
         charts.waiting_over_time(over_time),
         tag("h2", "Refusals by reason"),
@@ -589,44 +512,34 @@ def store(
     )
 
 
-def _counts(is_revoked: bool, algorithm: str = "") -> Inside:
+def _counts(algorithm: str, task: str, is_revoked: bool) -> Inside:
     if is_revoked:
         return badge("denied", "revoked")
-    note = tag("div", _SHARED_KEY, class_="quiet") if algorithm == "hmac-sha256" else None
-    return (badge("ok", "counts"), note)
+    is_shared = (algorithm, task) == ("hmac-sha256", "records")
+    return badge("ok", "counts"), quiet(_SHARED) if is_shared else None
 
 
 def _verification(home: str, name: str, last: Verification | None, form: str | None) -> Html:
-    begin = tag(
-        "form",
-        hidden(form=form or ""),
-        tag("button", "Verify all of it", class_="button"),
-        method="post",
-        action=address(home, "store", name, "verify"),
-        class_="screen",
-    )
-    button = begin if form else None
+    button = hidden(form=form or ""), tag("button", "Verify all of it", class_="button")
+    where = address(home, "store", name, "verify")
+    begin = tag("form", button, method="post", action=where, class_="screen") if form else None
     if last is None:
-        never = "Nobody verified all of it since this console was started: each record, each signature, each link, and the anchor."
-        return tag("div", tag("p", never), button, class_="card")
-    count = "no alarm" if not last.alarms else f"{last.alarms:,} alarm{'s' * (last.alarms != 1)}"
+        never = "Nobody has verified all of it since this console was started."
+        return tag("div", tag("p", never), begin, class_="card")
+    count = f"{last.alarms or 'no'} alarm{'s' * (last.alarms > 1)}"
     if last.finished is None:
         said = f"Verifying: {last.done:,} of {last.of:,} threads, {count} so far."
-        return tag(
-            "div",
-            tag("p", said),
-            _progress("Threads verified", last.done, last.of),
-            class_="card note",
-        )
+        drawn = _progress("Threads verified", last.done, last.of)
+        return tag("div", tag("p", said), drawn, class_="card note")
+    is_good = not last.alarms and not last.error
     took = lasting(last.finished - last.begun)
     said = f"{last.done:,} of {last.of:,} threads, {count}. It took {took}, and ended "
-    is_good = not last.alarms and not last.error
     return tag(
         "div",
         tag("p", badge("ok", "It verifies") if is_good else badge("alarm", "It does not verify")),
         tag("p", said, moment(last.finished), "."),
         tag("p", visible(last.error)) if last.error else None,
-        button,
+        begin,
         class_=f"card {'good' if is_good else 'alarm'}",
     )
 
@@ -635,7 +548,7 @@ def _verification(home: str, name: str, last: Verification | None, form: str | N
 
 
 class Subject(NamedTuple):
-    """What is to be signed."""
+    """What is to be signed: approve, deny, hold or release, and the digest of what is asked."""
 
     verb: str
     store: str
@@ -650,7 +563,7 @@ class Signed(NamedTuple):
     Attributes:
         by: who signed.
         text: all of it.
-        put: where it is now, as a sentence; "" if somebody has to carry it to a worker.
+        put: a sentence that says where it is; "" if somebody has to carry it to a worker.
         before: when a worker has to have found it, or None.
     """
 
@@ -661,94 +574,53 @@ class Signed(NamedTuple):
 
 
 def signature(
-    home: str,
-    subject: Subject,
-    *,
-    number: int = 1,
-    signed: Signed | None = None,
-    error: str = "",
+    home: str, subject: Subject, done: Signed | str | None = None, *, number: int = 1
 ) -> Html:
     """Return what became of something that is to be signed on the terminal.
 
     Args:
         home: as `layout`. While it waits, give that `refresh=2`.
         subject: what is to be signed.
+        done: what was signed, or why nothing was; None while it waits.
         number: its place in the queue, 1 if the terminal asks for it now.
-        signed: what was signed.
-        error: why nothing was.
     """
-    about = facts(
-        (
-            ("To sign", tag("strong", visible(subject.verb))),
-            ("Run", _place(home, *subject[1:4])),
-            *([("Digest", tag("code", visible(subject.digest)))] if subject.digest else []),
-        )
-    )
-    where = run_address(home, *subject[1:4])
-    back = tag(
-        "p",
-        tag("a", "Back to the run", href=where),
+    _, *place, digest = subject
+    about = [("What", tag("strong", visible(subject.verb))), ("Run", _place(home, *place))]
+    about += [("Digest", tag("code", visible(digest)))] if digest else []
+    links = (
+        tag("a", "Back to the run", href=run_address(home, *place)),
         tag("a", "What waits", href=f"{home}/"),
-        class_="row screen",
     )
-    if signed is not None:
-        return joined(
-            tag("h1", "Signed"),
-            _signed(signed),
-            about,
-            tag("h2", "What was signed"),
-            _lines(signed.text),
-            back,
-        )
-    if error:
-        why = tag(
-            "div",
-            tag("p", badge("refused", "Refused")),
-            tag("p", visible(error)),
-            class_="card alarm",
-        )
-        return joined(tag("h1", "Nothing was signed"), why, about, back)
-    turn = (
-        "It is the next one."
-        if number < 2
-        else f"It is number {number:,} in the queue: those before it are asked for first."
-    )
-    look = (
-        "Look whether the terminal names the same digest. Nothing is signed if you type nothing there."
-        if subject.digest
-        else "Nothing is signed if you type nothing there."
-    )
-    ask = tag(
-        "div",
+    end = facts(about), tag("p", *links, class_="row screen")
+    if isinstance(done, Signed):
+        # Each line of it, and all of each.
+        lines = map(visible, done.text.removesuffix("\n").split("\n"))
+        text = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
+        return joined(tag("h1", "Signed"), _signed(done), tag("h2", "What was signed"), text, end)
+    if done is not None:
+        why = tag("p", badge("refused", "Refused")), tag("p", visible(done))
+        return joined(tag("h1", "Nothing was signed"), tag("div", why, class_="card alarm"), end)
+    turn = "It asks for this one now."
+    if number > 1:
+        turn = f"This one is number {number:,} in the queue: those before it come first."
+    look = "Look whether it names the same digest. " if digest else None
+    ask = (
         tag("p", "The terminal that started this console asks for it. ", turn),
-        tag("p", look),
-        class_="card note",
+        tag("p", look, "If you type nothing there, nothing is signed."),
+        tag("p", "This page looks every 2 s whether you did.", class_="quiet screen"),
     )
-    again = tag("p", "This page looks every 2 s whether you did.", class_="quiet screen")
-    return joined(tag("h1", "Type your passphrase on the terminal"), ask, about, again, back)
+    title = tag("h1", "Type your passphrase on the terminal")
+    return joined(title, tag("div", ask, class_="card note"), end)
 
 
-def _signed(signed: Signed) -> Html:
-    by = tag("p", badge("ok", "Signed"), " by ", tag("strong", visible(signed.by)), ".")
-    put = visible(signed.put or "There is no place for answers: carry the text below to a worker.")
+def _signed(done: Signed) -> Html:
+    by = tag("p", badge("ok", "Signed"), " by ", tag("strong", visible(done.by)), ".")
+    put = done.put or "There is no place for answers: carry the text below to a worker."
     until: Inside = None
-    if signed.before is not None:
-        until = tag(
-            "p",
-            "A worker has to find it before ",
-            moment(signed.before),
-            f", {away(signed.before)}.",
-        )
-    return tag("div", by, tag("p", put), until, class_="card good")
-
-
-def _lines(text: str) -> Html:
-    """Show a text that was signed: each of its lines, and all of each."""
-    lines = text.removesuffix("\n").split("\n")
-    return tag("pre", joined(map(visible, lines), by="\n"), class_="code", tabindex="0")
-
-
-# --- refusals
+    if done.before is not None:
+        left = "A worker has to find it before ", moment(done.before), f", {away(done.before)}."
+        until = tag("p", left)
+    return tag("div", by, tag("p", visible(put)), until, class_="card good")
 
 
 def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html:
@@ -761,18 +633,7 @@ def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html
         text: what is wrong.
         do: what to do.
     """
-    return joined(
-        tag("h1", visible(title)),
-        tag(
-            "div",
-            tag("p", visible(text)),
-            tag("p", visible(do)) if do else None,
-            tag(
-                "p",
-                tag("a", "What waits", href=f"{home}/"),
-                tag("span", f"Status {status}", class_="quiet"),
-                class_="row",
-            ),
-            class_="bracketed",
-        ),
-    )
+    back = tag("a", "What waits", href=f"{home}/"), tag("span", f"Status {status}", class_="quiet")
+    said = (tag("p", visible(each)) for each in (text, do) if each)
+    box = tag("div", said, tag("p", *back, class_="row"), class_="bracketed")
+    return joined(tag("h1", visible(title)), box)
