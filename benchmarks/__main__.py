@@ -1,7 +1,8 @@
 """`make bench`: sealed saves and verified loads against the peers, in one run.
 
-`make bench ARGS=stores` measures one part, or several: files, models, stores, adapters, audit. A
-part that takes long runs only if you name it: million, the newest of as many checkpoints.
+`make bench ARGS=stores` measures one part, or several: files, models, stores, adapters, audit,
+console. A part that takes long runs only if you name it: million, the newest of as many
+checkpoints.
 
 Times on shared machines are noisy, so what counts are the ratios: contenders take turns, and the
 median of many rounds is compared. The title of a table says what a ratio means there.
@@ -22,6 +23,7 @@ import cryptography
 
 from benchmarks.adapters import adapters
 from benchmarks.audits import audits
+from benchmarks.consoles import consoles
 from benchmarks.measure import RATIO, beside, medians, table, without_fsync
 from benchmarks.peers import (
     AgentFramework,
@@ -261,6 +263,7 @@ PARTS: dict[str, tuple[Callable[[Path], None], ...]] = {
     "stores": (stores,),
     "adapters": (adapters,),
     "audit": (audits,),
+    "console": (consoles,),
     "million": (million,),
 }
 

@@ -60,6 +60,10 @@ class Saver:
         run["step"] += 1
         return str(checkpoint["id"])
 
+    def interrupt(self, thread: str, asked: object) -> None:
+        """Put what a node asks people beside the newest checkpoint."""
+        self.saver.put_writes(self._runs[thread]["config"], [("__interrupt__", [asked])], "task")
+
     def give(self, thread: str) -> None:
         """Forget the run."""
         del self._runs[thread]
@@ -74,9 +78,9 @@ class Saver:
         config = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
         return self.saver.get_tuple(config).checkpoint["channel_values"]["order"]
 
-    def analyze(self) -> None:
-        """Let the engine count what there is, so that it plans its queries well."""
-        self._connection.execute("analyze")
+    def run(self, statement: str) -> None:
+        """Say something to the engine, such as "analyze": count, to plan your queries well."""
+        self._connection.execute(statement)
 
     def close(self) -> None:
         """Close its connection."""

@@ -60,7 +60,7 @@ def _measure(
     for count in peer_counts:
         for step in range(count):
             peer.save(_thread(count), state_of(_thread(count), step))
-    peer.analyze()
+    peer.run("analyze")
     acts: dict[str, Act] = {}
     for count in counts:
         acts[f"sealed {count}"] = partial(_latest, ledger_of(ours.storage), _thread(count))

@@ -93,7 +93,7 @@ class Taken:
 
 def stores(folder: Path) -> None:
     """Measure both engines, and the newest of many on both."""
-    if _is_missing():
+    if is_missing():
         return
     with serving() as server:
         scale = Scale()
@@ -105,14 +105,15 @@ def stores(folder: Path) -> None:
 
 def million(folder: Path) -> None:
     """Measure the newest of ten checkpoints and of a million, on both engines."""
-    if _is_missing():
+    if is_missing():
         return
     with serving() as server:
         on_postgres(server, 1)
         newest(folder, server, (10, 1_000_000))
 
 
-def _is_missing() -> bool:
+def is_missing() -> bool:
+    """Say which of the peers and the server are not installed."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         sys.stdout.write(f"\n{', '.join(missing)} is not installed: stores are not measured.\n")

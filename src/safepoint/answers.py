@@ -303,8 +303,8 @@ class Answers:
             span = view.span(chain)
             if span.head > most:
                 raise LimitExceeded(
-                    f"The answers hold {span.head} records of one key about one thing, over the limit"
-                    f" of {most}.",
+                    f"The answers hold {span.head} records of one key about one thing, over the"
+                    f" limit of {most}.",
                     "Nothing is resumed. Find out who wrote them. If the key signed them, revoke"
                     " it; if not, restore a copy that verifies.",
                 )

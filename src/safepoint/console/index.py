@@ -1,3 +1,4 @@
+<<<<<<< HEAD
 """A stand-in for the index: its data types."""
 
 from __future__ import annotations
@@ -6,6 +7,58 @@ from datetime import datetime
 from typing import NamedTuple
 
 from safepoint.desk import Wait
+=======
+"""What waits in all stores: found by an index in memory, and verified before it is shown.
+
+A cheap listing of the storage says which threads moved, and these alone are opened. The listing is
+a hint and is believed for nothing: each row of a page is opened once more, with the live anchor and
+with what people said so far, right when the page is made. A pass in the background goes through
+every thread that the anchor knows, so that a run that the storage hides becomes an alarm.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
+from itertools import accumulate, count
+from threading import Event, Lock, Thread
+from typing import Final, NamedTuple, TypeVar
+
+from safepoint.desk import Desk, State, Wait
+from safepoint.errors import (
+    AnchorUnavailable,
+    AnswersUnavailable,
+    CheckpointError,
+    DecodeError,
+    StorageError,
+    ThreadDeleted,
+)
+from safepoint.ledger import Ledger
+from safepoint.names import ANSWERS
+from safepoint.settings import Store
+from safepoint.verify import storage_errors
+
+_T = TypeVar("_T")
+PER_PAGE: Final = 50
+_PAUSE: Final = 2.0  # seconds between two rounds, at least
+_WHOLE: Final = 60.0  # seconds between two passes against the anchor, at least
+_AGAIN: Final = 100  # how many of those that wait are looked at again in a round
+_ENDED: Final = 10_000  # how many waits that ended are kept for a chart
+_POINTS: Final = 500
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_DARK: Final = (
+    "{} threads are encrypted, and the console has no cipher. They verify. Whether they wait is not"
+    " known: look at them where the cipher is."
+)
+_AWAY: Final = (StorageError, AnchorUnavailable, AnswersUnavailable)
+
+Spot = tuple[str, str, str]
+"""A thread: its store, its tenant or "", its name."""
+>>>>>>> idx
 
 
 class Row(NamedTuple):
@@ -18,7 +71,20 @@ class Row(NamedTuple):
 
 
 class Alarm(NamedTuple):
+<<<<<<< HEAD
     """A run that does not verify, or that the storage hides."""
+=======
+    """A run that does not verify or that the storage hides; without a thread, all of a store.
+
+    Attributes:
+        store: the name of its store.
+        tenant: whose it is, or "".
+        thread: its name, or "".
+        error: the kind of the error.
+        text: what is wrong, and what to do.
+        is_hidden: whether the storage ends it before what the anchor has seen.
+    """
+>>>>>>> idx
 
     store: str
     tenant: str
@@ -29,7 +95,11 @@ class Alarm(NamedTuple):
 
 
 class Filter(NamedTuple):
+<<<<<<< HEAD
     """What somebody wants to see."""
+=======
+    """Which rows are wanted. "" is all."""
+>>>>>>> idx
 
     store: str = ""
     app: str = ""
@@ -38,7 +108,11 @@ class Filter(NamedTuple):
 
 
 class Page(NamedTuple):
+<<<<<<< HEAD
     """One page of rows."""
+=======
+    """The rows of one page; `total` is how many there are on all, as far as the index knows."""
+>>>>>>> idx
 
     rows: list[Row]
     number: int
@@ -47,10 +121,415 @@ class Page(NamedTuple):
 
 
 class Status(NamedTuple):
+<<<<<<< HEAD
     """The pass in the background."""
+=======
+    """How far the pass against the anchor is, or how long the last one took, in seconds."""
+>>>>>>> idx
 
     looked: int
     threads: int
     passes: int
     finished: datetime | None
     took: float
+<<<<<<< HEAD
+=======
+
+
+class _Entry(NamedTuple):
+    """What the index keeps of a question, to find it again."""
+
+    digest: str
+    until: datetime
+    since: datetime
+    app: str
+    reasons: tuple[str, ...]
+    seen: State
+
+    @classmethod
+    def of(cls, wait: Wait) -> _Entry:
+        asked = wait.question
+        until = datetime.fromisoformat(asked.until) if asked.until else _NEVER
+        return cls(wait.digest, until, wait.since, asked.app, asked.reasons, wait.state)
+
+    def state(self, now: datetime) -> State:
+        """Where it belongs by now: its deadline may have passed since it was looked at."""
+        return "expired" if self.until <= now and self.seen != "denied" else self.seen
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was waiting, or held, when it was looked at."""
+        return self.seen in ("waiting", "held")
+
+    def fits(self, wanted: Filter, now: datetime) -> bool:
+        return (
+            wanted.app in ("", self.app)
+            and (not wanted.reason or wanted.reason in self.reasons)
+            and wanted.state in ("", self.state(now))
+        )
+
+
+class _Desks:
+    """The stores, as one side has opened them: those of pages, or those of the background."""
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self._stores = stores
+        self._open: dict[str, tuple[ExitStack, dict[str, Desk]]] = {}
+
+    def of(self, store: str, tenant: str | None = None) -> Desk:
+        """Return the desk of a store, or of a tenant, opened if it is not."""
+        if store not in self._open:
+            with ExitStack() as stack:
+                desk = Desk.open(self._stores[store], stack)
+                self._open[store] = stack.pop_all(), {"": desk}
+        desks = self._open[store][1]
+        if tenant and tenant not in desks:
+            desks[tenant] = desks[""].of(tenant)
+        return desks[tenant or ""]
+
+    def close(self, *stores: str) -> None:
+        """Close some, or all."""
+        for store in stores or list(self._open):
+            if store in self._open:
+                with suppress(CheckpointError):
+                    self._open.pop(store)[0].close()
+
+
+class Index:
+    """Finds what waits, and vouches for what it shows.
+
+    Several threads may ask it. `start` lets a thread of its own look at the stores, with
+    connections of its own.
+
+    Args:
+        stores: what each store is made of, by the name it is shown under.
+    """
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self._stores = dict(stores)
+        self._front, self._back = _Desks(self._stores), _Desks(self._stores)
+        self._paging, self._round, self._lock = Lock(), Lock(), Lock()
+        self._entries: dict[Spot, tuple[_Entry, ...]] = {}
+        self._failed: dict[Spot, Alarm] = {}
+        self._away: dict[str, Alarm] = {}
+        self._encrypted = set[Spot]()
+        self._ends: dict[Spot, int] = {}  # where the listing said that each ended, when looked at
+        self._looks, self._looked = count(1), dict[Spot, int]()
+        self._ended: deque[tuple[datetime, datetime]] = deque(maxlen=_ENDED)
+        self._status, self._opened = Status(0, 0, 0, None, 0.0), 0
+        self._stop, self._thread = Event(), Thread(target=self._work, name="index", daemon=True)
+
+    # --- what it knows
+
+    def page(self, wanted: Filter, number: int = 1) -> Page:
+        """Return a page of what waits, oldest deadline first, each row verified right now.
+
+        A run that has moved on gives its place to the next. One that does not verify is an alarm.
+        """
+        with self._paging, ExitStack() as stack:
+            self._reopen()
+            fresh = dict[Spot, list[Wait]]()
+            while True:
+                chosen = self._chosen(wanted)
+                pages = max(1, -(-len(chosen) // PER_PAGE))
+                number = min(max(1, number), pages)
+                part = chosen[(number - 1) * PER_PAGE : number * PER_PAGE]
+                new = dict.fromkeys(spot for spot, _ in part if spot not in fresh)
+                if not new or len(fresh) > 4 * PER_PAGE:
+                    break
+                fresh |= {spot: self._verified(spot, stack) for spot in new}
+        rows = [
+            Row(*spot, wait)
+            for spot, entry in part
+            for wait in fresh.get(spot, ())
+            if wait.digest == entry.digest
+        ]
+        return Page(rows, number, pages, len(chosen))
+
+    def counts(self) -> dict[State, int]:
+        """Return how many wait, are held, were denied, and have expired."""
+        now = datetime.now(UTC)
+        found = Counter(entry.state(now) for _, entry in self._known())
+        states: tuple[State, ...] = ("waiting", "held", "denied", "expired")
+        return {state: found[state] for state in states}
+
+    def alarms(self) -> list[Alarm]:
+        """Return what does not verify: stores that are away, then hidden runs, then others."""
+        with self._lock:
+            found, away = list(self._failed.values()), list(self._away.values())
+            dark = Counter(spot[:2] for spot in self._encrypted)
+        away += [
+            Alarm(*place, "", "DecodeError", _DARK.format(number)) for place, number in dark.items()
+        ]
+        return [*sorted(away), *sorted(found, key=lambda each: (not each.is_hidden, each))]
+
+    def status(self) -> Status:
+        """Tell how far the pass in the background is."""
+        return self._status
+
+    def choices(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the stores, apps and reasons that a filter can name."""
+        entries = [entry for _, entry in self._known()]
+        reasons = {str(reason) for entry in entries for reason in entry.reasons}
+        return sorted(self._stores), sorted({entry.app for entry in entries}), sorted(reasons)
+
+    def over_time(self) -> list[tuple[datetime, int]]:
+        """Return how many waited, or were held, from each time on, as far as this process saw.
+
+        A run that had ended before the first pass is not in it.
+        """
+        now = datetime.now(UTC)
+        spans = [
+            (entry.since, min(entry.until, now)) for _, entry in self._known() if entry.is_open
+        ]
+        with self._lock:
+            spans += self._ended
+        begun = [(begin, 1) for begin, _ in spans]
+        over = [(end, -1) for _, end in spans if end < now]
+        events = sorted([*begun, *over])
+        waiting = accumulate(step for _, step in events)
+        points = [(at, number) for (at, _), number in zip(events, waiting, strict=True)]
+        return points[:: -max(1, len(points) // _POINTS)][::-1]
+
+    def _known(self) -> list[tuple[Spot, _Entry]]:
+        """Return the entries of the stores that are not away."""
+        with self._lock:
+            return [
+                (spot, entry)
+                for spot, entries in self._entries.items()
+                if spot[0] not in self._away
+                for entry in entries
+            ]
+
+    def _chosen(self, wanted: Filter) -> list[tuple[Spot, _Entry]]:
+        now = datetime.now(UTC)
+        found = [
+            (spot, entry)
+            for spot, entry in self._known()
+            if wanted.store in ("", spot[0]) and entry.fits(wanted, now)
+        ]
+        return sorted(found, key=lambda each: (each[1].until, each[1].since, each[0]))
+
+    # --- look at threads
+
+    def look_again(self, store: str, tenant: str, thread: str) -> None:
+        """Look at a thread now, because something was put with its answers."""
+        with self._paging, ExitStack() as stack:
+            self._reopen()
+            self._verified((store, tenant, thread), stack)
+
+    def _reopen(self) -> None:
+        """Open the stores anew after each pass: what an operator set back stays no alarm."""
+        if self._opened != self._status.passes:
+            self._front.close()
+            self._opened = self._status.passes
+
+    def _verified(self, spot: Spot, stack: ExitStack) -> list[Wait]:
+        """Return what a thread waits for, for a page; nothing if its store is away."""
+        store = spot[0]
+        if store in self._away:
+            return []
+        try:
+            stack.enter_context(self._front.of(store).looking())
+            return self._look(self._front.of(*spot[:2]), spot)
+        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
+            self._lose(store, self._front, error)
+            return []
+
+    def _look(self, desk: Desk, spot: Spot) -> list[Wait]:
+        """Open the end of a thread with the live anchor, and keep what it waits for.
+
+        Raises:
+            CheckpointError: the store as a whole is away.
+        """
+        number, waits, alarm, is_dark = next(self._looks), list[Wait](), None, False
+        try:
+            waits = desk.waits(spot[2], whole=False)
+        except ThreadDeleted:
+            pass
+        except Exception as error:  # noqa: BLE001  whatever it is, it is one thread's
+            if isinstance(error, _AWAY):
+                _check_there(desk)
+            is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot[2])
+            if not is_dark:
+                hidden = _is_hidden(desk.ledger, spot[2])
+                alarm = Alarm(*spot, type(error).__name__, str(error), hidden)
+        with self._lock:
+            if self._looked.get(spot, 0) < number:  # or somebody looked later, and was faster
+                self._looked[spot] = number
+                self._keep(spot, tuple(map(_Entry.of, waits)))
+                _put(self._failed, spot, alarm)
+                (self._encrypted.add if is_dark else self._encrypted.discard)(spot)
+        return waits
+
+    def _keep(self, spot: Spot, entries: tuple[_Entry, ...]) -> None:
+        now, left = datetime.now(UTC), {entry.digest for entry in entries if entry.is_open}
+        for entry in self._entries.get(spot, ()):
+            if entry.is_open and entry.digest not in left:
+                self._ended.append((entry.since, min(entry.until, now)))
+        _put(self._entries, spot, entries or None)
+
+    def _lose(self, store: str, desks: _Desks, error: Exception) -> None:
+        """Say that a store is away. Nothing of it is shown until a round has found it again."""
+        with self._lock:
+            self._away[store] = Alarm(store, "", "", type(error).__name__, str(error))
+        desks.close(store)
+
+    # --- the background
+
+    def start(self) -> None:
+        """Begin to look at the stores, in a thread of its own."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop that, and close the stores."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        with self._paging, self._round:
+            self._front.close()
+            self._back.close()
+
+    def _work(self) -> None:
+        due = 0.0
+        while not self._stop.is_set():
+            begun, is_whole = time.monotonic(), time.monotonic() >= due
+            self.look(whole=is_whole)
+            ended = time.monotonic()
+            if is_whole:
+                due = ended + max(_WHOLE, 20 * (ended - begun))
+            self._stop.wait(_PAUSE if is_whole else max(_PAUSE, 4 * (ended - begun)))
+
+    def look(self, *, whole: bool) -> None:
+        """Go through the stores now.
+
+        Args:
+            whole: look at each thread that the storage lists or the anchor knows. If not, at those
+                that moved since, and at some of those that wait, for what people said.
+        """
+        with self._round:
+            begun = time.monotonic()
+            if whole:
+                self._back.close()  # as pages do
+                self._status = self._status._replace(looked=0, threads=0)
+            tours = [tour for store in self._stores for tour in self._listed(store, whole=whole)]
+            if whole:
+                total = sum(len(tour.threads) for tour in tours)
+                self._status = self._status._replace(threads=total)
+            for tour in tours:
+                self._tour(tour, whole=whole)
+            if whole and not self._stop.is_set():
+                took, passes = time.monotonic() - begun, self._status.passes + 1
+                self._status = self._status._replace(
+                    passes=passes, finished=datetime.now(UTC), took=took
+                )
+
+    def _listed(self, store: str, *, whole: bool) -> list[_Tour]:
+        """Return what there is to look at in each scope of a store, or say that it is away."""
+        try:
+            with self._back.of(store).looking():
+                tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
+                _check_there(self._back.of(store))
+        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
+            self._lose(store, self._back, error)
+            return []
+        with self._lock:
+            self._away.pop(store, None)
+        return tours
+
+    def _scopes(self, store: str) -> Iterator[Desk]:
+        desk = self._back.of(store)
+        yield desk
+        for tenant in desk.ledger.tenants():
+            yield self._back.of(store, tenant)
+
+    def _planned(self, store: str, desk: Desk, *, whole: bool) -> _Tour:
+        ends, tenant = _ends(desk.ledger), desk.ledger.tenant_name
+        names = {*ends, *desk.ledger.threads()} if whole else ends.keys()
+        spots = {spot for spot in self._ends if spot[:2] == (store, tenant)}
+        spots |= {(store, tenant, thread) for thread in names}
+        if whole:
+            return _Tour(store, desk, ends, sorted(spot[2] for spot in spots))
+        moved = {spot for spot in spots if ends.get(spot[2], 0) != self._ends.get(spot)}
+        with self._lock:
+            open_ones = spots & (self._entries.keys() | self._failed.keys()) - moved
+        again = heapq.nsmallest(_AGAIN, open_ones, key=lambda spot: self._looked[spot])
+        return _Tour(store, desk, ends, [spot[2] for spot in (*sorted(moved), *again)])
+
+    def _tour(self, tour: _Tour, *, whole: bool) -> None:
+        """Look at the threads of one scope."""
+        store, desk = tour.store, tour.desk
+        if store in self._away:
+            return
+        try:
+            with desk.looking():
+                for thread in tour.threads:
+                    with self._paging:
+                        pass  # whoever waits for a page goes first
+                    if self._stop.is_set():
+                        return
+                    spot = store, desk.ledger.tenant_name, thread
+                    self._look(desk, spot)
+                    self._ends[spot] = tour.ends.get(thread, 0)
+                    if whole:
+                        self._status = self._status._replace(looked=self._status.looked + 1)
+        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
+            self._lose(store, self._back, error)
+
+
+class _Tour(NamedTuple):
+    """The threads of one scope that a round looks at, and where the storage says that all end."""
+
+    store: str
+    desk: Desk
+    ends: dict[str, int]
+    threads: list[str]
+
+
+def _ends(ledger: Ledger) -> dict[str, int]:
+    """Return where the storage says that each thread ends: a hint."""
+    storage = ledger.storage
+    with storage_errors("list", "the threads"):
+        if (listing := getattr(storage, "ends", None)) is not None:
+            return dict(listing())
+        found = dict.fromkeys(storage.threads(), 0)
+        for thread in found:
+            with suppress(CheckpointError):  # which shows when it is opened
+                found[thread] = storage.head(thread)
+    return found
+
+
+def _check_there(desk: Desk) -> None:
+    """Refuse a store of which a part is away, whatever the thread.
+
+    Raises:
+        CheckpointError: it is.
+    """
+    desk.ledger.storage.head(ANSWERS)
+    desk.ledger.anchored(ANSWERS)
+    if desk.answers is not None:
+        desk.answers.storage.head(ANSWERS)
+        desk.answers.anchor.read(ANSWERS, ANSWERS)
+
+
+def _is_hidden(ledger: Ledger, thread: str) -> bool:
+    """Tell whether the storage ends a thread before what the anchor has seen."""
+    with suppress(CheckpointError):
+        head = ledger.anchored(thread)
+        return head is not None and ledger.storage.head(thread) < head.sequence
+    return False
+
+
+def _is_encrypted(ledger: Ledger, thread: str) -> bool:
+    """Tell whether a thread verifies, and takes a cipher that the ledger has not."""
+    with suppress(CheckpointError):
+        return ledger.cipher is None and next(ledger.back(thread)).header.cipher is not None
+    return False
+
+
+def _put(into: dict[Spot, _T], spot: Spot, value: _T | None) -> None:
+    if value is None:
+        into.pop(spot, None)
+    else:
+        into[spot] = value
+>>>>>>> idx

@@ -130,14 +130,14 @@ _BASE: Final = (
     " WHERE tenant = ?1 AND thread = ?2 AND base IS NOT NULL"
 )
 # Each name is looked up behind the one before it: records are not counted.
-_THREADS: Final = (
+_NAMES: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(thread) FROM checkpoints WHERE tenant = ?1"
     " UNION ALL SELECT (SELECT min(thread) FROM checkpoints WHERE tenant = ?1 AND thread > name)"
-    " FROM names WHERE name IS NOT NULL) SELECT name FROM names"
+    " FROM names WHERE name IS NOT NULL) SELECT {} FROM names"
 )
-_LISTED: Final = (
-    f"SELECT name, (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = name)"
-    f" FROM ({_THREADS}) WHERE name IS NOT NULL"
+_THREADS: Final = _NAMES.format("name")
+_LISTED: Final = _NAMES.format(
+    "name, (SELECT max(sequence) FROM checkpoints WHERE tenant = ?1 AND thread = name)"
 )
 _TENANTS: Final = (
     "WITH RECURSIVE names (name) AS (SELECT min(tenant) FROM checkpoints UNION ALL"
