@@ -1,13 +1,3 @@
-<<<<<<< HEAD
-"""A stand-in for the index: its data types."""
-
-from __future__ import annotations
-
-from datetime import datetime
-from typing import NamedTuple
-
-from safepoint.desk import Wait
-=======
 """What waits in all stores: found by an index in memory, and verified before it is shown.
 
 A cheap listing of the storage says which threads moved, and these alone are opened. The listing is
@@ -58,7 +48,6 @@ _AWAY: Final = (StorageError, AnchorUnavailable, AnswersUnavailable)
 
 Spot = tuple[str, str, str]
 """A thread: its store, its tenant or "", its name."""
->>>>>>> idx
 
 
 class Row(NamedTuple):
@@ -71,9 +60,6 @@ class Row(NamedTuple):
 
 
 class Alarm(NamedTuple):
-<<<<<<< HEAD
-    """A run that does not verify, or that the storage hides."""
-=======
     """A run that does not verify or that the storage hides; without a thread, all of a store.
 
     Attributes:
@@ -84,7 +70,6 @@ class Alarm(NamedTuple):
         text: what is wrong, and what to do.
         is_hidden: whether the storage ends it before what the anchor has seen.
     """
->>>>>>> idx
 
     store: str
     tenant: str
@@ -95,11 +80,7 @@ class Alarm(NamedTuple):
 
 
 class Filter(NamedTuple):
-<<<<<<< HEAD
-    """What somebody wants to see."""
-=======
     """Which rows are wanted. "" is all."""
->>>>>>> idx
 
     store: str = ""
     app: str = ""
@@ -108,11 +89,7 @@ class Filter(NamedTuple):
 
 
 class Page(NamedTuple):
-<<<<<<< HEAD
-    """One page of rows."""
-=======
     """The rows of one page; `total` is how many there are on all, as far as the index knows."""
->>>>>>> idx
 
     rows: list[Row]
     number: int
@@ -121,19 +98,13 @@ class Page(NamedTuple):
 
 
 class Status(NamedTuple):
-<<<<<<< HEAD
-    """The pass in the background."""
-=======
     """How far the pass against the anchor is, or how long the last one took, in seconds."""
->>>>>>> idx
 
     looked: int
     threads: int
     passes: int
     finished: datetime | None
     took: float
-<<<<<<< HEAD
-=======
 
 
 class _Entry(NamedTuple):
@@ -532,4 +503,3 @@ def _put(into: dict[Spot, _T], spot: Spot, value: _T | None) -> None:
         into.pop(spot, None)
     else:
         into[spot] = value
->>>>>>> idx
