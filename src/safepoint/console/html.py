@@ -33,7 +33,7 @@ _TAG: Final = re.compile(r"(?!script|style|iframe|object|embed|base|img|use)[a-z
 _ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)[a-zA-Z0-9-]+")
 _ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
 _ODD: Final = re.compile(r"[^ -~]+")
-_ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]|\A | \Z| {2,})+")
+_ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
 _CONTROLS: Final = {"\0": "NULL", "\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN"}
 _NAMED: Final = 4
 

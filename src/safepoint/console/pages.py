@@ -330,11 +330,12 @@ def journal(
     home: str,
     stores: Sequence[str],
     store: str,
-    entries: Sequence[Entry] | CheckpointError | None,
+    entries: Sequence[Entry] | None,
     *,
     thread: str = "",
     what: str = "",
     number: int = 1,
+    error: CheckpointError | None = None,
 ) -> Html:
     """Return who did what.
 
@@ -342,20 +343,20 @@ def journal(
         home: as `layout`.
         stores: all that there are.
         store: whose journal it is.
-        entries: all that fit, in the order of `Journal.show`; why it does not verify, if it does
-            not; None if there is no journal.
+        entries: all that fit, in the order of `Journal.show`; None if there is no journal.
         thread: only those about this one were wanted.
         what: only those of this kind were wanted.
         number: of the page, from 1.
+        error: why it does not verify, if it does not.
     """
     name = tag("input", name="thread", id="thread", value=thread, autocomplete="off")
     where = address(home, "journal", store)
     form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
     pages, shown = 1, _box("Nothing that fits is in it.")
-    if entries is None:
+    if error:
+        shown = _broken(error)
+    elif entries is None:
         shown = _box("This store has no journal. Name one in its settings: journal.")
-    elif isinstance(entries, CheckpointError):
-        shown = _broken(entries)
     elif entries:
         pages = -(-len(entries) // PER_PAGE)
         number = min(max(number, 1), pages)
@@ -366,7 +367,7 @@ def journal(
         tag("h1", "Journal of ", visible(store)),
         tag("p", "Who did what, newest first. Each entry was verified.", class_="lead"),
         _store_tabs(home, "journal", stores, store),
-        form if entries is not None else None,
+        form if error or entries is not None else None,
         shown,
         _pager(number, pages, home, "journal", store, thread=thread, what=what),
     )
@@ -574,31 +575,30 @@ class Signed(NamedTuple):
 
 
 def signature(
-    home: str, subject: Subject, done: Signed | str | None = None, *, number: int = 1
+    home: str, subject: Subject, *, number: int = 1, signed: Signed | None = None, error: str = ""
 ) -> Html:
     """Return what became of something that is to be signed on the terminal.
 
     Args:
         home: as `layout`. While it waits, give that `refresh=2`.
         subject: what is to be signed.
-        done: what was signed, or why nothing was; None while it waits.
         number: its place in the queue, 1 if the terminal asks for it now.
+        signed: what was signed.
+        error: why nothing was.
     """
     _, *place, digest = subject
     about = [("What", tag("strong", visible(subject.verb))), ("Run", _place(home, *place))]
     about += [("Digest", tag("code", visible(digest)))] if digest else []
-    links = (
-        tag("a", "Back to the run", href=run_address(home, *place)),
-        tag("a", "What waits", href=f"{home}/"),
-    )
-    end = facts(about), tag("p", *links, class_="row screen")
-    if isinstance(done, Signed):
+    back = tag("a", "Back to the run", href=run_address(home, *place))
+    others = tag("a", "What waits", href=f"{home}/")
+    end = facts(about), tag("p", back, others, class_="row screen")
+    if signed is not None:
         # Each line of it, and all of each.
-        lines = map(visible, done.text.removesuffix("\n").split("\n"))
+        lines = map(visible, signed.text.removesuffix("\n").split("\n"))
         text = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
-        return joined(tag("h1", "Signed"), _signed(done), tag("h2", "What was signed"), text, end)
-    if done is not None:
-        why = tag("p", badge("refused", "Refused")), tag("p", visible(done))
+        return joined(tag("h1", "Signed"), _signed(signed), tag("h2", "What was signed"), text, end)
+    if error:
+        why = tag("p", badge("refused", "Refused")), tag("p", visible(error))
         return joined(tag("h1", "Nothing was signed"), tag("div", why, class_="card alarm"), end)
     turn = "It asks for this one now."
     if number > 1:
