@@ -21,6 +21,7 @@ from safepoint.console.html import (
     hidden,
     joined,
     moment,
+    quiet,
     table,
     tag,
     visible,
@@ -66,10 +67,6 @@ def _part(title: str, unread: str | None, *inside: Inside) -> Html:
     """Return a part of the page, with what could not be looked at in it."""
     note = unread and tag("div", tag("p", "Not looked at: ", visible(unread)), class_="card note")
     return tag("section", tag("h2", title), note, inside)
-
-
-def _quiet(*text: Inside) -> Html:
-    return tag("p", *text, class_="quiet")
 
 
 def _copied(summary: str, text: str) -> Html:
@@ -235,7 +232,7 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
     except CheckpointError as error:
         stopped = stopped or error.what
     if form is None or operator is None or stopped:
-        return _part("Hold", None, inside, _quiet("No hold or release here: ", visible(stopped)))
+        return _part("Hold", None, inside, quiet("No hold or release here: ", visible(stopped)))
     for each in record.holds:
         text = f"Release {each.hold[:19]}: sign this on your terminal"
         inside.append(
@@ -244,7 +241,7 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
     why = _reason("why-hold", "Reason, for people", required=True)
     button = _button("Hold: sign this on your terminal", "")
     inside.append(_form(home, form(record.thread, "hold"), "hold", why, button))
-    signs = _quiet("No step runs while it is held. ", visible(operator), " would sign it.")
+    signs = quiet("No step runs while it is held. ", visible(operator), " would sign it.")
     return _part("Hold", None, inside, signs)
 
 
@@ -261,7 +258,9 @@ def _differences(record: Record) -> Html:
 
 def _changes(changes: Changes) -> Html:
     if not changes.rows:
-        return tag("p", f"Its state is the same from #{changes.since} to #{changes.until}.")
+        alone = changes.since == changes.until
+        same = f"Its state is the same from #{changes.since} to #{changes.until}."
+        return tag("p", f"There is no state before #{changes.until} here." if alone else same)
     rows = (
         (
             tag("code", visible(each.path or "(all of it)")),
@@ -280,7 +279,7 @@ def _changes(changes: Changes) -> Html:
 
 def _value(text: str | None, kind: str) -> Html:
     if text is None:
-        return _quiet("not there")
+        return quiet("not there")
     return tag("span", visible(text), class_=f"diff diff--{kind}")
 
 
@@ -334,8 +333,8 @@ def _answers(answers: Iterable[Said]) -> Html:
 
 
 def _answer(said: Said) -> list[Inside]:
-    key = tag("div", "key ", tag("code", said.key), class_="quiet")
-    until = tag("div", "until ", moment(said.until), class_="quiet") if said.until else None
+    key = quiet("key ", tag("code", said.key))
+    until = quiet("until ", moment(said.until)) if said.until else None
     copied = _copied("Signed text", said.text)
     why, then = visible(said.why), visible(said.then)
     signed = [moment(said.at), until]
@@ -360,5 +359,5 @@ def _entry(entry: Entry) -> list[Inside]:
         badge("refused") if entry.outcome == "refused" else entry.outcome,
     ]
     at = _word(f"#{entry.sequence}") if entry.sequence else ""
-    who = [visible(entry.actor.name), tag("div", "by ", visible(entry.actor.how), class_="quiet")]
+    who = [visible(entry.actor.name), quiet("by ", visible(entry.actor.how))]
     return [str(entry.number), moment(entry.at), what, who, at, visible(entry.detail)]
