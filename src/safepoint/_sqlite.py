@@ -602,6 +602,16 @@ def _slots() -> list[_Slot]:
     return [slot for ref in _SLOTS.valuerefs() if (slot := ref()) is not None]
 
 
+def is_open(path: str) -> bool:
+    """Tell whether this process has a file open as a database that it writes.
+
+    Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
+    """
+    found = _identity(path)
+    mains = [slot.database.main for slot in _slots() if slot.connection is not None]
+    return found is not None and any(main and main[1:3] == found[1:3] for main in mains)
+
+
 def _before_fork() -> None:
     _HELD.enter_context(_LOCK)
     for slot in _slots():

@@ -44,6 +44,7 @@ from safepoint.ledger import Ledger
 from safepoint.names import check_name
 from safepoint.places import Locations, default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
+from safepoint.storage.sqlite import is_open
 
 Use = Literal["audit", "look", "change"]
 """What settings are read for. Whoever signs or changes is the strictest."""
@@ -629,7 +630,7 @@ def _is_file(path: str) -> bool:
 
 def is_database(path: str) -> bool:
     """Tell whether a file is one of SQLite, by how it begins."""
-    return _begins(path, len(_SQLITE)) == _SQLITE
+    return is_open(path) or _begins(path, len(_SQLITE)) == _SQLITE
 
 
 def is_beside(path: str) -> bool:

@@ -19,6 +19,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from safepoint._sqlite import Database, Schema
+from safepoint._sqlite import is_open as is_open  # noqa: PLC0414  handed on
 from safepoint.errors import CheckpointError, StorageUnavailable, shell
 from safepoint.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
 from safepoint.storage.base import (

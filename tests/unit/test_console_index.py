@@ -1,0 +1,413 @@
+"""The console's index: it finds what waits, and shows nothing that it did not verify right then."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    FileAnchor,
+    FileCheckpointStorage,
+    Gate,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Policy,
+    SigningKey,
+    SQLiteAnchor,
+    SQLiteCheckpointStorage,
+    Workflow,
+)
+from safepoint.answers import Answers
+from safepoint.approval import Reason
+from safepoint.console import index as indexing
+from safepoint.console.index import PER_PAGE, Filter, Index
+from safepoint.settings import Store
+from safepoint.workflow import Call, Run
+from tests.unit.storage_helpers import python
+from tests.unit.tampered import Toy
+
+if TYPE_CHECKING:
+    from tests.harness.postgres import Database
+
+State = dict[str, Any]
+PEOPLE = ("dana", "erin", "opal")
+ENGINES = ("files", "sqlite", "postgres")
+HOUR = timedelta(hours=1)
+
+
+class Shop:
+    """A store with its people, a worker, and somebody who can write the storage."""
+
+    def __init__(self, folder: Path, engine: str, database: Database | None = None) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder, self.engine, self.database = folder, engine, database
+        self.keys = {name: SigningKey.generate("ed25519") for name in ("writer", *PEOPLE)}
+        for name, key in self.keys.items():
+            key.public.to_file(folder / f"{name}.pub")
+            key.to_file(folder / f"{name}.key")
+        self.storage, self.anchor, self.answers = self._parts()
+        self.journal = InMemoryJournal()
+
+    def _parts(self) -> tuple[Any, Any, Answers]:
+        if self.database is not None:
+            from safepoint.postgres import PostgresAnchor, PostgresAnswers
+            from safepoint.postgres import PostgresCheckpointStorage as Storage
+
+            every, base = self.database.of_every_tenant, self.database
+            worker, anchor = Storage(every(base.worker(1))), PostgresAnchor(every(base.anchor))
+            put = every(base.approver)
+            return worker, anchor, Answers(PostgresAnswers(put), PostgresAnchor(put))
+        if self.engine == "sqlite":
+            return (
+                SQLiteCheckpointStorage(self.folder / "state/state.db"),
+                SQLiteAnchor(self.folder / "anchor/heads.db", create=True),
+                Answers(
+                    SQLiteCheckpointStorage(self.folder / "answers/answers.db"),
+                    SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
+                ),
+            )
+        return (
+            FileCheckpointStorage(self.folder / "state"),
+            FileAnchor(self.folder / "anchor", create=True),
+            Answers(
+                FileCheckpointStorage(self.folder / "answers"),
+                FileAnchor(self.folder / "answers-anchor", create=True),
+            ),
+        )
+
+    def close(self) -> None:
+        for part in (self.storage, self.anchor, self.answers.storage, self.answers.anchor):
+            if hasattr(part, "close"):
+                part.close()
+
+    @property
+    def store(self) -> Store:
+        """What an approver opens, to read."""
+        given: dict[str, Any] = {
+            "storage": str(self.folder / "state"),
+            "anchor": str(self.folder / "anchor"),
+            "answers": str(self.folder / "answers"),
+            "answers_anchor": str(self.folder / "answers-anchor"),
+        }
+        if (base := self.database) is not None:
+            every = base.of_every_tenant
+            given = {
+                "postgres": every(base.reader),
+                "postgres_anchor": every(base.auditor),
+                "postgres_answers": every(base.auditor),
+            }
+        return Store(
+            store="invoices",
+            key=(str(self.folder / "writer.pub"),),
+            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
+            operator=(f"opal={self.folder / 'opal.pub'}",),
+            people=2,
+            **given,
+        )
+
+    def person(self, name: str) -> Approver:
+        return Approver(name, self.keys[name])
+
+    def ledger(self, tenant: str = "", **options: Any) -> Ledger:
+        given = {"anchor": self.anchor, "journal": self.journal, **options}
+        made = Ledger(self.storage, store="invoices", keys=Keyring(self.keys["writer"]), **given)
+        return made.tenant(tenant) if tenant else made
+
+    def flow(self, app: str = "invoice", within: timedelta | None = None) -> Workflow:
+        def ask(state: State) -> Ask:
+            return Ask("pay", {"amount": 42}, within=within)
+
+        def pay(state: State, call: Call) -> State:
+            return {"paid": call.approved.arguments["amount"]}
+
+        people = Approvers({name: self.keys[name].public for name in ("dana", "erin")})
+        return Workflow(app, [ask, pay], gate=Gate(Policy({Reason.ASKED: 2}), people))
+
+    def start(self, thread: str, *, tenant: str = "", **options: Any) -> Run:
+        return self.flow(**options).start(self.ledger(tenant), thread)
+
+    # --- what somebody does who can write the storage
+
+    def sql(self, *statements: str) -> None:
+        """Run SQL past the rules of the database."""
+        if self.database is not None:
+            from tests.unit.postgres_helpers import without_guard
+
+            for each in statements:
+                table = "threads" if "threads" in each else "checkpoints"
+                where = f"safepoint.{table}"
+                told = each.replace(table, where, 1)
+                without_guard(self.database.server, self.database.name, where, told)
+            return
+        with closing(sqlite3.connect(self.folder / "state/state.db")) as connection, connection:
+            rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+            texts = rules.fetchall()
+            for name, _ in texts:
+                connection.execute(f"DROP TRIGGER {name}")
+            for each in statements:
+                if self.engine == "postgres" or "threads" not in each:
+                    connection.execute(each)
+            for _, text in texts:
+                connection.execute(text)
+
+    def tamper(self, thread: str) -> None:
+        """Change the newest record."""
+        if self.engine == "files":
+            file = max((self.folder / "state" / thread).glob("*.checkpoint"))
+            file.write_bytes(file.read_bytes().replace(b"42", b"43"))
+            return
+        text = (
+            "CAST(replace(CAST(record AS TEXT), '42', '43') AS BLOB)"
+            if self.engine == "sqlite"
+            else "convert_to(replace(convert_from(record, 'utf8'), '42', '43'), 'utf8')"
+        )
+        self.sql(f"UPDATE checkpoints SET record = {text} WHERE thread = '{thread}'")  # noqa: S608
+
+    def cut(self, thread: str) -> None:
+        """Remove the newest record, in which it asks."""
+        if self.engine == "files":
+            max((self.folder / "state" / thread).glob("*.checkpoint")).unlink()
+            return
+        head = self.storage.head(thread)
+        self.sql(
+            f"DELETE FROM checkpoints WHERE thread = '{thread}' AND sequence = {head}",  # noqa: S608
+            f"UPDATE threads SET head = head - 1 WHERE thread = '{thread}'",  # noqa: S608
+        )
+
+    def remove(self, thread: str) -> None:
+        """Remove all of it."""
+        if self.engine == "files":
+            (self.folder / "state" / thread).rename(self.folder / thread)
+            return
+        where = f"WHERE thread = '{thread}'"
+        self.sql(f"DELETE FROM checkpoints {where}", f"DELETE FROM threads {where}")  # noqa: S608
+
+    # --- what a worker does
+
+    def go_on(self, thread: str) -> None:
+        question = self.flow().question(self.ledger(), thread)
+        said = [self.person(name).approve(question) for name in ("dana", "erin")]
+        self.flow().resume(self.ledger(), thread, approvals=said)
+
+    def delete(self, thread: str) -> None:
+        self.ledger().delete(thread)
+
+
+@pytest.fixture
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Shop]]:
+    made = list[Shop]()
+
+    def of(engine: str, name: str = "shop") -> Shop:
+        base = request.getfixturevalue("database") if engine == "postgres" else None
+        made.append(Shop(tmp_path / name, engine, base))
+        return made[-1]
+
+    yield of
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Index]]:
+    made = list[Index]()
+
+    def of(**shops: Shop) -> Index:
+        made.append(Index({name: shop.store for name, shop in shops.items()}))
+        return made[-1]
+
+    yield of
+    for each in made:
+        each.close()
+
+
+def threads(index: Index, *wanted: str, **filters: str) -> list[str]:
+    return [row.thread for row in index.page(Filter(*wanted, **filters)).rows]
+
+
+def alarms(index: Index) -> list[tuple[str, str, bool]]:
+    return [(each.thread, each.error, each.is_hidden) for each in index.alarms()]
+
+
+def test_oldest_deadline_first_by_pages_and_filters(make: Any, opened: Any) -> None:
+    shop, other = make("sqlite"), make("files", "other")
+    for number in range(PER_PAGE + 2):
+        shop.start(f"order-{number:02}", within=HOUR * (100 - number) if number else None)
+    other.start("report-1", app="report", within=HOUR)
+    index = opened(orders=shop, reports=other)
+    index.look(whole=True)
+    assert index.status()[:3] == (PER_PAGE + 3, PER_PAGE + 3, 1)
+    first, second = index.page(Filter(), 1), index.page(Filter(), 2)
+    assert first[1:] == (1, 2, PER_PAGE + 3)
+    assert index.page(Filter(), 9) == second
+    found = [row.thread for row in (*first.rows, *second.rows)]
+    assert found == ["report-1", *(f"order-{n:02}" for n in range(PER_PAGE + 1, 0, -1)), "order-00"]
+    assert {row.wait.needed for row in first.rows} == {2}
+
+    question = shop.flow().question(shop.ledger(), "order-07")
+    shop.answers.put(shop.person("dana"), shop.person("dana").deny(question))
+    shop.answers.hold(shop.person("opal"), "invoices", "order-08", why="odd")
+    index.look_again("orders", "", "order-07")
+    index.look_again("orders", "", "order-08")
+    assert index.counts() == {"waiting": PER_PAGE + 1, "held": 1, "denied": 1, "expired": 0}
+    assert index.choices() == (["orders", "reports"], ["invoice", "report"], ["asked"])
+    assert (threads(index, state="denied"), threads(index, state="held")) == (
+        ["order-07"],
+        ["order-08"],
+    )
+    assert threads(index, "reports") == threads(index, app="report") == ["report-1"]
+    assert threads(index, reason="tools-added") == threads(index, "no") == []
+    assert len(threads(index, reason="asked", state="")) == PER_PAGE
+
+
+DONE: dict[str, tuple[bool, list[tuple[str, str, bool]]]] = {
+    "tamper": (True, [("order-2", "SealBroken", False)]),
+    "cut": (True, [("order-2", "RolledBack", True)]),
+    "remove": (True, [("order-2", "RolledBack", True)]),
+    "go_on": (False, []),
+    "delete": (False, []),
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("done", DONE)
+def test_a_row_is_verified_when_its_page_is_made(
+    engine: str, done: str, make: Any, opened: Any
+) -> None:
+    """Whatever came between the pass and the page. A pass that comes after it finds the same."""
+    shop, told = make(engine), DONE[done][1]
+    for number in (1, 2, 3):
+        shop.start(f"order-{number}")
+    index, later = opened(orders=shop), opened(orders=shop)
+    index.look(whole=True)
+    assert (threads(index), alarms(index)) == (["order-1", "order-2", "order-3"], [])
+    getattr(shop, done)("order-2")
+    assert (threads(index), alarms(index)) == (["order-1", "order-3"], told)
+    index.look(whole=False)
+    later.look(whole=True)
+    for each in (index, later):
+        assert (alarms(each), threads(each)) == (told, ["order-1", "order-3"])
+    assert later.status().looked == 3  # the anchor's, too, that the storage does not name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> None:
+    """New runs, those that go on, and what other processes put with the answers."""
+    shop = make(engine)
+    index = opened(orders=shop)
+    index.look(whole=True)
+    shop.start("order-1")
+    run = shop.start("order-2")
+    index.look(whole=False)
+    assert threads(index) == ["order-1", "order-2"]
+    shop.go_on("order-1")
+    if engine == "sqlite":
+        (shop.folder / "question").write_text(run.question.text)
+        python(
+            """
+            import sys
+            from pathlib import Path
+            from safepoint import Approver, SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
+            from safepoint.answers import Answers
+            from safepoint.approval import Question
+
+            folder = Path(sys.argv[1])
+            dana = Approver("dana", SigningKey.from_file(folder / "dana.key"))
+            question = Question.from_text((folder / "question").read_text())
+            Answers(
+                SQLiteCheckpointStorage(folder / "answers/answers.db"),
+                SQLiteAnchor(folder / "answers-anchor/heads.db"),
+            ).put(dana, dana.approve(question))
+            """,
+            str(shop.folder),
+        )
+    else:
+        dana = shop.person("dana")
+        shop.answers.put(dana, dana.approve(run.question))
+    index.look(whole=False)
+    (row,) = index.page(Filter()).rows
+    assert (row.thread, row.wait.yes) == ("order-2", ("dana",))
+    erin = shop.person("erin")
+    shop.answers.put(erin, erin.deny(run.question))
+    index.look(whole=False)
+    assert (index.counts()["waiting"], index.counts()["denied"]) == (0, 1)
+    assert [number for _, number in index.over_time()] == [1, 2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "part"),
+    [
+        ("files", "state"),
+        ("sqlite", "state"),
+        ("files", "anchor"),
+        ("sqlite", "answers"),
+        ("files", "answers-anchor"),
+    ],
+)
+def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
+    engine: str, part: str, make: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexing, "_PAUSE", 0.01)
+    shop, other = make(engine), make("sqlite", "other")
+    shop.start("order-1")
+    other.start("order-2")
+    index = opened(orders=shop, others=other)
+    index.start()
+    until(lambda: index.status().passes > 0)
+    assert threads(index) == ["order-1", "order-2"]
+    shop.close()
+    (shop.folder / part).rename(shop.folder / "away")
+    assert threads(index) == ["order-2"]
+    until(lambda: len(index.alarms()) == 1)
+    (alarm,) = index.alarms()
+    assert (alarm.store, alarm.thread, alarm.error[-11:]) == ("orders", "", "Unavailable")
+    assert index.counts()["waiting"] == 1
+    (shop.folder / "away").rename(shop.folder / part)
+    until(lambda: not index.alarms())
+    assert threads(index) == ["order-1", "order-2"]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
+    """What is done to one is no other's, though the names are the same. One is encrypted."""
+    shop, other = make("sqlite"), make("files", "other")
+    for each in (shop, other):
+        for tenant in ("", "acme", "globex"):
+            each.start("order-7", tenant=tenant)
+    shop.flow().start(shop.ledger("dark", cipher=Toy()), "order-7")
+    index = opened(orders=shop, others=other)
+    index.look(whole=True)
+    rows = [row[:3] for row in index.page(Filter()).rows]
+    wanted = [(s, t, "order-7") for s in ("orders", "others") for t in ("", "acme", "globex")]
+    assert sorted(rows) == wanted
+    (dark,) = index.alarms()
+    assert dark[:4] == ("orders", "dark", "", "DecodeError")
+    assert dark.text.startswith("1 threads are encrypted")
+
+    shop.sql("DELETE FROM checkpoints WHERE tenant = 'acme'")
+    opal = other.person("opal")
+    other.answers.hold(opal, "invoices", "order-7", tenant="globex", why="odd")
+    index.look(whole=True)
+    rows = [row[:3] for row in index.page(Filter()).rows]
+    assert sorted(rows) == [each for n, each in enumerate(wanted) if n not in (1, 5)]
+    assert [each[:4] + each[5:] for each in index.alarms()] == [
+        dark[:4] + dark[5:],
+        ("orders", "acme", "order-7", "RolledBack", True),
+    ]
+    assert index.counts()["held"] == 1
