@@ -21,8 +21,8 @@ from urllib.parse import urlencode, urlsplit
 
 PATIENCE: Final = 120
 """How many seconds to wait for what has to come. Only what is broken takes that long."""
-PASSPHRASE: Final = "four words for tests"
-PROMPT: Final = "assphrase"
+PASSPHRASE: Final = "four words for tests"  # noqa: S105
+PROMPT: Final = "or Enter to give up: "
 
 
 def until(what: Callable[[], Any]) -> Any:
@@ -86,7 +86,6 @@ class Terminal:
         self.wait(PROMPT)
         self.type(f"{passphrase}\n")
 
-    @property
     def echoes(self) -> bool:
         """Whether the terminal shows what is typed."""
         return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
@@ -130,10 +129,12 @@ class _Page(HTMLParser):
         self.links: list[str] = []
         self.words: list[str] = []
         self.codes: list[str] = []
+        self.marks = set[str]()
         self._in_code = False
 
     def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
         attributes = {name: value or "" for name, value in given}
+        self.marks |= {f"<{tag}", *attributes}
         if tag == "form":
             self.forms.append(Form(attributes.get("action", "")))
         elif tag == "a":
@@ -162,6 +163,7 @@ class Answer:
         self._page = _Page()
         self._page.feed(self.body)
         self.forms, self.links, self.codes = self._page.forms, self._page.links, self._page.codes
+        self.marks = self._page.marks
 
     @property
     def text(self) -> str:
@@ -179,20 +181,24 @@ class Answer:
 
 
 class Tab:
-    """A tab of a browser, which sends what a browser sends."""
+    """A tab of a browser, which sends what a browser sends.
+
+    Args:
+        link: the one that the terminal printed, or the address of a proxy.
+    """
 
     def __init__(self, link: str) -> None:
         parts = urlsplit(link)
-        self.host, self.home = parts.netloc, "/" + parts.path.split("/")[1]
-        self.cookie = ""
-        entered = self.get(parts.path, Sec_Fetch_Site="none")
-        assert entered.status == 200, entered.body
-        self.cookie = entered.headers["Set-Cookie"].split(";")[0]
+        self.host, self.home, self.cookie = parts.netloc, "/".join(parts.path.split("/")[:2]), ""
+        if self.home:
+            entered = self.get(parts.path, Sec_Fetch_Site="none")
+            assert entered.status == 200, entered.body
+            self.cookie = entered.headers["Set-Cookie"].split(";")[0]
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, None, headers)
 
-    def post(self, form: Form, **fields: str) -> Answer:
+    def post(self, form: Form, /, **fields: str) -> Answer:
         """Send a form, with what somebody filled in."""
         return self.send("POST", form.action, {**form.fields, **fields}, {"Origin": self.origin})
 

@@ -6,26 +6,34 @@ requests are those of a browser. The flaws are those of other consoles, by name.
 
 from __future__ import annotations
 
+import http.client
 import re
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from safepoint import Approver, Ask
-from safepoint.errors import ApprovalNeeded, ThreadHeld
+from safepoint.errors import ApprovalNeeded, KeyRefused, ThreadHeld
+from safepoint.names import digest_of
+from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")
 need("starlette", "the console needs Starlette; make test installs it")
 
+from tests.unit.commands import said
 from tests.unit.console_driver import (
     PASSPHRASE,
+    PATIENCE,
     PROMPT,
     Answer,
     Form,
@@ -153,10 +161,14 @@ def stale(place: Place, thread: str) -> Answer:
 
 
 def expired(place: Place, thread: str) -> Answer:
-    place.office.start(f"{thread}-late", Ask("pay", {}, timedelta(seconds=4)))
-    form = place.run(f"{thread}-late").form("approve")
-    until(lambda: "approve" not in place.run(f"{thread}-late").verbs)
-    return place.tab.post(form)
+    for seconds in (2, 8, 32, 128):  # until the page is faster than that
+        name = f"{thread}-{seconds}"
+        place.office.start(name, Ask("pay", {}, timedelta(seconds=seconds)))
+        page = place.run(name)
+        if "approve" in page.verbs:
+            break
+    until(lambda: "approve" not in place.run(name).verbs)
+    return place.tab.post(page.form("approve"))
 
 
 def tampered(place: Place, thread: str) -> Answer:
@@ -228,9 +240,9 @@ def by_another_path(place: Place, thread: str) -> Answer:
 FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "stale page: the run has moved on": (stale, 409, "has moved on since it was shown."),
     "an answer after the deadline": (expired, 409, "ended at"),
-    "a run that was tampered with since": (tampered, 409, "does not"),
-    "a run that was set back since": (rolled_back, 409, ""),
-    "a run that was deleted since": (deleted, 409, ""),
+    "a run that was tampered with since": (tampered, 409, "is not the one that was sealed."),
+    "a run that was set back since": (rolled_back, 409, "the anchor"),
+    "a run that was deleted since": (deleted, 404, "was deleted on"),
     "a button that sends another verb": (other_verb, 409, "knows no such form"),
     "a form that is guessed": (guessed, 409, "knows no such form"),
     "a form of another console": (of_another_console, 409, "knows no such form"),
@@ -326,7 +338,11 @@ def test_nothing_of_an_agent_hides_or_runs(place: Place) -> None:
     place.tab.get("/")
     page = place.run("odd")
     assert page.body.isascii()
-    assert re.findall(r"<(?:script|img|iframe|style|b)\b|\son\w+=|javascript:", page.body) == []
+    assert not {
+        each
+        for each in page.marks
+        if each.startswith(("on", "style", "src", "<scr", "<img", "<ifr"))
+    }
     words = page.text.replace(" ", "")
     for each in ("y" * 9000 + "END", r"\u0430lice", r"DE\u202e12\u200b"):
         assert each in words
@@ -363,7 +379,7 @@ def test_nobody_types_and_too_many_wait(place: Place, tmp_path: Path) -> None:
         first = tab.post(forms[0])
         terminal.wait(PROMPT)
         second = tab.post(forms[1])
-        assert "It is number 2 in the queue" in tab.get(second.headers["Location"]).text
+        assert "This one is number 2 in the queue" in tab.get(second.headers["Location"]).text
         third = tab.post(forms[2])
         assert (third.status, "things wait to be signed" in third.text) == (409, True)
         for each in (first, second):
@@ -417,19 +433,108 @@ def test_where_a_yes_would_mean_nothing_there_is_no_form(
         assert "No approval here" in page.text
 
 
+def test_a_machine_that_could_write_what_it_approves_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the default places of one account. What writes is not kept in the console."""
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert said("init", "invoices", folder=tmp_path)[0] == 0
+    with ExitStack() as stack, pytest.raises(KeyRefused):
+        in_default_places("invoices").opened(stack).keys.signing.sign(b"")
+    with console(tmp_path, "invoices") as terminal:
+        terminal.wait("The key that writes invoices is on this machine")
+        tab = Tab(terminal.link())
+        assert "Nothing waits for you" in tab.get("/").text
+        assert tab.get("/journal/invoices").status == 200
+
+
+# --- for a team ----------------------------------------------------------------------------------
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """A small reverse proxy: it knows who comes, and proves that it is the one that knows."""
+
+    port, secret = 0, ""
+
+    def do_GET(self) -> None:
+        self.forward("GET")
+
+    def do_POST(self) -> None:
+        self.forward("POST")
+
+    def forward(self, method: str) -> None:
+        ours = ("x-user", "x-safepoint-proxy", "connection", "host")
+        headers = {n: v for n, v in self.headers.items() if n.lower() not in ours}
+        headers |= {"X-User": "ana", "X-Safepoint-Proxy": self.secret, "Host": "team.example"}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        behind = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        behind.request(method, self.path, body or None, headers)
+        answer = behind.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "content-length"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        behind.close()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
+        pass
+
+
+def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
+    """Through a proxy it shows all, with what to type at home; past it, it shows nothing."""
+    office = Office(tmp_path)
+    run = office.start()
+    assert run.question is not None
+    office.say("approve", "order-7")
+    (tmp_path / "secret").write_text("s" * 43)
+    (tmp_path / "secret").chmod(0o600)
+    options = ("--host", "team.example", "--user-header", "X-User", "--proxy-secret", "secret")
+    with (
+        console(tmp_path, "--share", "--listen", "127.0.0.1:0", *options) as terminal,
+        ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy,
+    ):
+        Proxy.port, Proxy.secret = int(terminal.wait(r"127\.0\.0\.1:(\d+)")[1]), "s" * 43
+        terminal.wait("X-Safepoint-Proxy")
+        threading.Thread(target=proxy.serve_forever, args=(0.05,)).start()
+        try:
+            tab = Tab(f"http://127.0.0.1:{proxy.server_port}")
+            until(lambda: "order-7" in tab.get("/").text)
+            page = tab.get("/run/invoices/order-7")
+            posted = tab.send("POST", "/sign", {"form": "0" * 32, "verb": "approve"}, {})
+            past = Tab(f"http://127.0.0.1:{Proxy.port}").get("/", Host="team.example", X_User="ana")
+        finally:
+            proxy.shutdown()
+    assert (page.status, page.forms, posted.status, past.status) == (200, [], 405, 403)
+    assert "You are ana" in page.text
+    digest = digest_of(run.question.text.encode())
+    line = f"safepoint approve invoices order-7 --as YOU --key FILE --digest {digest}"
+    assert any(line in each for each in page.codes)
+    assert run.question.text.strip() in page.codes
+    gate = office.flow().gate
+    assert gate.answers is not None
+    (signed,) = gate.answers.about(run.question, gate.people)
+    assert signed.text.strip() in page.codes  # to carry
+
+
 # --- how it begins and ends ----------------------------------------------------------------------
 
 
 REFUSED: dict[str, tuple[int, str]] = {
     "": (2, "There is no terminal to print the link on"),
-    "--key dana.locked": (2, "safepoint console: --key and --operator-key need --as."),
-    "--listen 127.0.0.1:0": (2, "safepoint console: --listen is for --share."),
-    "--share": (2, "safepoint console: --share needs --listen."),
+    "--key dana.locked": (2, "safepoint console: --key and --operator-key need --as"),
+    "--listen 127.0.0.1:0": (2, "safepoint console: --listen is for --share"),
+    "--share": (2, "safepoint console: --share needs --listen"),
     "--share --listen 127.0.0.1:0 --host a.example --user-header X-User": (
         2,
-        "safepoint console: --share needs --proxy-secret.",
+        "safepoint console: --share needs --proxy-secret",
     ),
-    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User --proxy-secret s --key k": (
+    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User --proxy-secret s --as a --key k": (
         2,
         "safepoint console: --share takes no --key",
     ),
@@ -484,8 +589,8 @@ def test_it_ends_cleanly_also_while_it_asks(number: int, status: int, tmp_path: 
         tab = Tab(terminal.link())
         tab.post(tab.get("/run/invoices/order-7").form("approve"))
         terminal.wait(PROMPT)
-        assert not terminal.echoes
+        assert not terminal.echoes()
         assert terminal.end(number) == status
-        assert terminal.echoes
+        assert terminal.echoes()
         assert "Traceback" not in terminal.screen
     assert tree(tmp_path / "answers") == {}

@@ -73,6 +73,8 @@ def _console(options: argparse.Namespace) -> int:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together."""
+    if (options.key or options.operator_key) and not options.person:
+        options.refuse("--key and --operator-key need --as")
     given = [name for name in _SHARED if getattr(options, name) is not None]
     spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, "key", "operator_key")}
     if options.share:
@@ -89,8 +91,6 @@ def _check(options: argparse.Namespace) -> None:
             "There is no terminal to print the link on, and to sign on.",
             "Run it on one. To show it to others, behind a proxy, use --share.",
         )
-    if (options.key or options.operator_key) and not options.person:
-        options.refuse("--key and --operator-key need --as")
 
 
 def _warn(stores: Mapping[str, settings.Store]) -> None:
@@ -168,11 +168,11 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
     with listening((address.strip("[]"), int(port))) as listener:
         print(
-            f"The console of {', '.join(stores)}, to look, for https://{options.host}. In the"
-            " proxy, after it knows who it is:",
-            f"  set the header {options.user_header} to the user's name, and the header"
-            f" X-Safepoint-Proxy to what {shell(options.proxy_secret)} holds;",
-            "  take both away from what comes in, and pass on Host as it came.",
+            f"The console of {', '.join(stores)} for https://{options.host}, to look alone, is at"
+            f" {address}:{listener.getsockname()[1]}. In the proxy, once it knows who comes:",
+            f"  set {options.user_header} to the user's name, and X-Safepoint-Proxy to what"
+            f" {shell(options.proxy_secret)} holds, in place of what came with the request;",
+            "  pass on Host and all Sec-Fetch headers as they came.",
             sep="\n",
             file=sys.stderr,
         )
