@@ -7,10 +7,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safepoint.console.door import App, Door, Message, Receive, Send, SharedDoor, listening, serving
+from safepoint.console.door import Door, SharedDoor, listening, serving
 from safepoint.keys import Hidden
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 PATIENCE = 60
 """How many seconds to wait for what has to come."""
@@ -36,7 +39,7 @@ class Behind:
     home: str = ""
     reached: list[tuple[str, str, bytes, str]] = field(default_factory=list)
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         body = (await receive())["body"]
@@ -175,7 +178,7 @@ def console(*, shared: bool = False) -> Iterator[Console]:
     behind.home = door.home
     asked: list[tuple[str, str, str]] = []
 
-    async def noted(scope: Message, receive: Receive, send: Send) -> None:
+    async def noted(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             site = dict(scope["headers"]).get(b"sec-fetch-site", b"").decode()
             asked.append((scope["method"], scope["path"], site))
@@ -186,7 +189,7 @@ def console(*, shared: bool = False) -> Iterator[Console]:
 
 
 @contextmanager
-def running(app: App, bound: socket.socket) -> Iterator[None]:
+def running(app: ASGIApp, bound: socket.socket) -> Iterator[None]:
     server = serving(app, bound)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,7 +18,7 @@ from tests.harness.optional import need
 need("uvicorn", "the console needs uvicorn; make test installs it")
 
 from safepoint.console import door
-from safepoint.console.door import HEADERS, Door, Message, SharedDoor, listening
+from safepoint.console.door import HEADERS, Door, SharedDoor, listening
 from tests.unit.door_helpers import (
     PATIENCE,
     PUBLIC,
@@ -406,7 +406,7 @@ def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
     """Ours speaks none: this is for a server that does."""
     sent: list[object] = []
 
-    async def receive() -> Message:
+    async def receive() -> dict[str, Any]:
         raise AssertionError("nothing is read of it")
 
     async def send(message: object) -> None:

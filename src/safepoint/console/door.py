@@ -7,13 +7,13 @@ proxy that knows who they are. Neither has a path that it leaves unchecked.
 Cookies do not know ports, so another server on 127.0.0.1 is the attacker to think of. Everything is
 below a random path, the home, which is also the path of the cookie and part of its name: that other
 server knows neither. So a browser never sends it our cookie, and it cannot set one that stands in
-for ours. Whatever its pages send here, the browser marks as from another site.
+for ours. What its pages send here carries our cookie, and the browser marks it as `same-site`.
 
-What Chromium 156 says in Sec-Fetch-Site, as a test in it found: `none` for an address that was
-typed, pasted or opened by a terminal; `same-origin` for a click, a form, the redirect after it and
-a meta refresh. A page that is loaded again, or gone back or forward to, is asked for as it was the
-first time. The link is answered by a page that refreshes to the home, so all that follows is
-`same-origin`, F5 and Back included; and no entry of the history leads to the used link. A typed
+What Chromium 156 says in Sec-Fetch-Site, as a test in it found: `none` for an address that no page
+led to; `same-origin` for a click, a form, the redirect after it and a meta refresh; nothing for a
+WebSocket. A page that is loaded again, or gone back or forward to, is asked for as it was the first
+time. The link is answered by a page that refreshes to the home, so all that follows is
+`same-origin`, reload and Back included; and no entry of the history leads to the used link. A typed
 address below the home is refused by a page that has a link to go on: the click is `same-origin`.
 
 Two answers are the server's own, fixed texts without our headers: 400 for what is not HTTP, and 503
@@ -30,9 +30,9 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from html import escape
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from safepoint.errors import ConfigurationError, missing, quoted
 from safepoint.keys import Hidden
@@ -43,10 +43,8 @@ try:
 except ImportError as _missing:
     raise missing("The console needs the packages starlette and uvicorn.", "console") from _missing
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Message, Receive, Send], Awaitable[None]]
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LINK_SECONDS: Final = 60
 LINK_TRIES: Final = 5
@@ -128,10 +126,10 @@ class _Request(NamedTuple):
 class _Guard:
     """What both doors do: ask `_admit` first, read the body, put the headers on every answer."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":  # the server starts or stops: not a request
             await self._app(scope, receive, send)
             return
@@ -168,7 +166,7 @@ class Door(_Guard):
         home: `/` and 22 random characters. All paths begin with it.
     """
 
-    def __init__(self, app: App, host: str, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, app: ASGIApp, host: str, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(app)
         self.home: Final = f"/{secrets.token_urlsafe(16)}"
         self._host, self._now = host, now
@@ -267,7 +265,7 @@ class SharedDoor(_Guard):
 
     home: Final = ""
 
-    def __init__(self, app: App, hosts: frozenset[str], secret: Hidden, header: str) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], secret: Hidden, header: str) -> None:
         super().__init__(app)
         self._hosts, self._secret, self._header = hosts, secret, header.lower()
         # An empty list or secret must not come to mean everybody.
@@ -344,18 +342,19 @@ async def _body(request: _Request, receive: Receive) -> bytes:
     length = request.one("content-length")
     if not length.isdecimal():
         raise _Answer(411, "Refused", "The form does not say how long it is.")
-    if len(length) > len(str(BODY_BYTES)) or int(length) > BODY_BYTES:
+    size = int(length[:9])  # of more digits, these alone are too many
+    if size > BODY_BYTES:
         raise _Answer(413, "The form is too long", f"It may have {BODY_BYTES} bytes.")
     body, is_more = b"", True
     try:
         async with asyncio.timeout(PATIENCE):
-            while is_more and len(body) <= BODY_BYTES:
+            while is_more and len(body) <= size:
                 message = await receive()
                 body += message.get("body", b"")
                 is_more = message.get("more_body", False)
     except TimeoutError:
         raise _Answer(408, "The form came too slowly", "Send it again.") from None
-    if len(body) != int(length):  # the browser went away in the middle
+    if len(body) != size:  # the browser went away in the middle
         raise _Answer(400, "Refused", "The form is incomplete.")
     return body
 
@@ -404,12 +403,11 @@ def listening(address: tuple[str, int]) -> socket.socket:
         ) from None
 
 
-def serving(app: App, address: tuple[str, int] | socket.socket) -> uvicorn.Server:
-    """Return a server that waits for `run()`, which ends after `should_exit` is set.
+def serving(app: ASGIApp, listener: socket.socket) -> uvicorn.Server:
+    """Return a server on a socket of `listening`. Its `run()` ends after `should_exit` is set.
 
     It says nothing about itself, to browsers or in a log: paths have the home in them.
     """
-    bound = address if isinstance(address, socket.socket) else listening(address)
     config = uvicorn.Config(
         app,
         loop="asyncio",
@@ -426,16 +424,16 @@ def serving(app: App, address: tuple[str, int] | socket.socket) -> uvicorn.Serve
         limit_concurrency=100,
         timeout_graceful_shutdown=PATIENCE,
     )
-    return _Server(config, bound)
+    return _Server(config, listener)
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, bound: socket.socket) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
         super().__init__(config)
-        self._bound = bound
+        self._listener = listener
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().serve(sockets or [self._bound])
+        await super().serve(sockets or [self._listener])
 
 
 class _Impatient(H11Protocol):
