@@ -42,21 +42,16 @@ def waiting_over_time(points: Sequence[tuple[datetime, int]]) -> Html:
         role="img",
         aria_labelledby="over-time over-time-told",
     )
-    newest = points[: -_LISTED - 1 : -1]
-    cut = f" The newest {_LISTED} of {len(points):,} changes." if len(points) > _LISTED else ""
-    rows = ((moment(at), f"{number:,}") for at, number in newest)
+    listed = points[: -_LISTED - 1 : -1]
+    rows = ((moment(at), f"{number:,}") for at, number in listed)
+    same = f"The newest {len(listed)} of {len(points):,} changes as a table"
     return tag(
         "figure",
+        tag("figcaption", told),
         tag("p", f"{most:,}", class_="quiet scale"),
         drawn,
         tag("p", moment(first), moment(last), class_="quiet bar"),
-        tag("figcaption", told),
-        tag(
-            "details",
-            tag("summary", "The same as a table"),
-            cut,
-            table(told, ["When", "Waited"], rows),
-        ),
+        tag("details", tag("summary", same), table(told, ["When", "Waited"], rows)),
         class_="chart",
     )
 

@@ -15,8 +15,6 @@ from html import escape
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
-from safepoint.names import spelled
-
 
 class Html(str):
     """Markup. Whatever else is text, and is escaped."""
@@ -146,10 +144,11 @@ def run_address(home: str, store: str, tenant: str, thread: str) -> str | None:
     return address(home, "run", store, *([f"@{tenant}"] if tenant else []), thread)
 
 
-def moment(at: datetime) -> Html:
-    """Show a time in UTC, to the second for machines and to the minute for people."""
-    exact = spelled(at)
-    return tag("time", f"{exact[:10]} {exact[11:16]} UTC", datetime=exact, class_="moment")
+def moment(at: datetime, text: str = "") -> Html:
+    """Show a time in UTC: to the minute, or by another text, and exactly for machines."""
+    exact = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    told = text or f"{exact[:10]} {exact[11:16]} UTC"
+    return tag("time", told, datetime=exact, class_="moment")
 
 
 def away(at: datetime, now: datetime | None = None) -> str:

@@ -248,7 +248,7 @@ def _status(status: Status, alarms: int) -> Html:
         so_far = f"Looked at {looked} threads so far: what is not listed may still wait."
         drawn = _progress("Threads looked at", status.looked, status.threads)
         return joined(tag("p", so_far, class_="lead"), drawn)
-    when = tag("time", away(status.finished), datetime=status.finished.isoformat())
+    when = moment(status.finished, away(status.finished))
     did = "compared with" if alarms else "verified against"
     ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
     again = f" Looking again: {looked}." if status.looked < status.threads else None
