@@ -349,7 +349,8 @@ class _Walk:
             self.states.append(opened)
         created = datetime.fromisoformat(header.created)
         told = header.sequence, created, header.kind, header.app, header.label
-        step = Step(*told, key.id, key.algorithm)
+        revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
+        step = Step(*told, key.id, f"{key.algorithm}{revoked}")
         if self.span.head - header.sequence < MOST:
             self.steps.append(step._replace(who=tuple(self._who(opened, step))))
 
@@ -405,7 +406,7 @@ class _Walk:
                 statements = note["statements"]
                 if not statements:
                     yield "nobody: the wait had ended"
-            elif header.kind == "state" and (payload := self._payload(opened)):
+            elif header.kind == "state" and (payload := self._answered(opened)):
                 statements = [*(payload.resumed.statements if payload.resumed else ())]
                 if payload.expired:
                     yield f"nobody: the wait had ended, then {payload.expired}"
@@ -415,6 +416,11 @@ class _Walk:
             self.unread["history"] = f"Who answered is not told of every record. {error.what}"
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
+
+    def _answered(self, opened: Opened) -> Payload | None:
+        """Return what our workflow keeps in a state, if that may name an answer."""
+        data = plain_of(opened, self.ledger.cipher)
+        return self._payload(opened) if b'"resumed":' in data or b'"expired":' in data else None
 
     def _order(self, note: Any) -> str:
         order = self.orders.get(note["order"])
@@ -536,8 +542,10 @@ class _Walk:
         try:
             return json.loads(data)
         except ValueError:
-            what = f"{opened.header.place} is sealed, and is no state."
-            raise DecodeError(what, "Find out what else has the writer's key.") from None
+            raise DecodeError(
+                f"{opened.header.place} is sealed, and is no state.",
+                "Find out what else has the writer's key.",
+            ) from None
 
 
 _ORDERED: Final = {"hold": "held", "release": "released"}

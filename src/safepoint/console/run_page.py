@@ -6,7 +6,7 @@ sign. Approve stands after the question's last line, if nothing stops it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
@@ -34,6 +34,7 @@ from safepoint.names import thread_text
 
 Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 """Gives the id of a form for a verb: about what is asked, about a hold, or about a thread."""
+_SHORT: Final = 24
 LINES: Final = 60
 """How many lines of a question stand on one page of it."""
 
@@ -190,7 +191,7 @@ def _lines(lines: list[str], number: int) -> Iterator[Html]:
             names = [(f"q{number}-{each + 1}", each + 1) for each in range(pages)]
             links = (tag("li", tag("a", f"Page {each}", href=f"#{name}")) for name, each in names)
             yield tag("h3", f"Page {page + 1} of {pages}", id=names[page][0])
-            label = f"Pages of the question, at page {page + 1}"
+            label = f"Pages of question {number}, from page {page + 1}"
             yield tag("nav", tag("ul", links, class_="pager"), aria_label=label, class_="screen")
         shown = (tag("li", visible(each)) for each in lines[begin : begin + LINES])
         yield tag("ol", shown, class_="code lines", start=begin + 1)
@@ -209,7 +210,7 @@ def _reason(name: str, label: str, *, required: bool = False) -> Html:
 
 def _form(home: str, ident: str, verb: str, *inside: Html, hold: str = "", id: str = "") -> Html:  # noqa: A002
     fields = hidden(form=ident, verb=verb, hold=hold)
-    row = tag("div", inside, class_="row filter")
+    row = tag("div", inside, class_="row signing")
     return tag("form", fields, row, method="post", action=address(home, "sign"), id=id or None)
 
 
@@ -226,13 +227,14 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
         )
         for each in record.holds
     ] or [tag("p", "Nobody holds it.")]
-    stopped = "" if operator else "This console has no operator's key."
+    stopped = record.ended or ("" if operator else "This console has no operator's key.")
     try:
         record.desk.ordering(operator or "")
     except CheckpointError as error:
         stopped = stopped or error.what
     if form is None or operator is None or stopped:
-        return _part("Hold", None, inside, quiet("No hold or release here: ", visible(stopped)))
+        why = tag("p", "No hold or release here: ", visible(stopped), class_="quiet screen")
+        return _part("Hold", None, inside, why)
     for each in record.holds:
         text = f"Release {each.hold[:19]}: sign this on your terminal"
         inside.append(
@@ -241,7 +243,8 @@ def _holds(home: str, record: Record, form: Form | None, operator: str | None) -
     why = _reason("why-hold", "Reason, for people", required=True)
     button = _button("Hold: sign this on your terminal", "")
     inside.append(_form(home, form(record.thread, "hold"), "hold", why, button))
-    signs = quiet("No step runs while it is held. ", visible(operator), " would sign it.")
+    said = "No step runs while it is held. ", visible(operator), " would sign it."
+    signs = tag("p", said, class_="quiet screen")
     return _part("Hold", None, inside, signs)
 
 
@@ -316,29 +319,32 @@ def _step(step: Step) -> list[Inside]:
     who = [tag("div", visible(each)) for each in step.who]
     key = [tag("code", step.key), f" ({step.algorithm})"]
     kind = [_word(step.kind), label]
-    return [_word(f"#{step.sequence}"), moment(step.created), kind, visible(step.app), key, who]
+    app = _word(step.app) if len(step.app) < _SHORT else visible(step.app)
+    return [_word(f"#{step.sequence}"), moment(step.created), kind, app, key, who]
 
 
 def _word(text: str) -> Html:
     """Return a short word that no line breaks."""
-    return tag("span", text, class_="moment")
+    return tag("span", visible(text), class_="moment")
 
 
-def _answers(answers: Iterable[Said]) -> Html:
+def _answers(answers: Sequence[Said]) -> Html:
     rows = [_answer(each) for each in answers]
     if not rows:
         return tag("p", "Nobody has said anything about it.")
-    heads = ("Who", "What", "Signed", "Reason", "Then", "Text")
-    return table("What people signed about the run", heads, rows)
+    texts = (
+        _copied(f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}", each.text)
+        for each in answers
+    )
+    heads = ("Who", "What", "Signed", "Reason", "Then")
+    return joined(table("What people signed about the run", heads, rows), texts)
 
 
 def _answer(said: Said) -> list[Inside]:
-    key = quiet("key ", tag("code", said.key))
+    who = [visible(said.who), quiet("key ", tag("code", said.key))]
     until = quiet("until ", moment(said.until)) if said.until else None
-    copied = _copied("Signed text", said.text)
-    why, then = visible(said.why), visible(said.then)
     signed = [moment(said.at), until]
-    return [[visible(said.who), key], _word(said.what), signed, why, then, copied]
+    return [who, _word(said.what), signed, visible(said.why), visible(said.then)]
 
 
 def _journal(record: Record) -> Html | None:
