@@ -195,7 +195,8 @@ class Database:
     def held(self) -> Iterator[None]:
         """Let this thread look many times with one connection, for as long as no file changes.
 
-        A database that is opened to read alone is opened anew for each call otherwise.
+        A database that is opened to read alone is opened anew for each call otherwise. A writer
+        that closes it meanwhile leaves its log beside it, as after a crash.
         """
         slot = self._slot()
         slot.holds += 1

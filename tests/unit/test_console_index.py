@@ -197,6 +197,7 @@ class Shop:
 
     def go_on(self, thread: str) -> None:
         question = self.flow().question(self.ledger(), thread)
+        assert question is not None
         said = [self.person(name).approve(question) for name in ("dana", "erin")]
         self.flow().resume(self.ledger(), thread, approvals=said)
 

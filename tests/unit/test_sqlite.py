@@ -823,3 +823,28 @@ def test_what_was_pruned_is_nowhere_in_the_files(path: Path) -> None:
             assert storage.prune("a", 4, b"base") == 1
         assert storage.prune("a", 4, b"again") == 0
         assert not any(b"CANARY-3" in each.read_bytes() for each in path.parent.iterdir())
+
+
+def test_whoever_looks_many_times_with_one_connection_sees_what_is_new(path: Path) -> None:
+    """Whether others have it open meanwhile or not; and finds what was put in its place."""
+    with SQLiteCheckpointStorage(path) as first:
+        first.append("a", 1, b"record 1")
+    looking = SQLiteCheckpointStorage(path, read_only=True)
+    with looking.held(), looking.tenant("acme").held():
+        assert looking.head("a") == 1
+        with SQLiteCheckpointStorage(path) as writer:
+            assert looking.head("a") == 1
+            for sequence in (2, 3):
+                writer.append("a", sequence, b"record")
+                assert looking.head("a") == sequence
+        assert looking.ends() == {"a": 3}
+        with SQLiteCheckpointStorage(path) as writer:
+            writer.append("a", 4, b"record 4")
+        assert looking.head("a") == 4
+        path.chmod(0o666)
+        with pytest.raises(UnsafeLocation):
+            looking.head("a")
+        path.unlink()
+        with pytest.raises(StorageUnavailable):
+            looking.head("a")
+    looking.close()

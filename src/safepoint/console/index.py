@@ -12,7 +12,7 @@ import heapq
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import accumulate, count
 from threading import Event, Lock, Thread
@@ -36,7 +36,7 @@ _T = TypeVar("_T")
 PER_PAGE: Final = 50
 _PAUSE: Final = 2.0  # seconds between two rounds, at least
 _WHOLE: Final = 60.0  # seconds between two passes against the anchor, at least
-_AGAIN: Final = 100  # how many of those that wait are looked at again in a round
+_AGAIN: Final = 50  # how many of those that wait are looked at again in a round
 _ENDED: Final = 10_000  # how many waits that ended are kept for a chart
 _POINTS: Final = 500
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -198,7 +198,7 @@ class Index:
         A run that has moved on gives its place to the next. One that does not verify is an alarm.
         """
         with self._paging, ExitStack() as stack:
-            self._reopen()
+            self._open(stack)
             fresh = dict[Spot, list[Wait]]()
             while True:
                 chosen = self._chosen(wanted)
@@ -208,7 +208,7 @@ class Index:
                 new = dict.fromkeys(spot for spot, _ in part if spot not in fresh)
                 if not new or len(fresh) > 4 * PER_PAGE:
                     break
-                fresh |= {spot: self._verified(spot, stack) for spot in new}
+                fresh |= {spot: self._verified(spot) for spot in new}
         rows = [
             Row(*spot, wait)
             for spot, entry in part
@@ -286,26 +286,24 @@ class Index:
     def look_again(self, store: str, tenant: str, thread: str) -> None:
         """Look at a thread now, because something was put with its answers."""
         with self._paging, ExitStack() as stack:
-            self._reopen()
-            self._verified((store, tenant, thread), stack)
+            self._open(stack)
+            self._verified((store, tenant, thread))
 
-    def _reopen(self) -> None:
-        """Open the stores anew after each pass: what an operator set back stays no alarm."""
+    def _open(self, stack: ExitStack) -> None:
+        """Open the stores for a page: anew after each pass, as an operator may accept a loss."""
         if self._opened != self._status.passes:
             self._front.close()
             self._opened = self._status.passes
+        for store in self._stores.keys() - self._away.keys():
+            with self._losing(store, self._front):
+                stack.enter_context(self._front.of(store).looking())
 
-    def _verified(self, spot: Spot, stack: ExitStack) -> list[Wait]:
+    def _verified(self, spot: Spot) -> list[Wait]:
         """Return what a thread waits for, for a page; nothing if its store is away."""
-        store = spot[0]
-        if store in self._away:
-            return []
-        try:
-            stack.enter_context(self._front.of(store).looking())
-            return self._look(self._front.of(*spot[:2]), spot)
-        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
-            self._lose(store, self._front, error)
-            return []
+        if spot[0] not in self._away:
+            with self._losing(spot[0], self._front):
+                return self._look(self._front.of(*spot[:2]), spot)
+        return []
 
     def _look(self, desk: Desk, spot: Spot) -> list[Wait]:
         """Open the end of a thread with the live anchor, and keep what it waits for.
@@ -340,11 +338,18 @@ class Index:
                 self._ended.append((entry.since, min(entry.until, now)))
         _put(self._entries, spot, entries or None)
 
-    def _lose(self, store: str, desks: _Desks, error: Exception) -> None:
-        """Say that a store is away. Nothing of it is shown until a round has found it again."""
-        with self._lock:
-            self._away[store] = Alarm(store, "", "", type(error).__name__, str(error))
-        desks.close(store)
+    @contextmanager
+    def _losing(self, store: str, desks: _Desks) -> Iterator[None]:
+        """Say that a store is away, if this block fails: a round tries it again.
+
+        Nothing of it is shown until then.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001  nothing ends the thread that looks
+            with self._lock:
+                self._away[store] = Alarm(store, "", "", type(error).__name__, str(error))
+            desks.close(store)
 
     # --- the background
 
@@ -397,15 +402,13 @@ class Index:
 
     def _listed(self, store: str, *, whole: bool) -> list[_Tour]:
         """Return what there is to look at in each scope of a store, or say that it is away."""
-        try:
+        tours = list[_Tour]()
+        with self._losing(store, self._back):
             with self._back.of(store).looking():
                 tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
                 _check_there(self._back.of(store))
-        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
-            self._lose(store, self._back, error)
-            return []
-        with self._lock:
-            self._away.pop(store, None)
+            with self._lock:
+                self._away.pop(store, None)
         return tours
 
     def _scopes(self, store: str) -> Iterator[Desk]:
@@ -432,20 +435,17 @@ class Index:
         store, desk = tour.store, tour.desk
         if store in self._away:
             return
-        try:
-            with desk.looking():
-                for thread in tour.threads:
-                    with self._paging:
-                        pass  # whoever waits for a page goes first
-                    if self._stop.is_set():
-                        return
-                    spot = store, desk.ledger.tenant_name, thread
-                    self._look(desk, spot)
-                    self._ends[spot] = tour.ends.get(thread, 0)
-                    if whole:
-                        self._status = self._status._replace(looked=self._status.looked + 1)
-        except Exception as error:  # noqa: BLE001  told as an alarm, and tried again
-            self._lose(store, self._back, error)
+        with self._losing(store, self._back), desk.looking():
+            for thread in tour.threads:
+                with self._paging:
+                    pass  # whoever waits for a page goes first
+                if self._stop.is_set():
+                    return
+                spot = store, desk.ledger.tenant_name, thread
+                self._look(desk, spot)
+                self._ends[spot] = tour.ends.get(thread, 0)
+                if whole:
+                    self._status = self._status._replace(looked=self._status.looked + 1)
 
 
 class _Tour(NamedTuple):

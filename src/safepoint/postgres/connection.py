@@ -372,8 +372,8 @@ class Server(Tenants):
         Raises:
             StorageRefused: not those that it is asked for.
         """
-        [(whose,)] = connection.execute(f"select {self._schema}.whose()".encode()).fetchall()
-        connection.whose = whose
+        [[told]] = connection.ask(f"select {self._schema}.whose()".encode(), ())
+        connection.whose = whose = (told or b"").decode()
         if whose not in (self._tenant, "*"):
             its, asked = (
                 f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
