@@ -396,20 +396,19 @@ def locked_id(path: str | os.PathLike[str]) -> str | None:
     return VerifyingKey(public).id
 
 
-def lock(key: SigningKey, passphrase: str | Hidden, salt: bytes) -> Hidden:
+def lock(key: SigningKey, passphrase: Hidden, salt: bytes) -> Hidden:
     """Return the text of a locked key.
 
     Args:
         key: the key.
-        passphrase: what unlocks it.
+        passphrase: what unlocks it, in UTF-8.
         salt: 16 random bytes, new for each file.
 
     Raises:
         KeyRefused: the key is no Ed25519 key, or the passphrase is short.
     """
-    hidden = _phrase(passphrase)
-    del passphrase
-    if len(hidden.reveal().decode()) < SHORTEST:
+    phrase = _composed(passphrase)
+    if len(phrase.reveal().decode()) < SHORTEST:
         raise KeyRefused(
             f"The passphrase has fewer than {SHORTEST} characters: whoever copies the file could"
             " guess it.",
@@ -417,7 +416,7 @@ def lock(key: SigningKey, passphrase: str | Hidden, salt: bytes) -> Hidden:
         )
     public = base64.b64encode(key.public._public)  # noqa: SLF001
     before = b"%b %b %b %b " % (LOCKED.magic, ED25519.encode(), public, base64.b64encode(salt))
-    box = _cipher(hidden, salt).encrypt(_NONCE, key._secret.reveal(), before)  # noqa: SLF001
+    box = _cipher(phrase, salt).encrypt(_NONCE, key._secret.reveal(), before)  # noqa: SLF001
     return Hidden(b"%b%b\n" % (before, base64.b64encode(box)))
 
 
@@ -426,7 +425,7 @@ def _unlock(line: Hidden, passphrase: Hidden) -> Hidden | None:
     from cryptography.exceptions import InvalidTag
 
     before, public, salt, box = _parts(line)
-    cipher = _cipher(passphrase, salt)
+    cipher = _cipher(_composed(passphrase), salt)
     try:
         seed = Hidden(cipher.decrypt(_NONCE, box, before))
     except InvalidTag:
@@ -463,16 +462,21 @@ def _cipher(passphrase: Hidden, salt: bytes) -> ChaCha20Poly1305:
         ) from None
 
 
-def _phrase(given: str | Hidden) -> Hidden:
-    """Return the bytes of a passphrase: however a keyboard composes its letters, the same ones.
+def _hidden(passphrase: str | Hidden | None) -> Hidden | None:
+    """Hide it. This raises nothing, since whoever reports that would see it."""
+    if isinstance(passphrase, str):
+        return Hidden(passphrase.encode("utf-8", "surrogatepass"))
+    return passphrase
+
+
+def _composed(passphrase: Hidden) -> Hidden:
+    """Return the same passphrase however a keyboard sends its accents.
 
     Raises:
         KeyRefused: it is no text.
     """
-    hidden = given if isinstance(given, Hidden) else Hidden(given.encode("utf-8", "surrogatepass"))
-    del given
     with suppress(UnicodeDecodeError):
-        return Hidden(unicodedata.normalize("NFC", hidden.reveal().decode()).encode())
+        return Hidden(unicodedata.normalize("NFC", passphrase.reveal().decode()).encode())
     raise KeyRefused(
         "The passphrase is not text in UTF-8.", "Set the terminal to UTF-8, or type other letters."
     )
@@ -642,7 +646,7 @@ class SigningKey(Key):
                 a public key or one of another algorithm; it is locked, and the passphrase is
                 missing or wrong.
         """
-        phrase = None if passphrase is None else _phrase(passphrase)
+        phrase = _hidden(passphrase)
         del passphrase
         if create:
             cls.generate(algorithm or HMAC)._put(path, phrase, create=True)  # noqa: SLF001
@@ -677,7 +681,7 @@ class SigningKey(Key):
             KeyRefused: the file exists, cannot be written, or others could replace it there; the
                 passphrase is short, or the key has no public half.
         """
-        phrase = None if passphrase is None else _phrase(passphrase)
+        phrase = _hidden(passphrase)
         del passphrase
         self._put(path, phrase)
         self.path = self.path or Path(path).absolute()

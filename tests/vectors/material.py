@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from safepoint.keys import SigningKey, lock
+from safepoint.keys import Hidden, SigningKey, lock
 from safepoint.names import digest_of
 from safepoint.record import Kind, Opened, Place, seal
 
@@ -140,7 +140,7 @@ _SALT: Final = b"published salt!!"
 @cache
 def locked_keys() -> list[Vector]:
     """Return files of locked keys, each with a passphrase: some that open, and some that do not."""
-    good = lock(ED25519, PASSPHRASE, _SALT).reveal().decode()
+    good = lock(ED25519, Hidden(PASSPHRASE.encode()), _SALT).reveal().decode()
     magic, algorithm, public, salt, box = good.split()
     other = _text(SigningKey(SECRETS["hmac"], "ed25519").public._public)
     costs = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28, "dklen": 32}
