@@ -223,7 +223,8 @@ def _release(options: argparse.Namespace) -> int:
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
         operator, warning = _signer(options)
-        left = desk.release(thread, operator, options.digest)
+        desk.release(thread, operator, options.digest)
+        left = desk.holds(thread)
     print(warning, end="", file=sys.stderr)
     print(line, end="")
     print(

@@ -354,8 +354,8 @@ class Desk:
         self.check_key(operator, self.gate.operators, "operator")
         return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
 
-    def release(self, thread: str, operator: Approver, digest: str | None = None) -> list[Order]:
-        """End a hold, the only one or that of a digest, and return those that are left.
+    def release(self, thread: str, operator: Approver, digest: str | None = None) -> Order:
+        """End a hold: the only one, or that of a digest.
 
         Raises:
             ResumeRefused: there is no such hold, or there are several.
@@ -368,9 +368,8 @@ class Desk:
                 f"{thread} has {len(fitting)} such holds: {'; '.join(map(str, holds)) or 'none'}.",
                 "Nothing was released. Name one by its --digest, as hold printed it.",
             )
-        ledger, hold = self.ledger, fitting[0]
-        answers.release(operator, ledger.store, thread, hold.hold, tenant=ledger.tenant_name)
-        return [each for each in holds if each != hold]
+        store, tenant = self.ledger.store, self.ledger.tenant_name
+        return answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
 
     def ordering(self, name: str) -> Answers:
         """Return where orders are put, for somebody who may.

@@ -384,8 +384,11 @@ class Console:
                 said = f"Held by {name}: {run}. No step runs until it is released."
                 done = Signed(said, order.text)
             else:
-                left = desk.release(subject.thread, person, subject.hold)
-                done = Signed(f"Released by {name}: {run}. Holds that are left: {len(left)}.")
+                order = desk.release(subject.thread, person, subject.hold)
+                left = len(desk.holds(subject.thread))
+                done = Signed(
+                    f"Released by {name}: {run}. Holds that are left: {left}.", order.text
+                )
         self._index.look_again(subject.store, subject.tenant, subject.thread)
         return done
 
