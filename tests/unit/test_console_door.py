@@ -308,13 +308,16 @@ def test_the_cookie_is_strict(own: Console) -> None:
     assert f'content="0; url={home}/"'.encode() in answered.body
 
 
-def test_a_typed_address_leads_on_by_a_click(own: Console) -> None:
+def test_a_typed_address_leads_on_by_a_click_and_an_old_browser_to_a_newer_one(
+    own: Console,
+) -> None:
     typed = own.page().but(("Sec-Fetch-Site", "none"))
     asked = typed.but(path=f'{typed.path}?store="><script>alert(1)</script>')
     answered = own.send(asked)
     assert f'<a href="{typed.path}?store=&quot;&gt;&lt;script'.encode() in answered.body
     assert b"<script" not in answered.body
     assert b"Go on" not in own.send(typed.but(("Cookie", ""))).body
+    assert b"Firefox since 90" in own.send(typed.but(("Sec-Fetch-Site", ""))).body
 
 
 def test_a_link_is_dead_after_one_use_a_minute_a_newer_one_or_five_wrong_tries(

@@ -82,7 +82,10 @@ _NEVER: Final = (
     *("x-http-method", "x-http-method-override", "x-method-override"),
 )
 _TERMINAL: Final = "Press Enter on the terminal that started the console, and open the new link."
-_BROWSERS: Final = "Use Chrome or Edge 80, Firefox 90, Safari 16.4, or a newer one of them."
+_BROWSERS: Final = (
+    "It does not say where a request is from. Chrome and Edge do so since 80, Firefox since 90,"
+    " Safari since 16.4: to 127.0.0.1, and to others by https alone."
+)
 
 
 class _Answer(Exception):
@@ -327,7 +330,7 @@ def _site(request: _Request) -> str:
     """Return what the browser says about where a page or our style sheet is asked from."""
     site = request.one("sec-fetch-site")
     if not site:  # an old browser, which would not say that a request is another site's
-        raise _Answer(403, "This browser is too old", f"It sends no Sec-Fetch-Site. {_BROWSERS}")
+        raise _Answer(403, "Use a newer browser", _BROWSERS)
     # A frame, a script's fetch, an image, a WebSocket: also of our own page, should it be injected.
     kind = request.one("sec-fetch-mode"), request.one("sec-fetch-dest")
     if kind != _PAGE and (kind != _STYLE or request.method != "GET"):
