@@ -66,7 +66,7 @@ r="4.4"/></svg>Safepoint <span>console</span></a>
 </body>
 </html>
 """
-_NEWCOMER: Final = Html("""<section class="bracketed">
+_NEWCOMER: Final = Html("""<section class="bracketed small">
 <h2>Nothing waits for you</h2>
 <p>A run that wants to do something that matters, such as a payment, stops and asks a person. It
 waits here until somebody answers, or until its time is over.</p>
@@ -165,7 +165,7 @@ def _place(home: str, store: str, tenant: str, thread: str, *, within: str = "")
 
 
 def _box(*inside: Inside) -> Html:
-    return tag("div", tag("p", *inside), class_="bracketed")
+    return tag("div", tag("p", *inside), class_="bracketed small")
 
 
 def _alarm(title: str, *inside: Inside) -> Html:
@@ -382,10 +382,10 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
     about: Inside = "the whole store"
     if entry.thread is not None:
         about = _place(home, entry.store, entry.tenant, entry.thread, within=entry.store)
-    is_refused = entry.outcome == "refused"
+    ended = tag("div", badge("refused")) if entry.outcome == "refused" else quiet(entry.outcome)
     return [
         moment(entry.at),
-        (tag("strong", entry.what), badge("refused") if is_refused else quiet(entry.outcome)),
+        (tag("strong", entry.what), ended),
         (about, quiet(f"record {entry.sequence:,}") if entry.sequence is not None else None),
         (visible(entry.actor.name), quiet("by ", visible(entry.actor.how))),
         visible(entry.detail),
@@ -635,5 +635,5 @@ def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html
     """
     back = tag("a", "What waits", href=f"{home}/"), tag("span", f"Status {status}", class_="quiet")
     said = (tag("p", visible(each)) for each in (text, do) if each)
-    box = tag("div", said, tag("p", *back, class_="row"), class_="bracketed")
+    box = tag("div", said, tag("p", *back, class_="row"), class_="bracketed small")
     return joined(tag("h1", visible(title)), box)
