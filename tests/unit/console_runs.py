@@ -88,7 +88,7 @@ def shown(
         held.append((verb, subject))
         return f"form{len(held)}"
 
-    return Parsed(run_page("/home", record, form, who, operator)), held
+    return Parsed(run_page("/k3v9", record, form, who, operator)), held
 
 
 @contextmanager

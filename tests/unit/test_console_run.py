@@ -68,7 +68,7 @@ def test_all_of_the_question_stands_between_deny_and_approve(office: Office, nam
         ("hold", "order-7"),
     ]
     assert [each.fields["form"] for each in page.forms] == ["form1", "form2", "form3"]
-    assert {each.action for each in page.forms} == {"/home/sign"}
+    assert {each.action for each in page.forms} == {"/k3v9/sign"}
     assert page.forms[1].button == "Approve: sign this on your terminal"
     assert page.forms[2].required == ["why"]
     assert "dana would sign this" in page.text

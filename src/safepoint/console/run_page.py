@@ -188,11 +188,7 @@ def _lines(lines: list[str], number: int) -> Iterator[Html]:
     for page in range(pages):
         begin = page * LINES
         if pages > 1:
-            names = [(f"q{number}-{each + 1}", each + 1) for each in range(pages)]
-            links = (tag("li", tag("a", f"Page {each}", href=f"#{name}")) for name, each in names)
-            yield tag("h3", f"Page {page + 1} of {pages}", id=names[page][0])
-            label = f"Pages of question {number}, from page {page + 1}"
-            yield tag("nav", tag("ul", links, class_="pager"), aria_label=label, class_="screen")
+            yield tag("h3", f"Page {page + 1} of {pages}", id=f"q{number}-{page + 1}")
         shown = (tag("li", visible(each)) for each in lines[begin : begin + LINES])
         yield tag("ol", shown, class_="code lines", start=begin + 1)
 
