@@ -8,11 +8,13 @@ from __future__ import annotations
 import errno
 import importlib
 import io
+import math
 import os
 import re
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -217,13 +219,13 @@ def typed(prompt: str) -> str:
     return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
 
 
-def unlock(path: str, prompt: str, *, within: float | None = None) -> SigningKey:
+def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
     """Unlock the key of a person, who types its passphrase on the terminal.
 
     Args:
         path: the file of the key.
         prompt: a line that says what the key is for.
-        within: seconds for each try. None for as long as it takes.
+        within: seconds for each try.
 
     Raises:
         KeyRefused: the file is no locked key, there is no terminal, or three passphrases were
@@ -242,12 +244,12 @@ def unlock(path: str, prompt: str, *, within: float | None = None) -> SigningKey
     return SigningKey.from_file(path, passphrase=given)
 
 
-def passphrase(prompt: str, within: float | None = None) -> Hidden:
+def passphrase(prompt: str, within: float = math.inf) -> Hidden:
     """Return what was typed on the terminal after it was asked for, without showing it.
 
     Args:
         prompt: what to ask.
-        within: seconds to wait. None for as long as it takes.
+        within: seconds to wait.
 
     Raises:
         KeyRefused: there is no terminal, or nothing was typed.
@@ -256,8 +258,12 @@ def passphrase(prompt: str, within: float | None = None) -> Hidden:
         print(prompt, end="", file=screen, flush=True)
         given = Hidden(b"")
         try:
-            if select.select([fd], [], [], within)[0]:
-                given = Hidden(os.read(fd, _LONGEST))
+            deadline = time.monotonic() + within
+            # A signal that came right before a look is heard after it, so none is long.
+            while time.monotonic() < deadline:
+                if select.select([fd], [], [], min(within, 1))[0]:
+                    given = Hidden(os.read(fd, _LONGEST))
+                    break
         except OSError:
             pass  # of a terminal that is gone
         finally:

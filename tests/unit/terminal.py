@@ -64,27 +64,31 @@ def talk(
         screen, seen = "", 0
 
         def more() -> str:
-            assert select.select([ours], [], [], 30)[0], screen
+            assert select.select([ours], [], [], 120)[0], screen
             with suppress(OSError):  # of a terminal that nobody has any more
                 return os.read(ours, 65536).decode()
             return ""
 
-        for prompt, typed in steps:
-            while prompt not in screen[seen:]:
-                if MORE in screen[seen:]:  # on the way to the last page
-                    os.write(ours, b"\n")
-                    seen = len(screen)
-                screen += (new := more())
-                if not new:
-                    break
-            seen = len(screen)
-            assert is_shown(ours) != (prompt in (PHRASE, NEW, AGAIN)), screen
-            if isinstance(typed, Signals):
-                process.send_signal(typed)
-            elif text := typed if isinstance(typed, str) else typed():
-                os.write(ours, text.encode("utf-8", "surrogateescape"))
-        while new := more():
-            screen += new
+        try:
+            for prompt, typed in steps:
+                while prompt not in screen[seen:]:
+                    if MORE in screen[seen:]:  # on the way to the last page
+                        os.write(ours, b"\n")
+                        seen = len(screen)
+                    screen += (new := more())
+                    if not new:
+                        break
+                seen = len(screen)
+                assert is_shown(ours) != (prompt in (PHRASE, NEW, AGAIN)), screen
+                if isinstance(typed, Signals):
+                    process.send_signal(typed)
+                elif text := typed if isinstance(typed, str) else typed():
+                    os.write(ours, text.encode("utf-8", "surrogateescape"))
+            while new := more():
+                screen += new
+        except BaseException:
+            process.kill()  # or it would be waited for
+            raise
         out, _ = process.communicate(timeout=60)
     assert is_shown(ours), screen
     os.close(ours)
