@@ -32,7 +32,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from html import escape
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from safepoint.errors import ConfigurationError, missing, quoted
 from safepoint.keys import Hidden
@@ -217,7 +217,7 @@ class Door(_Guard):
         if not hmac.compare_digest(start, self.home) or not rest.startswith("/"):
             raise _Answer(404, "Nothing is here", _TERMINAL)
 
-    def _enter(self, request: _Request, site: str) -> None:
+    def _enter(self, request: _Request, site: str) -> NoReturn:
         """Take the link. Until the token is compared, nothing uses it up."""
         # A browser that loads ahead of the person would use the link up for nobody.
         if request.one("sec-purpose") or request.one("purpose"):
@@ -242,7 +242,7 @@ class Door(_Guard):
         raise _Answer(200, "Welcome", "The console opens.", to=home, set_cookie=cookie)
 
     def _check_cookie(self, request: _Request) -> None:
-        # Guessing. Missing cookies do not count: any page could lock the person out with those.
+        # Guessing. A missing cookie is no guess, and would be an easy way to lock the person out.
         now = self._now()
         if len(self._wrong) == WRONG_PER_MINUTE and now < self._wrong[0] + 60:
             raise _Answer(429, "Too many tries", "Wait for a minute.", retry_after="60")
