@@ -18,6 +18,7 @@ from tests.browser.site import WIDTHS, visitor
 from tests.browser.visit import Visit
 from tests.harness.optional import need
 from tests.unit.console_pages import HOME, every_page
+from tests.unit.console_runs import every_run
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
@@ -28,7 +29,7 @@ POLICY: Final = (
     " frame-ancestors 'none'"
 )
 HOSTILE: Final = "<script>alert(1)</script><b onclick=x>\u202e  pa\u200by \n" + "x" * 300
-SAMPLES: Final = every_page()
+SAMPLES: Final = {**every_page(), **every_run(HOME)}
 FILES: Final = {
     **SAMPLES,
     **{f"{name}-hostile": page for name, page in every_page(HOSTILE).items()},

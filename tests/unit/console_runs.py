@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from safepoint import Ask, Tool
+from safepoint.console.pages import layout
 from safepoint.console.record import Record, record_of
 from safepoint.console.run_page import run_page
 from safepoint.desk import Desk
 from safepoint.journal import Journal
 from safepoint.settings import read
+from tests.unit.test_deciding import Office
 
+HOSTILE = "\u202e<script>alert('x')</script> \"><b onclick=x>\x1b[2J\u200b  &amp; \u0430 "
 VOID = {"br", "hr", "input", "link", "meta"}
 
 
@@ -102,3 +108,29 @@ def told(folder: Path, thread: str, journal: Journal | None = None, tenant: str 
     """Look at a run."""
     with opened(folder) as desk:
         return record_of(desk.of(tenant), thread, journal)
+
+
+def every_run(home: str) -> dict[str, str]:
+    """Return a page of each kind of run: one that waits, a long one, a done and a tampered one."""
+    found = dict[str, str]()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        office = Office(folder)
+        hostile = Ask("pay", {"to": HOSTILE, HOSTILE: "x" * 999}, timedelta(hours=4), (HOSTILE,))
+        long = Ask("pay", {f"line {number}": " " * number for number in range(120)})
+        office.flow(hostile, tools=[Tool("bank", permissions=["pay"])]).start(
+            office.ledger(), thread="waiting", token=HOSTILE
+        )
+        opal = ("waiting", "--as", "opal", "--key", "opal.key", "--reason", HOSTILE)
+        assert office.run("hold", "invoices", *opal)[0] == 0
+        for thread, asked in (("long", long), ("done", None), ("tampered", None)):
+            office.start(thread, asked)
+        assert office.say("approve", "done")[0] == 0
+        office.flow().resume(office.ledger(), "done")
+        file = min((folder / "state" / "tampered").iterdir())
+        file.write_bytes(file.read_bytes() + b"x")
+        for thread in ("waiting", "long", "done", "tampered"):
+            record = told(folder, thread, office.journal)
+            body = run_page(home, record, lambda _, verb: f"form-{verb}", "dana", "opal")
+            found[f"run-{thread}"] = layout(home, thread, body, user="dana")
+    return found

@@ -17,10 +17,9 @@ from safepoint.asking import ORDERED, SPENT
 from safepoint.console.record import MASKED, MOST, MOST_CHANGES, Change, Record, record_of
 from safepoint.errors import InvalidId, NotFound
 from safepoint.journal import Actor, Event
-from tests.unit.console_runs import opened, shown, told
+from tests.unit.console_runs import HOSTILE, opened, shown, told
 from tests.unit.test_deciding import Office
 
-HOSTILE = "\u202e<script>alert('x')</script> \"><b onclick=x>\x1b[2J\u200b  &amp; \u0430 "
 ELEMENTS = {
     *("a", "button", "caption", "code", "dd", "details", "div", "dl", "dt", "form", "h1", "h2"),
     *("h3", "input", "label", "li", "mark", "nav", "ol", "p", "pre", "section", "span", "strong"),
