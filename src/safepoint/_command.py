@@ -201,16 +201,20 @@ def tell(line: str) -> None:
     print(line)
 
 
-def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
+def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool = True) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
     Args:
         paths: their files.
         revoked: files of stolen keys, each with `=` and the folder of an anchor from before.
+        signs: whether the first may sign. If not, of each secret key that has a public half that
+            half alone is kept.
     """
     keys = [key_of(path) for path in reversed(paths)]
     gone = [_revoked(named) for named in revoked]
-    if keys and isinstance(keys[-1], SigningKey):
+    if not signs:
+        keys = [_public(key) for key in keys]
+    elif keys and isinstance(keys[-1], SigningKey):
         return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
     return Keyring(verify=keys, revoked=gone)
 
@@ -232,6 +236,10 @@ def beginning(path: str, most: int) -> bytes:
 def _at_once(path: str, flags: int) -> int:
     # Opening a FIFO that somebody planted must not wait for its other end.
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _public(key: Key) -> Key:
+    return key.public if isinstance(key, SigningKey) and key.algorithm == "ed25519" else key
 
 
 def _revoked(named: str) -> Revoked:
@@ -267,10 +275,20 @@ def imported(named: str, example: str) -> Any:
     return found
 
 
-# --- what people type
+# --- what people read and type
 
+_MORE: Final = "    | "  # before what goes on from the row above, so that it passes for no other
 _TRIES: Final = 3
 _LONGEST: Final = 4096  # of a line on a terminal
+
+
+def rows(line: str, screen: int) -> Iterator[str]:
+    """Break a line for a terminal, so that no row of it can pass for another line."""
+    columns = os.get_terminal_size(screen).columns if os.isatty(screen) else len(line)
+    width = max(columns or 80, 20)
+    yield line[:width]
+    rest, step = line[width:], width - len(_MORE)
+    yield from (f"{_MORE}{rest[at : at + step]}" for at in range(0, len(rest), step))
 
 
 def typed(prompt: str) -> str:
@@ -370,7 +388,7 @@ def _no_echo(fd: int) -> Iterator[None]:
     ]
     with suppress(ValueError):  # of a thread, where signals do not arrive
         for each in would_kill:
-            signal.signal(each, _end)
+            signal.signal(each, ended_by)
     try:
         termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
         yield
@@ -382,5 +400,6 @@ def _no_echo(fd: int) -> Iterator[None]:
                 signal.signal(each, signal.SIG_DFL)
 
 
-def _end(number: int, _: object) -> NoReturn:
+def ended_by(number: int, _: object) -> NoReturn:
+    """End the command as a signal asks for, with what has to be done before."""
     raise SystemExit(128 + number)

@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from safepoint import _files, settings
-from safepoint._command import keyring_of, typed, unlock
+from safepoint._command import keyring_of, rows, typed, unlock
 from safepoint.approval import Approver, Approvers, shown
 from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
@@ -31,8 +31,6 @@ from safepoint.errors import (
 from safepoint.keys import SigningKey, VerifyingKey, locked_id
 from safepoint.names import check_name
 from safepoint.places import default_locations
-
-_MORE: Final = "    | "  # before what goes on from the row above, so that it passes for no other
 
 
 def commands(sub: Any) -> None:
@@ -116,9 +114,9 @@ def _waiting(options: argparse.Namespace) -> int:
                     alarms.append(f"ALARM: {where(desk.ledger, thread)}: {kind}: {error}")
     for wait in sorted(waits, key=lambda each: (each.question.until or "9999", each.since)):
         for line in wait.lines(full=options.full):
-            print("\n".join(_rows(line, 1)))
+            print("\n".join(rows(line, 1)))
     for alarm in alarms:
-        print("\n".join(_rows(alarm, 1)))
+        print("\n".join(rows(alarm, 1)))
     if not waits:
         print(f"Nothing {'else ' * bool(alarms)}waits in {options.store}.")
     return 1 if alarms else 0
@@ -191,24 +189,15 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool
             )
         return True
     lines = (*settings.splitlines(), *wait.said, *wait.question.described)
-    rows = [row for line in lines for row in _rows(line, 2)]
+    all_rows = [row for line in lines for row in rows(line, 2)]
     height = max(os.get_terminal_size(2).lines - 2, 5)
-    for begin in range(0, len(rows), height):
-        print("\n".join(rows[begin : begin + height]), file=sys.stderr)
-        if begin + height < len(rows) and typed("Enter shows what follows, all else ends it: "):
+    for begin in range(0, len(all_rows), height):
+        print("\n".join(all_rows[begin : begin + height]), file=sys.stderr)
+        if begin + height < len(all_rows) and typed("Enter shows what follows, all else ends it: "):
             return False
     name = wait.question.thread
     what = "yes" if verb == "approve" else "no"
     return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
-
-
-def _rows(line: str, screen: int) -> Iterator[str]:
-    """Break a line for a terminal, so that no row of it can pass for another line."""
-    columns = os.get_terminal_size(screen).columns if os.isatty(screen) else len(line)
-    width = max(columns or 80, 20)
-    yield line[:width]
-    rest, step = line[width:], width - len(_MORE)
-    yield from (f"{_MORE}{rest[at : at + step]}" for at in range(0, len(rest), step))
 
 
 # --- hold and release
@@ -234,7 +223,8 @@ def _release(options: argparse.Namespace) -> int:
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
         operator, warning = _signer(options)
-        left = desk.release(thread, operator, options.digest)
+        desk.release(thread, operator, options.digest)
+        left = desk.holds(thread)
     print(warning, end="", file=sys.stderr)
     print(line, end="")
     print(

@@ -293,6 +293,23 @@ class Desk:
                 "Nothing was signed. No approval counts any more.",
             )
 
+    def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
+        """Return what is asked with the question that was shown, if somebody may still answer it.
+
+        Raises:
+            ApprovalSpent: the run has moved on since.
+            CheckpointError: as `check` and `check_time`; or the thread does not verify any more.
+        """
+        self.check(verb, name)
+        for wait in self.waits(shown.thread):
+            if wait.question == shown:
+                self.check_time(wait, verb)
+                return wait
+        raise ApprovalSpent(
+            f"{shown.thread} has moved on since it was shown.",
+            "Nothing was signed. Look at what it asks now.",
+        )
+
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
         """Sign the very question that was shown, and put that with the answers.
 
@@ -306,21 +323,11 @@ class Desk:
             why: a reason, for people.
 
         Raises:
-            ApprovalSpent: the run has moved on since.
-            CheckpointError: as `check` and `check_time`; or the thread does not verify any more, or
-                the answer could not be put. The message says whether it was signed.
+            CheckpointError: as `standing` and `check_key`; or the answer could not be put. The
+                message says whether it was signed.
         """
-        self.check(verb, person.name)
+        self.standing(shown, verb, person.name)
         self.check_key(person, self.gate.people, "approver")
-        for wait in self.waits(shown.thread):
-            if wait.question == shown:
-                break
-        else:
-            raise ApprovalSpent(
-                f"{shown.thread} has moved on since it was shown.",
-                "Nothing was signed. Look at what it asks now.",
-            )
-        self.check_time(wait, verb)
         sign = person.approve if verb == "approve" else person.deny
         signed = self.gate.people.open(sign(shown))
         if self.answers is not None:
@@ -347,8 +354,8 @@ class Desk:
         self.check_key(operator, self.gate.operators, "operator")
         return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
 
-    def release(self, thread: str, operator: Approver, digest: str | None = None) -> list[Order]:
-        """End a hold, the only one or that of a digest, and return those that are left.
+    def release(self, thread: str, operator: Approver, digest: str | None = None) -> Order:
+        """End a hold: the only one, or that of a digest.
 
         Raises:
             ResumeRefused: there is no such hold, or there are several.
@@ -361,9 +368,8 @@ class Desk:
                 f"{thread} has {len(fitting)} such holds: {'; '.join(map(str, holds)) or 'none'}.",
                 "Nothing was released. Name one by its --digest, as hold printed it.",
             )
-        ledger, hold = self.ledger, fitting[0]
-        answers.release(operator, ledger.store, thread, hold.hold, tenant=ledger.tenant_name)
-        return [each for each in holds if each != hold]
+        store, tenant = self.ledger.store, self.ledger.tenant_name
+        return answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
 
     def ordering(self, name: str) -> Answers:
         """Return where orders are put, for somebody who may.

@@ -162,7 +162,7 @@ class Store:
         ledger = Ledger(
             self.storage_of(stack, write=write),
             store=self.store,
-            keys=keyring_of(self.key, self.revoked),
+            keys=keyring_of(self.key, self.revoked, signs=write),
             anchor=self.anchor_of(stack, write=write),
             anchor_every=self.anchor_every,  # type: ignore[arg-type]
             journal=self.journal_of(stack) if write else None,
@@ -181,11 +181,12 @@ class Store:
         """Open the store's anchor, None if it has none."""
         return _anchor(self.anchor, self.postgres_anchor, stack, write=write)
 
-    def journal_of(self, stack: ExitStack) -> Journal | None:
+    def journal_of(self, stack: ExitStack, *, write: bool = True) -> Journal | None:
         """Open the journal, None if there is none."""
         if not (self.journal or self.postgres_journal):
             return None
-        keys, anchor = keyring_of(self.journal_key), self.journal_anchor_of(stack, write=True)
+        keys = keyring_of(self.journal_key, signs=write)
+        anchor = self.journal_anchor_of(stack, write=write)
         if self.postgres_journal is not None:
             from safepoint.postgres import PostgresJournal
 
@@ -558,12 +559,7 @@ def connection_string(option: str, value: str) -> str:
             )
         return os.environ[where]
     if how == "file" and colon:
-        try:
-            return _text(where, option).strip()
-        except (OSError, ValueError):
-            raise ConfigurationError(
-                f"{option} is in {shell(where)}, which cannot be read.", "Name another file."
-            ) from None
+        return secret_in(option, where)
     from safepoint.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
@@ -572,6 +568,20 @@ def connection_string(option: str, value: str) -> str:
             f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',
         )
     return value
+
+
+def secret_in(option: str, file: str) -> str:
+    """Return what a file holds that its owner alone can reach.
+
+    Raises:
+        ConfigurationError: others can reach it, or it cannot be read.
+    """
+    try:
+        return _text(file, option).strip()
+    except (OSError, ValueError):
+        raise ConfigurationError(
+            f"{option} is in {shell(file)}, which cannot be read.", "Name another file."
+        ) from None
 
 
 def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:

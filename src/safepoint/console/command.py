@@ -1,19 +1,210 @@
-"""The command `safepoint console`."""
+"""The command `safepoint console`: a page on this machine, and the terminal that signs for it."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from socket import socket
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final
 
-from safepoint.errors import ConfigurationError
+from safepoint import settings
+from safepoint._command import ended_by, key_of
+from safepoint.errors import ConfigurationError, KeyRefused, missing, shell
+from safepoint.keys import Hidden, SigningKey, locked_id
+from safepoint.names import check_name
+
+if TYPE_CHECKING:
+    from safepoint.console.app import Console
+    from safepoint.console.door import Door, SharedDoor
+    from safepoint.console.signing import Signer
+
+_SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
 
 
 def commands(sub: Any) -> None:
     """Add the command."""
     what = "show what waits on a page of your own, and sign it on this terminal"
     parser = sub.add_parser("console", help=what, description=f"{what[:1].upper()}{what[1:]}.")
+    parser.add_argument(
+        "names", metavar="NAME", nargs="*", help="stores, if not all of the settings"
+    )
+    parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
+    parser.add_argument("--key", metavar="FILE", help="your own locked key, to approve and deny")
+    parser.add_argument("--operator-key", metavar="FILE", help="that to hold and release runs")
+    parser.add_argument(
+        "--port", metavar="N", type=int, default=0, help="of 127.0.0.1 (a free one)"
+    )
+    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    share = parser.add_argument_group("for a team, behind a proxy, to look and sign nothing")
+    share.add_argument("--share", action="store_true", help="show it to those whom a proxy lets in")
+    share.add_argument("--listen", metavar="ADDRESS:PORT", help="where the proxy reaches it")
+    share.add_argument("--host", metavar="NAME", help="the name under which people open it")
+    share.add_argument("--proxy-secret", metavar="FILE", help="what the proxy proves itself with")
+    share.add_argument("--user-header", metavar="NAME", help="the header that names the user")
     parser.set_defaults(run=_console)
 
 
 def _console(options: argparse.Namespace) -> int:
-    raise ConfigurationError("The console is not there yet.", "Use safepoint waiting.")
+    _check(options)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise missing(
+            "safepoint console needs Starlette and uvicorn, which are not installed.", "console"
+        ) from None
+    signs = bool(options.key or options.operator_key)
+    told = settings.read(options.config, "change" if signs else "look")
+    names = dict.fromkeys(options.names or told.stores)
+    if not names:
+        raise ConfigurationError("No settings name a store.", "Name one: safepoint console NAME")
+    stores = {each: told.to_change(each) if signs else told.store(each) for each in names}
+    print(end="".join(dict.fromkeys(map(told.line, names))), file=sys.stderr)
+    _warn(stores)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ended_by)
+    return _shared(options, stores) if options.share else _own(options, stores)
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together."""
+    if (options.key or options.operator_key) and not options.person:
+        options.refuse("--key and --operator-key need --as")
+    given = [name for name in _SHARED if getattr(options, name) is not None]
+    spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, "key", "operator_key")}
+    if options.share:
+        for name in _SHARED:
+            if name not in given:
+                options.refuse(f"--share needs {spelled[name]}")
+        for name in ("key", "operator_key"):
+            if getattr(options, name) is not None:
+                options.refuse(f"--share takes no {spelled[name]}: a page for many holds no key")
+    elif given:
+        options.refuse(f"{spelled[given[0]]} is for --share")
+    elif not (os.isatty(0) and os.isatty(2)):
+        raise ConfigurationError(
+            "There is no terminal to print the link on, and to sign on.",
+            "Run it on one. To show it to others, behind a proxy, use --share.",
+        )
+
+
+def _warn(stores: Mapping[str, settings.Store]) -> None:
+    """Say of which stores this machine has what writes them. It is not used here, and not kept."""
+    for name, store in stores.items():
+        if any(isinstance(key_of(path), SigningKey) for path in store.key):
+            print(
+                f"The key that writes {name} is on this machine, so whoever has this account could"
+                " write what it then approves. Give an approver the public half alone.",
+                file=sys.stderr,
+            )
+
+
+def _signer(options: argparse.Namespace, file: str | None) -> Signer | None:
+    """Name whose key signs. It stays in its file, and has to be locked there."""
+    from safepoint.console.signing import Signer
+
+    if file is None:
+        return None
+    if locked_id(file) is None:
+        raise KeyRefused(
+            f"The key {shell(file)} is not locked with a passphrase, and the console signs with no"
+            " other.",
+            f"Lock it: safepoint keys lock {shell(file)} NEW",
+        )
+    return Signer(check_name("approver", options.person), file)
+
+
+# --- for one person, on their own machine
+
+
+def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
+    from safepoint.console.app import Console
+    from safepoint.console.door import Door, listening
+    from safepoint.console.index import Index
+    from safepoint.console.signing import Signing
+
+    approver, operator = _signer(options, options.key), _signer(options, options.operator_key)
+    signing, index = Signing(), Index(stores)
+    console = Console(stores, index, signing.tell, signing, approver, operator)
+    with listening(("127.0.0.1", options.port)) as listener:
+        door = Door(console, f"127.0.0.1:{listener.getsockname()[1]}")
+        console.move(door.home)
+
+        def greet() -> None:
+            print("Open this link within 60 seconds, once. Enter prints another.", file=sys.stderr)
+            print(f"  {door.link()}", file=sys.stderr)
+
+        who = (
+            f"{options.person} signs on this terminal"
+            if approver or operator
+            else "Nothing is signed"
+        )
+        print(f"The console of {', '.join(stores)}. {who}. Ctrl-C ends it.", file=sys.stderr)
+        with _serving(door, listener, console, signing.end):
+            greet()
+            signing.serve(greet)
+    return 0
+
+
+# --- for a team, behind its proxy
+
+
+def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
+    from safepoint.console.app import Console
+    from safepoint.console.door import SharedDoor, listening
+    from safepoint.console.index import Index
+
+    address, _, port = options.listen.rpartition(":")
+    if not address or not port.isdecimal():
+        options.refuse("--listen is ADDRESS:PORT, such as 127.0.0.1:8421")
+    secret = Hidden(settings.secret_in("--proxy-secret", options.proxy_secret).encode())
+    ended = Event()
+    console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
+    door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
+    with listening((address.strip("[]"), int(port))) as listener:
+        print(
+            f"The console of {', '.join(stores)} for https://{options.host}, to look alone, is at"
+            f" {address}:{listener.getsockname()[1]}. In the proxy, once it knows who comes:",
+            f"  set {options.user_header} to the user's name, and X-Safepoint-Proxy to what"
+            f" {shell(options.proxy_secret)} holds, in place of what came with the request;",
+            "  pass on Host and all Sec-Fetch headers as they came.",
+            sep="\n",
+            file=sys.stderr,
+        )
+        with _serving(door, listener, console, ended.set):
+            ended.wait()
+    return 0
+
+
+# --- the server
+
+
+@contextmanager
+def _serving(
+    door: Door | SharedDoor, listener: socket, console: Console, ended: Callable[[], object]
+) -> Iterator[None]:
+    """Answer requests in a thread of its own while the block runs."""
+    from safepoint.console.door import serving
+
+    server = serving(door, listener)
+
+    def serve() -> None:
+        try:
+            server.run()
+        finally:
+            ended()
+
+    thread = Thread(target=serve, name="console")
+    console.start()
+    thread.start()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        thread.join()
+        console.close()

@@ -1,0 +1,474 @@
+"""The console's pages: what each path shows, and what each form asks for.
+
+Each request opens the store anew, as the commands do: so it sees the live anchor and those who may
+approve now, and no connection is shared between threads. What a page shows was verified for that
+page. A form makes a task for the terminal, and signs nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from importlib.resources import files
+from threading import Event, Lock, Thread
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import parse_qsl
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route, Router, request_response
+from starlette.types import Receive, Scope, Send
+
+from safepoint._command import status_of
+from safepoint.answers import MAX_WHY, Order
+from safepoint.approval import Approver, shown
+from safepoint.console import charts, pages
+from safepoint.console.html import Html, address, joined, run_address, tag
+from safepoint.console.index import Filter, Index
+from safepoint.console.record import Record, record_of
+from safepoint.console.run_page import Form, run_page
+from safepoint.console.signing import (
+    Act,
+    Forms,
+    FormUnknown,
+    FormUsed,
+    Signed,
+    Signer,
+    Signing,
+    Subject,
+    Task,
+)
+from safepoint.desk import Desk, Verb, Wait, where
+from safepoint.errors import (
+    ApprovalSpent,
+    CheckpointError,
+    ConfigurationError,
+    InvalidId,
+    JournalError,
+    NotFound,
+    ResumeRefused,
+)
+from safepoint.names import digest_of
+from safepoint.settings import Store
+
+_STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
+_FIELDS: Final = 10  # more than any form or address of ours has
+
+
+class _Asked(NamedTuple):
+    """A request, as far as a page needs it: names of its path, its fields, and who asks."""
+
+    path: Mapping[str, str]
+    fields: Mapping[str, str]
+    user: str
+
+
+_Handler = Callable[[_Asked], Response]
+
+
+class Console:
+    """The pages, and what they share: the stores, the index, the forms, and who signs.
+
+    Args:
+        stores: each store, by its name.
+        index: what waits in them.
+        tell: prints a line for whoever started the console.
+        signing: the terminal, None if nothing is signed here.
+        approver: whose key answers, None if nobody's.
+        operator: whose key holds and releases, None if nobody's.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[str, Store],
+        index: Index,
+        tell: Callable[[str], None],
+        signing: Signing | None = None,
+        approver: Signer | None = None,
+        operator: Signer | None = None,
+    ) -> None:
+        self._stores, self._index, self._tell = stores, index, tell
+        self._signing, self._approver, self._operator = signing, approver, operator
+        self._forms, self._lock, self._closed = Forms(), Lock(), Event()
+        self._verified: dict[str, pages.Verification] = {}
+        self.move("")
+
+    def move(self, home: str) -> None:
+        """Put all paths below a home."""
+        self._home = home
+        paths: list[tuple[str, _Handler, str]] = [
+            ("/", self._waiting, "GET"),
+            ("/run/{store}/{thread}", self._run, "GET"),
+            ("/run/{store}/@{tenant}/{thread}", self._run, "GET"),
+            ("/sign", self._sign, "POST"),
+            ("/signature/{id}", self._signature, "GET"),
+            ("/journal/{store}", self._journal, "GET"),
+            ("/store/{store}", self._store, "GET"),
+            ("/store/{store}/verify", self._verify, "POST"),
+            ("/style.css", self._style, "GET"),
+        ]
+        self._routes = Router(
+            [Route(home + path, self._endpoint(act), methods=[how]) for path, act, how in paths],
+            redirect_slashes=False,
+            default=request_response(self._endpoint(self._nothing)),
+        )
+
+    def start(self) -> None:
+        """Begin to look for what waits."""
+        self._index.start()
+
+    def close(self) -> None:
+        """End what works in the background."""
+        self._closed.set()
+        self._index.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that a door let in."""
+        await self._routes(scope, receive, send)
+
+    # --- how each request is answered
+
+    def _endpoint(self, act: _Handler) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            is_form = request.method == "POST"
+            given = await request.body() if is_form else request.scope["query_string"]
+            return await run_in_threadpool(self._answered, act, request, given)
+
+        return endpoint
+
+    def _answered(self, act: _Handler, request: Request, given: bytes) -> Response:
+        """Return a page in any case. What is wrong inside is said on the terminal alone."""
+        user = request.scope.get("state", {}).get("user", "")
+        try:
+            return act(_Asked(request.path_params, _fields(given), user))
+        except NotFound as error:
+            return self._refused(error, 404, user, "Nothing is here")
+        except CheckpointError as error:
+            return self._refused(error, _status(error), user)
+        except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
+            self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
+            what = "The console could not make this page."
+            failed = ConfigurationError(what, "Look at its terminal, and load the page again.")
+            return self._refused(failed, 500, user)
+
+    def _refused(
+        self, error: CheckpointError, status: int, user: str, title: str = "Refused"
+    ) -> Response:
+        body = pages.refusal(self._home, status, title, error.what, error.do)
+        if isinstance(error, FormUsed):
+            subject = error.subject
+            run = run_address(self._home, subject.store, subject.tenant, subject.thread)
+            came = address(self._home, "signature", error.signature) if error.signature else run
+            body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
+        return self._page(user, title, body, status=status)
+
+    def _page(
+        self, user: str, title: str, body: Html, status: int = 200, **options: Any
+    ) -> Response:
+        stores = list(self._stores)
+        page = pages.layout(self._home, title, body, user=user, stores=stores, **options)
+        return Response(page, status, media_type="text/html")
+
+    def _named(self, asked: _Asked) -> Subject:
+        """Return what a path names, if it is one of the stores."""
+        name = asked.path["store"]
+        if name not in self._stores:
+            raise NotFound(f"This console shows no store {shown(name)}.", "Go back to what waits.")
+        tenant = asked.path.get("tenant", "")
+        return Subject("verify", name, tenant, asked.path.get("thread", ""))
+
+    @contextmanager
+    def _desk(self, subject: Subject, *, write: bool = False) -> Iterator[tuple[Desk, ExitStack]]:
+        """Open a store as it is now, in the scope of a tenant."""
+        with ExitStack() as stack:
+            desk = Desk.open(self._stores[subject.store], stack, write=write)
+            yield desk.of(subject.tenant), stack
+
+    # --- look
+
+    def _nothing(self, _: _Asked) -> Response:
+        raise NotFound("There is no such page.", "Go back to what waits.")
+
+    def _style(self, _: _Asked) -> Response:
+        return Response(_STYLE, media_type="text/css")
+
+    def _waiting(self, asked: _Asked) -> Response:
+        """Show what waits, by a filter of values that the index knows."""
+        index, choices = self._index, self._index.choices()
+        stores, apps, reasons = choices
+        known = {"store": stores, "app": apps, "reason": reasons, "state": pages.STATES}
+        given = {name: each for name, each in asked.fields.items() if each in known.get(name, ())}
+        wanted, refresh = Filter(**given), pages.REFRESH * bool(asked.fields.get("refresh"))
+        page = index.page(wanted, _number(asked))
+        told = wanted, index.counts(), index.alarms(), index.status(), choices
+        body = pages.waiting(self._home, page, *told, refresh=refresh)
+        return self._page(asked.user, "Waiting", body, active="waiting", refresh=refresh or None)
+
+    def _run(self, asked: _Asked) -> Response:
+        """Show one run, with a form for each thing that somebody may sign about it."""
+        subject = self._named(asked)
+        with self._desk(subject) as (desk, stack):
+            journal = self._stores[subject.store].journal_of(stack, write=False)
+            record = record_of(desk, subject.thread, journal)
+            names = [each and each.name for each in (self._approver, self._operator)]
+            form = self._former(subject) if self._signing else None
+            body = run_page(self._home, record, form, *names)
+            if form is None:
+                body = joined(body, _at_home(record))
+        return self._page(asked.user, f"Run {subject.thread}", body)
+
+    def _journal(self, asked: _Asked) -> Response:
+        name, entries, refused = self._named(asked).store, None, None
+        thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
+        with ExitStack() as stack:
+            try:
+                journal = self._stores[name].journal_of(stack, write=False)
+                if journal is not None:
+                    entries = list(journal.show(thread=thread or None, what=what or None))
+            except JournalError as error:
+                refused = error
+        body = pages.journal(
+            *(self._home, list(self._stores), name, entries),
+            thread=thread,
+            what=what,
+            number=_number(asked),
+            error=refused,
+        )
+        return self._page(asked.user, f"Journal of {name}", body, active="journal")
+
+    def _store(self, asked: _Asked) -> Response:
+        subject, told = self._named(asked), None
+        with self._desk(subject) as (desk, stack):
+            store = self._stores[subject.store]
+            refused: Mapping[str, int] | CheckpointError | None = None
+            try:
+                told = store.journal_of(stack, write=False)
+                entries = None if told is None else told.show()
+                refused = None if entries is None else charts.reasons(entries)
+            except CheckpointError as error:
+                refused = error
+            health = pages.Health.of(store, desk, told)
+        last = self._verified.get(subject.store)
+        runs = last is not None and last.finished is None
+        form = self._forms.hold(subject) if self._signing and not runs else None
+        given = health, last, form, self._index.over_time(), refused
+        body = pages.store(self._home, list(self._stores), *given)
+        title, refresh = f"Health of {subject.store}", 2 if runs else None
+        return self._page(asked.user, title, body, active="store", refresh=refresh)
+
+    # --- verify
+
+    def _verify(self, asked: _Asked) -> Response:
+        """Begin to verify a store, unless somebody is at it."""
+        subject = self._forms.take(asked.fields.get("form", ""), "verify")
+        if subject.store != asked.path["store"]:
+            raise FormUnknown
+        with self._lock:
+            last = self._verified.get(subject.store)
+            if last is None or last.finished is not None:
+                self._verified[subject.store] = pages.Verification(0, 0, 0, datetime.now(UTC))
+                Thread(target=self._verify_all, args=(subject,), daemon=True).start()
+        return RedirectResponse(f"{self._home}/store/{subject.store}", 303)
+
+    def _verify_all(self, subject: Subject) -> None:
+        """Verify each thread of a store, with each signature, and tell how far it is."""
+        alarms, error, done, of = 0, "", 0, 0
+
+        def tell(finished: datetime | None = None) -> None:
+            told = self._verified[subject.store]
+            self._verified[subject.store] = told._replace(
+                done=done, of=of, alarms=alarms, finished=finished, error=error
+            )
+
+        try:
+            with self._desk(subject) as (whole, _):
+                threads = [
+                    (desk, each) for desk in whole.scopes() for each in desk.ledger.threads()
+                ]
+                of = len(threads)
+                for desk, thread in threads:
+                    tell()
+                    if self._closed.is_set():
+                        return
+                    try:
+                        desk.ledger.verify(thread, every_signature=True)
+                    except CheckpointError as refused:
+                        alarms += 1
+                        error = error or f"{where(desk.ledger, thread)}: {refused}"
+                    done += 1
+        except CheckpointError as refused:
+            error = str(refused)
+        except Exception as failed:  # noqa: BLE001  of a thread that nobody waits for
+            error = f"It could not be verified ({type(failed).__name__})."
+        tell(datetime.now(UTC))
+
+    # --- sign
+
+    def _former(self, run: Subject) -> Form:
+        """Return what makes forms about a run: each for one thing that its page shows."""
+
+        def form(about: Wait | Order | str, act: str) -> str:
+            subject = run._replace(act=cast(Act, act))
+            if isinstance(about, Wait):
+                subject = subject._replace(question=about.question)
+            elif isinstance(about, Order):
+                subject = subject._replace(hold=about.hold)
+            return self._forms.hold(subject)
+
+        return form
+
+    def _signer(self, act: Act) -> Signer | None:
+        return self._approver if act in ("approve", "deny") else self._operator
+
+    def _sign(self, asked: _Asked) -> Response:
+        """Take a form, look whether it may be signed, and let it wait for the terminal."""
+        form, verb, why = (asked.fields.get(each, "") for each in ("form", "verb", "why"))
+        if len(why) > MAX_WHY:
+            raise InvalidId(
+                f"The reason has {len(why)} characters, and {MAX_WHY} are allowed.",
+                "Nothing was signed. Go back, and say it in fewer words.",
+            )
+        subject = self._forms.take(form, verb)
+        signer = self._signer(subject.act)
+        if self._signing is None or signer is None:
+            raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
+        task = Task(
+            subject,
+            tuple(_about(subject, signer, why)),
+            signer,
+            lambda: self._check(subject, signer.name),
+            lambda person: self._signed(subject, person, why),
+        )
+        task.check()
+        made = self._signing.ask(task)
+        self._forms.led_to(form, made)
+        return RedirectResponse(f"{self._home}/signature/{made}", 303)
+
+    def _check(self, subject: Subject, name: str) -> None:
+        """Refuse what must not be signed, or would mean nothing.
+
+        Raises:
+            ApprovalSpent: the run has moved on since, or they said so before.
+            CheckpointError: another reason.
+        """
+        with self._desk(subject) as (desk, _):
+            if subject.question is None:
+                holds = [each.hold for each in desk.holds(desk.thread(subject.thread))]
+                desk.ordering(name)
+                if subject.act == "release" and subject.hold not in holds:
+                    raise ResumeRefused(
+                        f"That hold of {subject.thread} has been released already.",
+                        "Nothing was signed. Look at the run again.",
+                    )
+                return
+            verb = cast(Verb, subject.act)
+            wait = desk.standing(subject.question, verb, name)
+            if why := Record(desk, subject.thread, [], {}).stops(wait, verb, name):
+                raise ApprovalSpent(why, "Nothing was signed. Look at the run again.")
+
+    def _signed(self, subject: Subject, person: Approver, why: str) -> Signed:
+        """Verify once more, sign the very question that was shown, and put it with the answers."""
+        with self._desk(subject, write=True) as (desk, _):
+            run, name = where(desk.ledger, subject.thread), person.name
+            if subject.question is not None:
+                question, verb = subject.question, cast(Verb, subject.act)
+                signed = desk.answer(question, verb, person, why=why)
+                said = f"{name} {signed.verdict} {shown(question.action)} in {run}."
+                carry = " There is no place for answers: carry the signed text to a worker."
+                before = signed.expires if verb == "approve" else None
+                done = Signed(said + carry * (desk.answers is None), signed.text, before)
+            elif subject.act == "hold":
+                order = desk.hold(subject.thread, person, why=why)
+                said = f"Held by {name}: {run}. No step runs until it is released."
+                done = Signed(said, order.text)
+            else:
+                order = desk.release(subject.thread, person, subject.hold)
+                left = len(desk.holds(subject.thread))
+                done = Signed(
+                    f"Released by {name}: {run}. Holds that are left: {left}.", order.text
+                )
+        self._index.look_again(subject.store, subject.tenant, subject.thread)
+        return done
+
+    def _signature(self, asked: _Asked) -> Response:
+        """Show how far a signature is, until it is done."""
+        found = self._signing and self._signing.state(asked.path["id"])
+        if not found:
+            raise NotFound("This console knows no such signature.", "Go back to what waits.")
+        subject, question = found.subject, found.subject.question
+        digest = digest_of(question.text.encode()) if question else subject.hold
+        shows = pages.Subject(subject.act, subject.store, subject.tenant, subject.thread, digest)
+        done = None
+        if found.state == "signed":
+            name, said = found.by, found.said
+            done = pages.Signed(name, said.text, said.line, said.before)
+        error = found.said.line if found.state == "refused" else ""
+        body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
+        refresh = 2 if found.state in ("waiting", "asked") else None
+        return self._page(asked.user, "Signature", body, refresh=refresh)
+
+
+def _at_home(record: Record) -> Html:
+    """Say how to sign what a page for many shows, where the key is."""
+    whose = f" --tenant {record.tenant}" if record.tenant else ""
+    lines = [
+        f"safepoint {verb} {record.store} {record.thread}{whose} --as YOU --key FILE"
+        f" --digest {wait.digest}"
+        for wait in record.waits
+        for verb in ("deny", "approve")
+    ]
+    if not lines:
+        return Html("")
+    why = "A page for many holds no key. On your own machine, where the question is shown again:"
+    code = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
+    return tag("section", tag("h2", "To sign it"), tag("p", why), code)
+
+
+def _number(asked: _Asked) -> int:
+    """Return the number of the page that is asked for, or the first."""
+    given = asked.fields.get("page", "")
+    return int(given) if given.isdecimal() and len(given) < 7 else 1
+
+
+def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
+    """Say in lines what is to be signed. None of them can pass for another."""
+    yield f"{subject.act.upper()}, as {signer.name}"
+    if subject.question is not None:
+        yield f"action: {shown(subject.question.action)}"
+    yield f"thread: {subject.thread}"
+    yield f"tenant: {subject.tenant or '(none)'}"
+    yield f"store: {subject.store}"
+    if subject.question is not None:
+        yield f"digest: {digest_of(subject.question.text.encode())}"
+    if subject.hold:
+        yield f"hold: {subject.hold}"
+    if why:
+        yield f"reason: {shown(why)}"
+
+
+def _fields(given: bytes) -> dict[str, str]:
+    """Return the fields of a form or an address, each once.
+
+    Raises:
+        InvalidId: it is no such text.
+    """
+    try:
+        pairs = parse_qsl(
+            given.decode("ascii"),
+            keep_blank_values=True,
+            strict_parsing=bool(given),
+            errors="strict",
+            max_num_fields=_FIELDS,
+        )
+    except ValueError:
+        pairs = [("", ""), ("", "")]
+    if len(dict(pairs)) != len(pairs):
+        raise InvalidId("That is no form of this console.", "Nothing was done. Go back.")
+    return dict(pairs)
+
+
+def _status(error: CheckpointError) -> int:
+    """Return what HTTP calls an error: asked for wrongly, refused, or not possible now."""
+    return 400 if isinstance(error, InvalidId) else 409 if status_of(error) == 1 else 503

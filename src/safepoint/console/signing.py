@@ -1,0 +1,315 @@
+"""What is signed: forms that are for one use, and the terminal where a key is unlocked for each.
+
+A page carries the id of a form and nothing else. What it stands for, the very question that was
+shown, stays here. Whoever sends the form back makes a task; the terminal that started the console
+says what is to be signed, asks for the passphrase, and signs. The key is unlocked for that one
+signature, and nothing keeps it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import select
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from threading import Lock
+from typing import Final, Literal, NamedTuple
+
+from safepoint._command import rows, unlock
+from safepoint.approval import Approver, Question
+from safepoint.errors import CheckpointError, LimitExceeded, ResumeRefused
+
+Act = Literal["approve", "deny", "hold", "release", "verify"]
+MOST: Final = 1000
+"""How many forms are kept, and how many signatures."""
+KEPT: Final = 30 * 60
+"""For how many seconds a form may be sent."""
+QUEUE: Final = 20
+"""How many tasks may wait for the terminal."""
+PATIENCE: Final = 120
+"""For how many seconds the terminal waits for a passphrase, at each of three tries."""
+
+
+def new_id() -> str:
+    """Return 128 random bits, as a path may spell them."""
+    return secrets.token_hex(16)
+
+
+class Subject(NamedTuple):
+    """What a form stands for: what was shown, and the one thing that it may ask for.
+
+    Attributes:
+        act: what may be done with it.
+        store: the name of the store.
+        tenant: whose thread it is, or "".
+        thread: the thread, or "".
+        question: the very question that the page showed, for an answer to it.
+        hold: the digest of the hold that the page showed, for its release.
+    """
+
+    act: Act
+    store: str
+    tenant: str = ""
+    thread: str = ""
+    question: Question | None = None
+    hold: str = ""
+
+
+class _Form(NamedTuple):
+    subject: Subject
+    until: float
+    is_used: bool = False
+    signature: str = ""
+
+
+class FormUsed(ResumeRefused):
+    """A form that was sent before.
+
+    Attributes:
+        subject: what it stands for.
+        signature: the id of what it asked for, or "".
+    """
+
+    def __init__(self, form: _Form) -> None:
+        super().__init__(
+            "This form was sent before: by a double click, from another tab, or from an old page.",
+            "It counted once. Look at the run again.",
+        )
+        self.subject, self.signature = form.subject, form.signature
+
+
+class FormUnknown(ResumeRefused):
+    """A form that this console did not make, or not lately."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This console knows no such form: it is from before a restart, or older than"
+            f" {KEPT // 60} minutes.",
+            "Nothing was signed. Look at the run again.",
+        )
+
+
+class Forms:
+    """The forms that pages carry by their ids. Each is taken once."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Form] = {}
+        self._lock = Lock()
+
+    def hold(self, subject: Subject) -> str:
+        """Keep what a page shows, and return the id to take it by."""
+        made, now = new_id(), time.monotonic()
+        with self._lock:
+            for old in [each for each, form in self._kept.items() if form.until < now]:
+                del self._kept[old]
+            while len(self._kept) >= MOST:
+                del self._kept[next(iter(self._kept))]
+            self._kept[made] = _Form(subject, now + KEPT)
+        return made
+
+    def take(self, form: str, act: str) -> Subject:
+        """Return what a form stands for. It is used from now on, whatever comes of it.
+
+        Raises:
+            FormUsed: it was taken before.
+            FormUnknown: there is none, or it is for something else.
+        """
+        with self._lock:
+            found = self._kept.get(form)
+            if found is None or found.until < time.monotonic() or found.subject.act != act:
+                raise FormUnknown
+            if found.is_used:
+                raise FormUsed(found)
+            self._kept[form] = found._replace(is_used=True)
+            return found.subject
+
+    def led_to(self, form: str, signature: str) -> None:
+        """Say which signature a form that was taken has asked for."""
+        with self._lock:
+            if form in self._kept:
+                self._kept[form] = self._kept[form]._replace(signature=signature)
+
+
+class Signer(NamedTuple):
+    """Whose key signs: its name, and the file where the key stays locked."""
+
+    name: str
+    file: str
+
+
+class Signed(NamedTuple):
+    """What came of a task.
+
+    Attributes:
+        line: a sentence about it.
+        text: what was signed, or "".
+        before: when a worker has to have found it, or None.
+    """
+
+    line: str = ""
+    text: str = ""
+    before: datetime | None = None
+
+
+_NOTHING: Final = Signed()
+
+
+class Task(NamedTuple):
+    """Something to sign.
+
+    Attributes:
+        subject: what it is about.
+        about: the same for people, in lines: the terminal and the page show them.
+        signer: whose key signs.
+        check: refuses what must not be signed, before anybody is asked for a passphrase.
+        sign: verifies, signs and puts it.
+    """
+
+    subject: Subject
+    about: tuple[str, ...]
+    signer: Signer
+    check: Callable[[], object]
+    sign: Callable[[Approver], Signed]
+
+
+State = Literal["waiting", "asked", "signed", "refused"]
+
+
+class Signature(NamedTuple):
+    """A task, and how far it is.
+
+    Attributes:
+        subject: what it is about.
+        by: who signs.
+        state: whether it waits for the terminal, is asked for there, was signed, or was not.
+        said: what came of it.
+        place: how many are asked for until this one is, itself included.
+    """
+
+    subject: Subject
+    by: str
+    state: State = "waiting"
+    said: Signed = _NOTHING
+    place: int = 1
+
+
+class Signing:
+    """What waits to be signed on the terminal, one after the other."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._tasks: deque[tuple[str, Task]] = deque()
+        self._known: dict[str, Signature] = {}
+        self._told: deque[str] = deque(maxlen=QUEUE)
+        self._ended = False
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+
+    # --- for the pages
+
+    def ask(self, task: Task) -> str:
+        """Let a task wait for the terminal, and return its id.
+
+        Raises:
+            LimitExceeded: too many wait there.
+        """
+        with self._lock:
+            if len(self._tasks) >= QUEUE:
+                raise LimitExceeded(
+                    f"{QUEUE} things wait to be signed on the terminal.",
+                    "Nothing was signed. Type the passphrase there, or end them, and try again.",
+                )
+            made = new_id()
+            while len(self._known) >= MOST:
+                del self._known[next(iter(self._known))]
+            self._known[made] = Signature(task.subject, task.signer.name)
+            self._tasks.append((made, task))
+        self._rouse()
+        return made
+
+    def state(self, signature: str) -> Signature | None:
+        """Return how far a task is, None if there is no such task."""
+        with self._lock:
+            found = self._known.get(signature)
+            queue = [each for each, _ in self._tasks]
+        if found is None or signature not in queue:
+            return found
+        return found._replace(place=queue.index(signature) + 2)
+
+    def tell(self, line: str) -> None:
+        """Print a line on the terminal, when nobody is being asked there."""
+        self._told.append(line)
+        self._rouse()
+
+    def end(self) -> None:
+        """Let `serve` return."""
+        self._ended = True
+        self._rouse()
+
+    def _rouse(self) -> None:
+        with suppress(BlockingIOError):  # it is awake
+            os.write(self._wake, b"!")
+
+    # --- for the main thread, which has the terminal
+
+    def serve(self, entered: Callable[[], object]) -> None:
+        """Sign what pages ask for, until the terminal is closed or `end` is called.
+
+        Args:
+            entered: what to do when somebody presses Enter and nothing waits.
+        """
+        while not self._ended:
+            ready, _, _ = select.select([0, self._woken], [], [])
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            while self._told:
+                print(self._told.popleft(), file=sys.stderr)
+            while self._tasks and not self._ended:
+                self._serve_one(*self._tasks.popleft())
+            if 0 in ready:
+                if not _read_away():
+                    return
+                entered()
+
+    def _serve_one(self, made: str, task: Task) -> None:
+        self._note(made, "asked")
+        print("", *(row for line in task.about for row in rows(line, 2)), sep="\n", file=sys.stderr)
+        try:
+            task.check()
+            said = self._signed(task)
+            state: State = "signed"
+        except CheckpointError as error:
+            state, said = "refused", Signed(str(error))
+        except Exception as error:  # noqa: BLE001  the next one is to be signed all the same
+            state = "refused"
+            said = Signed(f"It failed ({type(error).__name__}). Look whether it was signed.")
+        print(said.line, file=sys.stderr)
+        self._note(made, state, said)
+
+    def _signed(self, task: Task) -> Signed:
+        """Unlock the key, sign, and forget the key."""
+        name, file = task.signer
+        key = unlock(file, f"{name} signs this with the passphrase.", within=PATIENCE)
+        return task.sign(Approver(name, key))
+
+    def _note(self, made: str, state: State, said: Signed = _NOTHING) -> None:
+        with self._lock:
+            if made in self._known:
+                self._known[made] = self._known[made]._replace(state=state, said=said)
+
+
+def _read_away() -> bool:
+    """Forget what was typed to nobody, and return whether there is still a terminal."""
+    import termios
+
+    try:
+        typed = os.read(0, 4096)
+        termios.tcflush(0, termios.TCIFLUSH)
+    except OSError:
+        return False
+    return bool(typed)

@@ -1,0 +1,595 @@
+"""The console as a whole: what is signed on the terminal is what a page showed, and nothing else.
+
+One office, one console of an approver and one of an operator, each on a terminal of its own; the
+requests are those of a browser. The flaws are those of other consoles, by name.
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from safepoint import Approver, Ask
+from safepoint.errors import ApprovalNeeded, KeyRefused, ThreadHeld
+from safepoint.names import digest_of
+from safepoint.settings import in_default_places
+from tests.harness.optional import need
+
+need("uvicorn", "the console needs uvicorn; make test installs it")
+need("starlette", "the console needs Starlette; make test installs it")
+
+from tests.unit.commands import said
+from tests.unit.console_driver import (
+    PASSPHRASE,
+    PATIENCE,
+    PROMPT,
+    Answer,
+    Form,
+    Tab,
+    Terminal,
+    console,
+    until,
+)
+from tests.unit.test_deciding import Office, tree
+
+DANA = ("--as", "dana", "--key", "dana.locked")
+OPAL = ("--as", "opal", "--operator-key", "opal.locked")
+
+
+class Place(NamedTuple):
+    """An office, with an approver and an operator at their consoles."""
+
+    office: Office
+    terminal: Terminal
+    tab: Tab
+    other_terminal: Terminal
+    operator: Tab
+
+    def run(self, thread: str, tenant: str = "") -> Answer:
+        return self.tab.get(f"/run/invoices/{f'@{tenant}/' * bool(tenant)}{thread}")
+
+    def sign(self, form: Form, **fields: str) -> Answer:
+        """Send a form, type the passphrase, and return the page of what came of it."""
+        sent = self.tab.post(form, **fields)
+        self.terminal.sign()
+        return self.tab.follow(sent)
+
+    def put(self) -> dict[Path, bytes]:
+        """Return all that was put with the answers."""
+        return tree(self.office.folder / "answers")
+
+
+def locked(office: Office, *names: str) -> None:
+    for name in names:
+        office.keys[name].to_file(office.folder / f"{name}.locked", passphrase=PASSPHRASE)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    office = Office(tmp_path_factory.mktemp("office"))
+    locked(office, "dana", "opal")
+    with console(office.folder, *DANA) as dana, console(office.folder, *OPAL) as opal:
+        yield Place(office, dana, Tab(dana.link()), opal, Tab(opal.link()))
+
+
+# --- as it is meant ------------------------------------------------------------------------------
+
+
+def test_from_the_link_to_a_paid_order(place: Place) -> None:
+    """What is signed is, to the byte, the question that the page showed."""
+    run = place.office.start()
+    assert run.question is not None
+    until(lambda: "order-7" in place.tab.get("/").text)
+    page = place.run("order-7")
+    assert page.verbs == ["deny", "approve"]
+    assert page.body.index('value="approve"') > page.body.index("tools: sha256:")  # the last line
+    (raw,) = (each for each in page.codes if each.startswith('{"action"'))
+    done = place.sign(page.form("approve"))
+    assert "dana approved 'pay' in order-7." in done.text
+    gate = place.office.flow().gate
+    assert gate.answers is not None
+    (signed,) = gate.answers.about(run.question, gate.people)
+    assert signed.question.text == run.question.text == f"{raw}\n"
+    assert f"{signed.text}" in [f"{each}\n" for each in done.codes]
+    (digest,) = re.findall(r"digest: (sha256:\w+)\n", place.terminal.screen)
+    assert digest in page.text
+    assert digest in done.text
+    assert PASSPHRASE not in place.terminal.screen
+    assert place.run("order-7").verbs == ["deny"]  # who said yes can still say no
+
+    assert place.office.flow().resume(place.office.ledger(), "order-7").state["paid"] == 42
+    page = place.run("order-7")
+    assert (page.verbs, "It waits for nobody." in page.text) == ([], True)
+    until(lambda: "order-7" not in place.tab.get("/").text)
+
+
+def test_one_is_denied_with_a_reason(place: Place) -> None:
+    place.office.start("denied")
+    done = place.sign(place.run("denied").form("deny"), why="not\u202e him")
+    assert "dana denied 'pay' in denied." in done.text
+    page = place.run("denied")
+    assert (page.verbs, "not\\u202e him" in page.text) == ([], True)
+    until(lambda: "denied" in place.tab.get("/?state=denied").text)
+    assert place.office.flow().resume(place.office.ledger(), "denied").denied
+
+
+def test_one_is_held_and_released(place: Place) -> None:
+    place.office.start("held")
+    place.sign(place.run("held").form("approve"))
+    page = place.operator.get("/run/invoices/held")
+    assert page.verbs == ["hold"]  # an operator is no approver
+    sent = place.operator.post(page.form("hold"), why="look first")
+    place.other_terminal.sign()
+    assert "Held by opal: held." in place.operator.follow(sent).text
+    with pytest.raises(ThreadHeld):
+        place.office.flow().resume(place.office.ledger(), "held")
+    page = place.operator.get("/run/invoices/held")
+    release = page.form("release")
+    sent = place.operator.post(release)
+    place.other_terminal.sign()
+    assert "Holds that are left: 0." in place.operator.follow(sent).text
+    assert place.office.flow().resume(place.office.ledger(), "held").state["paid"] == 42
+
+
+# --- the flaws of others -------------------------------------------------------------------------
+
+
+def erin_goes_on(place: Place, thread: str) -> None:
+    """Another approver says yes elsewhere, and a worker goes on."""
+    question = place.office.flow().question(place.office.ledger(), thread)
+    assert question is not None
+    text = Approver("erin", place.office.keys["erin"]).approve(question)
+    place.office.flow().resume(place.office.ledger(), thread, approvals=[text])
+
+
+def stale(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    erin_goes_on(place, thread)
+    return place.tab.post(form)
+
+
+def expired(place: Place, thread: str) -> Answer:
+    for seconds in (2, 8, 32, 128):  # until the page is faster than that
+        name = f"{thread}-{seconds}"
+        place.office.start(name, Ask("pay", {}, timedelta(seconds=seconds)))
+        page = place.run(name)
+        if "approve" in page.verbs:
+            break
+    until(lambda: "approve" not in place.run(name).verbs)
+    return place.tab.post(page.form("approve"))
+
+
+def tampered(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    file = place.office.folder / "state" / thread / "0000000002.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":43'))
+    page = place.run(thread)
+    assert (page.verbs, "This run does not verify" in page.text) == ([], True)
+    until(lambda: "Does not verify: cannot be approved" in place.tab.get("/").text)
+    return place.tab.post(form)
+
+
+def rolled_back(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    (place.office.folder / "state" / thread / "0000000002.checkpoint").unlink()
+    assert place.run(thread).verbs == []
+    return place.tab.post(form)
+
+
+def deleted(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    place.office.ledger().delete(thread)
+    return place.tab.post(form)
+
+
+def other_verb(place: Place, thread: str) -> Answer:
+    return place.tab.post(place.run(thread).form("deny"), verb="approve")
+
+
+def guessed(place: Place, thread: str) -> Answer:
+    return place.tab.post(place.run(thread).form("approve"), form="0" * 32)
+
+
+def of_another_console(place: Place, thread: str) -> Answer:
+    form = place.operator.get(f"/run/invoices/{thread}").form("hold")
+    here = place.run(thread).form("approve")
+    return place.tab.post(here, form=form.fields["form"], verb="hold")
+
+
+def twice_in_one(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    body = f"form={form.fields['form']}&verb=approve&verb=deny"
+    return place.tab.send("POST", form.action, body, {"Origin": place.tab.origin})
+
+
+def too_long(place: Place, thread: str) -> Answer:
+    return place.tab.post(place.run(thread).form("deny"), why="x" * 1001)
+
+
+def nobodys(place: Place, thread: str) -> Answer:
+    return place.run(thread, "globex")
+
+
+def of_no_store(place: Place, thread: str) -> Answer:
+    return place.tab.get(f"/run/payroll/{thread}")
+
+
+def by_a_link(place: Place, thread: str) -> Answer:
+    """Nothing is done by GET, whatever the address says."""
+    form = place.run(thread).form("approve")
+    return place.tab.get(f"/sign?form={form.fields['form']}&verb=approve")
+
+
+def by_another_path(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    return place.tab.post(Form("/store/invoices/verify", dict(form.fields)))
+
+
+FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
+    "stale page: the run has moved on": (stale, 409, "has moved on since it was shown."),
+    "an answer after the deadline": (expired, 409, "ended at"),
+    "a run that was tampered with since": (tampered, 409, "is not the one that was sealed."),
+    "a run that was set back since": (rolled_back, 409, "the anchor"),
+    "a run that was deleted since": (deleted, 404, "was deleted on"),
+    "a button that sends another verb": (other_verb, 409, "knows no such form"),
+    "a form that is guessed": (guessed, 409, "knows no such form"),
+    "a form of another console": (of_another_console, 409, "knows no such form"),
+    "a field that is there twice": (twice_in_one, 400, "is no form of this console"),
+    "a reason that pushes the rest away": (too_long, 400, "1001 characters"),
+    "a writer who signals another tenant's run": (nobodys, 404, ""),
+    "a store that this console does not show": (of_no_store, 404, "shows no store"),
+    "an approval by a link": (by_a_link, 405, ""),
+    "a form that is sent elsewhere": (by_another_path, 409, "knows no such form"),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_flaws_of_other_consoles(place: Place, flaw: str) -> None:
+    """Refused at once, with a page that says why; nothing is asked on the terminal, or signed."""
+    act, status, why = FLAWS[flaw]
+    thread = re.sub(r"\W+", "-", flaw)
+    place.office.start(thread)
+    before, screen = place.put(), place.terminal.screen
+    answer = act(place, thread)
+    assert (answer.status, why in answer.text) == (status, True), answer.text
+    assert (place.put(), place.terminal.screen) == (before, screen)
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+
+
+def test_double_click_and_replay(place: Place) -> None:
+    """A form counts once, and leads to what came of it."""
+    place.office.start("clicked")
+    form = place.run("clicked").form("approve")
+    with ThreadPoolExecutor(4) as clicks:
+        sent = list(clicks.map(lambda _: place.tab.post(form), range(4)))
+    assert sorted(each.status for each in sent) == [303, 409, 409, 409]
+    (first,) = (each for each in sent if each.status == 303)
+    place.terminal.sign()
+    assert "dana approved" in place.tab.follow(first).text
+    again = place.tab.post(form)
+    assert (again.status, "was sent before" in again.text) == (409, True)
+    assert first.headers["Location"] in again.links
+
+
+def test_two_tabs_and_two_places(place: Place) -> None:
+    """What was said in another tab is not said again, and what changed meanwhile is not signed."""
+    place.office.start("tabs")
+    other = Tab(place.terminal.new_link())
+    first, second = place.run("tabs").form("approve"), other.get("/run/invoices/tabs")
+    late = place.run("tabs").form("deny")
+    place.sign(first)
+    answer = other.post(second.form("approve"))
+    assert (answer.status, "dana has approved it already" in answer.text) == (409, True)
+
+    sent = place.tab.post(late)
+    place.terminal.wait(PROMPT)  # while the terminal asks, the run goes on
+    place.office.flow().resume(place.office.ledger(), "tabs")
+    before = place.put()
+    place.terminal.type(f"{PASSPHRASE}\n")
+    done = place.tab.follow(sent)
+    assert "Nothing was signed" in done.text
+    assert "tabs has moved on since it was shown." in done.text
+    assert place.put() == before
+
+
+def test_a_tenants_run_is_answered_for_that_tenant_alone(place: Place) -> None:
+    for tenant in ("acme", "umbra"):
+        place.office.flow().start(place.office.ledger().tenant(tenant), thread="order-1")
+    done = place.sign(place.run("order-1", "acme").form("approve"))
+    assert "in order-1 of the tenant acme" in done.text
+    flow = place.office.flow()
+    assert flow.resume(place.office.ledger().tenant("acme"), "order-1").state["paid"] == 42
+    with pytest.raises(ApprovalNeeded):
+        flow.resume(place.office.ledger().tenant("umbra"), "order-1")
+
+
+def test_a_yes_is_for_one_run_and_never_always(place: Place) -> None:
+    """The same question of another run, and of the same run later, is asked anew."""
+    for thread in ("same-1", "same-2"):
+        place.office.start(thread)
+    form = place.run("same-1").form("approve")
+    place.sign(form, thread="same-2", store="payroll", tenant="acme", question="{}")
+    assert "approve" in place.run("same-2").verbs
+    with pytest.raises(ApprovalNeeded):
+        place.office.flow().resume(place.office.ledger(), "same-2")
+
+
+def test_nothing_of_an_agent_hides_or_runs(place: Place) -> None:
+    """All of a long argument, trailing spaces, invisible characters, and no markup of others."""
+    odd = {
+        "note": "x" * 9000 + "<script>alert(1)</script>" + "y" * 9000 + "END",
+        "to": "\u0430lice ",
+        "IBAN": "DE\u202e12\u200b",
+        '"><img src=x onerror=alert(1)>': "<!--",
+    }
+    place.office.start("odd", Ask("pay", odd))
+    place.tab.get("/")
+    page = place.run("odd")
+    assert page.body.isascii()
+    assert not {
+        each
+        for each in page.marks
+        if each.startswith(("on", "style", "src", "<scr", "<img", "<ifr"))
+    }
+    words = page.text.replace(" ", "")
+    for each in ("y" * 9000 + "END", r"\u0430lice", r"DE\u202e12\u200b"):
+        assert each in words
+    assert page.body.index("END") < page.body.index('value="approve"')
+
+
+# --- the passphrase ------------------------------------------------------------------------------
+
+
+def test_what_does_not_unlock_the_key_signs_nothing(place: Place) -> None:
+    place.office.start("unsigned")
+    before = place.put()
+    for typed, why in (
+        (["wrong passphrase"] * 3, "stays locked"),
+        ([""], "No passphrase was typed."),
+    ):
+        place.terminal.type(f"{PASSPHRASE}")  # what was typed before it was asked for
+        sent = place.tab.post(place.run("unsigned").form("approve"))
+        for each in typed:
+            place.terminal.sign(each)
+        done = place.tab.follow(sent)
+        assert ("Nothing was signed" in done.text, why in done.text) == (True, True), done.text
+    assert place.put() == before
+
+
+def test_nobody_types(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    locked(office, "dana")
+    office.start()
+    begin = "from safepoint.console import signing; signing.PATIENCE = 1"
+    with console(tmp_path, *DANA, begin=begin) as terminal:
+        tab = Tab(terminal.link())
+        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        assert "No passphrase was typed." in tab.follow(sent).text
+    assert tree(tmp_path / "answers") == {}
+
+
+# --- a store -------------------------------------------------------------------------------------
+
+
+def test_the_health_of_a_store_and_its_verification(place: Place) -> None:
+    place.office.start("sound")
+    page = place.tab.get("/store/invoices")
+    (form,) = (each for each in page.forms if each.action.endswith("/verify"))
+    done = place.tab.follow(place.tab.post(form))
+    assert re.search(r"\d+ of \d+ threads, (no|\d+) alarm", done.text)
+    assert place.tab.post(form).status == 409
+    assert place.tab.get("/journal/invoices").status == 200
+    assert place.tab.get("/journal/invoices?thread=../x").status in (200, 400)
+
+
+def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:
+    Office(tmp_path)
+    begin = "from safepoint.console import pages; del pages.store"
+    with console(tmp_path, begin=begin) as terminal:
+        answer = Tab(terminal.link()).get("/store/invoices")
+        assert (answer.status, "AttributeError" in answer.body) == (500, False)
+        terminal.wait("A page could not be made: AttributeError")
+
+
+NO_APPROVER = ('approver = ["dana=dana.pub", "erin=erin.pub"]', "")
+NO_ANCHOR = ('anchor = "anchor"\nkey', "key")
+
+
+@pytest.mark.parametrize("change", [NO_APPROVER, NO_ANCHOR, "hmac-sha256"])
+def test_where_a_yes_would_mean_nothing_there_is_no_form(
+    change: tuple[str, str] | str, tmp_path: Path
+) -> None:
+    """An empty list is nobody; a question may be an old one; a reader could have written it."""
+    office = Office(tmp_path, algorithm=change if isinstance(change, str) else "ed25519")
+    locked(office, "dana")
+    if not isinstance(change, str):
+        settings = tmp_path / "safepoint.toml"
+        text = settings.read_text().replace('revoked-approver = ["erin=mally.pub"]', "")
+        assert change[0] in text
+        settings.write_text(text.replace(*change))
+    office.start()
+    with console(tmp_path, *DANA) as terminal:
+        page = Tab(terminal.link()).get("/run/invoices/order-7")
+        assert (page.status, "approve" in page.verbs) == (200, False)
+        assert "No approval here" in page.text
+
+
+def test_a_machine_that_could_write_what_it_approves_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the default places of one account. What writes is not kept in the console."""
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert said("init", "invoices", folder=tmp_path)[0] == 0
+    with ExitStack() as stack, pytest.raises(KeyRefused):
+        in_default_places("invoices").opened(stack).keys.signing.sign(b"")
+    with console(tmp_path, "invoices") as terminal:
+        terminal.wait("The key that writes invoices is on this machine")
+        tab = Tab(terminal.link())
+        assert "Nothing waits for you" in tab.get("/").text
+        assert tab.get("/journal/invoices").status == 200
+
+
+# --- for a team ----------------------------------------------------------------------------------
+
+
+class Proxy(BaseHTTPRequestHandler):
+    """A small reverse proxy: it knows who comes, and proves that it is the one that knows."""
+
+    port, secret = 0, ""
+
+    def do_GET(self) -> None:
+        self.forward("GET")
+
+    def do_POST(self) -> None:
+        self.forward("POST")
+
+    def forward(self, method: str) -> None:
+        ours = ("x-user", "x-safepoint-proxy", "connection", "host")
+        headers = {n: v for n, v in self.headers.items() if n.lower() not in ours}
+        headers |= {"X-User": "ana", "X-Safepoint-Proxy": self.secret, "Host": "team.example"}
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        behind = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        behind.request(method, self.path, body or None, headers)
+        answer = behind.getresponse()
+        content = answer.read()
+        self.send_response(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("connection", "content-length"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        behind.close()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
+        pass
+
+
+def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
+    """Through a proxy it shows all, with what to type at home; past it, it shows nothing."""
+    office = Office(tmp_path)
+    run = office.start()
+    assert run.question is not None
+    office.say("approve", "order-7")
+    (tmp_path / "secret").write_text("s" * 43)
+    (tmp_path / "secret").chmod(0o600)
+    options = ("--host", "team.example", "--user-header", "X-User", "--proxy-secret", "secret")
+    with (
+        console(tmp_path, "--share", "--listen", "127.0.0.1:0", *options) as terminal,
+        ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy,
+    ):
+        Proxy.port, Proxy.secret = int(terminal.wait(r"127\.0\.0\.1:(\d+)")[1]), "s" * 43
+        terminal.wait("X-Safepoint-Proxy")
+        threading.Thread(target=proxy.serve_forever, args=(0.05,)).start()
+        try:
+            tab = Tab(f"http://127.0.0.1:{proxy.server_port}")
+            until(lambda: "order-7" in tab.get("/").text)
+            page = tab.get("/run/invoices/order-7")
+            posted = tab.send("POST", "/sign", {"form": "0" * 32, "verb": "approve"}, {})
+            past = Tab(f"http://127.0.0.1:{Proxy.port}").get("/", Host="team.example", X_User="ana")
+        finally:
+            proxy.shutdown()
+    assert (page.status, page.forms, posted.status, past.status) == (200, [], 405, 403)
+    assert "You are ana" in page.text
+    digest = digest_of(run.question.text.encode())
+    line = f"safepoint approve invoices order-7 --as YOU --key FILE --digest {digest}"
+    assert any(line in each for each in page.codes)
+    assert run.question.text.strip() in page.codes
+    gate = office.flow().gate
+    assert gate.answers is not None
+    (signed,) = gate.answers.about(run.question, gate.people)
+    assert signed.text.strip() in page.codes  # to carry
+
+
+# --- how it begins and ends ----------------------------------------------------------------------
+
+
+REFUSED: dict[str, tuple[int, str]] = {
+    "": (2, "There is no terminal to print the link on"),
+    "--key dana.locked": (2, "safepoint console: --key and --operator-key need --as"),
+    "--listen 127.0.0.1:0": (2, "safepoint console: --listen is for --share"),
+    "--share": (2, "safepoint console: --share needs --listen"),
+    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User": (
+        2,
+        "safepoint console: --share needs --proxy-secret",
+    ),
+    "--share --listen 127.0.0.1:0 --host a --user-header X --proxy-secret s --as a --key k": (
+        2,
+        "safepoint console: --share takes no --key",
+    ),
+    "--share --listen 127.0.0.1 --host a.example --user-header X-User --proxy-secret secret": (
+        2,
+        "safepoint console: --listen is ADDRESS:PORT",
+    ),
+    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User --proxy-secret none": (
+        2,
+        "--proxy-secret is in none, which cannot be read.",
+    ),
+    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User --proxy-secret short": (
+        2,
+        "The proxy's secret is shorter than 32 characters.",
+    ),
+}
+
+
+def test_refusals_without_a_terminal(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    for name, text in (("secret", "s" * 32), ("short", "s" * 31)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
+    for line, (status, begins) in REFUSED.items():
+        found, out, err = office.run("console", *line.split())
+        assert (found, out, err.splitlines()[-1].startswith(begins)) == (status, "", True), err
+
+
+def test_refusals_on_a_terminal(tmp_path: Path) -> None:
+    Office(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, why, begin in (
+            (("--as", "dana", "--key", "dana.key"), "Lock it: safepoint keys lock dana.key", ""),
+            (("--as", "dana", "--key", "none"), "The key file none cannot be opened", ""),
+            (("--port", port), "The console cannot listen at", ""),
+            (("nowhere",), "There is no store nowhere", ""),
+            ((), "needs", "import sys; sys.modules['starlette'] = None"),
+        ):
+            with console(tmp_path, *arguments, begin=begin) as terminal:
+                assert terminal.ended() == 2
+                assert why in terminal.screen
+                assert "Traceback" not in terminal.screen
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_ends_cleanly_also_while_it_asks(number: int, status: int, tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    locked(office, "dana")
+    office.start()
+    begin = "from safepoint.console import signing; signing.QUEUE = 1"
+    with console(tmp_path, *DANA, begin=begin) as terminal:
+        tab = Tab(terminal.link())
+        forms = [tab.get("/run/invoices/order-7").form("approve") for _ in range(3)]
+        tab.post(forms[0])
+        terminal.wait(PROMPT)
+        second = tab.post(forms[1])
+        assert "number 2 in the queue" in tab.get(second.headers["Location"]).text
+        third = tab.post(forms[2])
+        assert (third.status, "things wait to be signed" in third.text) == (409, True)
+        assert not terminal.echoes()
+        assert terminal.end(number) == status
+        assert terminal.echoes()
+        assert "Traceback" not in terminal.screen
+    assert tree(tmp_path / "answers") == {}
