@@ -408,6 +408,43 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
 
 
 # --8<-- [end:journal]
+# --8<-- [start:lock]
+import unicodedata
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers import aead
+
+LOCKED = re.compile(
+    rb"(safepoint-locked-key/1 ed25519 ([A-Za-z0-9+/]{43}=)"
+    rb" ([A-Za-z0-9+/]{22}==) )([A-Za-z0-9+/]{64})\n"
+)
+
+
+def unlock(file, passphrase):
+    """Return the seed of a locked key, or refuse."""
+    line = check(LOCKED.fullmatch(file), "KeyRefused")
+    public, salt, box = map(base64.b64decode, line.groups()[1:])
+    key = hashlib.scrypt(
+        unicodedata.normalize("NFC", passphrase).encode(),
+        salt=salt,
+        n=2**17,
+        r=8,
+        p=1,
+        maxmem=2**28,
+        dklen=32,
+    )
+    try:
+        cipher = aead.ChaCha20Poly1305(key)
+        seed = cipher.decrypt(bytes(12), box, line[1])
+    except InvalidTag:
+        raise Refused("KeyRefused") from None
+    private = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
+    half = private.public_key().public_bytes_raw()
+    check(half == public, "KeyRefused")
+    return seed
+
+
+# --8<-- [end:lock]
 # --8<-- [start:names]
 def base32(data):
     return base64.b32encode(data).decode().lower().rstrip("=")

@@ -1,18 +1,25 @@
-"""What the commands of the wings share: the screen, and the keys and modules they are given.
+"""What commands share: the screen, how far they are, and the keys and modules they are given.
 
 It stands below the wings, so that a command imports nothing of `cli`, which finds it by name.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import importlib
 import io
+import math
 import os
 import re
+import select
+import signal
 import sys
-from collections.abc import Sequence
-from typing import Any, Final, TextIO
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, NoReturn, TextIO
 
 from safepoint.anchor import FileAnchor
 from safepoint.errors import (
@@ -23,6 +30,7 @@ from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
     JournalBroken,
+    KeyRefused,
     LimitExceeded,
     ModelError,
     PickleRefused,
@@ -33,7 +41,16 @@ from safepoint.errors import (
     UnsafeRuntime,
     quoted,
 )
-from safepoint.keys import PUBLIC, Key, Keyring, Revoked, SigningKey, VerifyingKey
+from safepoint.keys import (
+    PUBLIC,
+    Hidden,
+    Key,
+    Keyring,
+    Revoked,
+    SigningKey,
+    VerifyingKey,
+    locked_id,
+)
 
 _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
 _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
@@ -43,6 +60,31 @@ _REFUSED: Final = (
     *(RecordsMissing, JournalBroken, AnswersBroken, ResumeError),
 )
 _COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
+_EVERY: Final = 0.2  # seconds
+
+
+def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argparse.ArgumentParser:
+    """Add a command: what it does stands in the list, and as a sentence above its options.
+
+    Args:
+        sub: what `add_subparsers` returned, or what `cli` hands to a module.
+        name: what people type.
+        what: what it does, in a few words.
+        run: the function that does it, None if the command has commands of its own.
+        named: more for argparse, such as a description that says more.
+    """
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(
+        name, help=what, **{"description": about, **named}
+    )
+    if run is not None:  # otherwise it has commands of its own
+        parser.set_defaults(run=run)
+    return parser
+
+
+def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
+    """Add an option that is given or not."""
+    parser.add_argument(name, action="store_true", help=meaning)
 
 
 def status_of(error: CheckpointError) -> int:
@@ -109,6 +151,56 @@ def _painted(found: re.Match[str]) -> str:
     return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
 
 
+class _Line:
+    def __init__(self, stream: TextIO, what: str) -> None:
+        self._stream, self._what = stream, what
+        self._count, self._next, self._width = 0, time.monotonic() + 1, 0
+
+    def tick(self) -> None:
+        self._count += 1
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            # No names: whoever chose them would write on the terminal.
+            self.write(f"Looked at {self._count:,} {self._what}")
+
+    def write(self, text: str) -> None:
+        """Put a text in the place of the one before it."""
+        with suppress(OSError, ValueError):
+            self._stream.write(f"\r{text.ljust(self._width)}\r{text}")
+            self._stream.flush()
+        self._width = len(text)
+
+
+_SHOWN: Final[list[_Line]] = []
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show how far it is while this lasts: one line on a terminal, gone at the end."""
+    stream = sys.__stderr__  # what commands print to hides control characters
+    if stream is None or stream.closed or not stream.isatty():
+        yield
+        return
+    _SHOWN.append(_Line(stream, what))
+    try:
+        yield
+    finally:
+        _SHOWN.pop().write("")
+
+
+def tick() -> None:
+    """Count one more of what is looked at."""
+    if _SHOWN:
+        _SHOWN[-1].tick()
+
+
+def tell(line: str) -> None:
+    """Print a line, in the place of the one that says how far it is."""
+    if _SHOWN:
+        _SHOWN[-1].write("")
+    print(line)
+
+
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
@@ -125,14 +217,21 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
 
 def key_of(path: str) -> Key:
     """Load a key, secret or public, by what its file says it is."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            begins = file.read(len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = b""  # which the key's own reading says better
-    if begins == PUBLIC.magic:
+    if beginning(path, len(PUBLIC.magic)) == PUBLIC.magic:
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
+
+
+def beginning(path: str, most: int) -> bytes:
+    """Return how a file begins; nothing if it cannot be read, which whoever opens it says."""
+    with suppress(OSError, ValueError), open(path, "rb", opener=_at_once) as file:
+        return file.read(most) or b""  # None, from a FIFO that says nothing
+    return b""
+
+
+def _at_once(path: str, flags: int) -> int:
+    # Opening a FIFO that somebody planted must not wait for its other end.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _revoked(named: str) -> Revoked:
@@ -166,3 +265,122 @@ def imported(named: str, example: str) -> Any:
     finally:
         sys.path.remove("")
     return found
+
+
+# --- what people type
+
+_TRIES: Final = 3
+_LONGEST: Final = 4096  # of a line on a terminal
+
+
+def typed(prompt: str) -> str:
+    """Return a line that was typed after it was asked for; a closed terminal counts as "no"."""
+    with suppress(ImportError):
+        import termios
+
+        termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was typed to something else
+    print(prompt, end="", file=sys.stderr, flush=True)
+    line = sys.stdin.buffer.readline()
+    return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
+
+
+def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
+    """Unlock the key of a person, who types its passphrase on the terminal.
+
+    Args:
+        path: the file of the key.
+        prompt: a line that says what the key is for.
+        within: seconds for each try.
+
+    Raises:
+        KeyRefused: the file is no locked key, there is no terminal, or three passphrases were
+            wrong. An empty line gives up.
+    """
+    key_id = locked_id(path)
+    if key_id is None:
+        return SigningKey.from_file(path, passphrase="")  # which says what it is
+    asks = f"Passphrase of key {key_id}, or Enter to give up: "
+    given = passphrase(f"{prompt}\n{asks}", within)
+    for _ in range(_TRIES - 1):
+        try:
+            return SigningKey.from_file(path, passphrase=given)
+        except KeyRefused as refusal:
+            given = passphrase(f"{refusal.what}\n{asks}", within)
+    return SigningKey.from_file(path, passphrase=given)
+
+
+def passphrase(prompt: str, within: float = math.inf) -> Hidden:
+    """Return what was typed on the terminal after it was asked for, without showing it.
+
+    Args:
+        prompt: what to ask.
+        within: seconds to wait.
+
+    Raises:
+        KeyRefused: there is no terminal, or nothing was typed.
+    """
+    with _terminal() as (fd, screen), _no_echo(fd):
+        print(prompt, end="", file=screen, flush=True)
+        given = Hidden(b"")
+        try:
+            deadline = time.monotonic() + within
+            # A signal that came right before a look is heard after it, so none is long.
+            while time.monotonic() < deadline:
+                if select.select([fd], [], [], min(within, 1))[0]:
+                    given = Hidden(os.read(fd, _LONGEST))
+                    break
+        except OSError:
+            pass  # of a terminal that is gone
+        finally:
+            print(file=screen, flush=True)
+    if given.reveal().endswith(b"\n") and given.reveal() != b"\n":
+        return Hidden(given.reveal()[:-1])
+    raise KeyRefused("No passphrase was typed.", "Nothing was signed or written.")
+
+
+@contextmanager
+def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
+    """Yield what to read from and where to write: where the question was shown, if that is one."""
+    if os.isatty(0) and os.isatty(2):
+        yield 0, sys.stderr
+        return
+    try:
+        terminal = Path("/dev/tty").open("r+b", buffering=0)  # noqa: SIM115
+    except OSError:
+        raise KeyRefused(
+            "There is no terminal to type a passphrase on.",
+            "Nothing was signed. Do it on one, or use a key that is not locked, in a file of its"
+            " own.",
+        ) from None
+    with terminal, open(terminal.fileno(), "w", closefd=False) as screen:
+        yield terminal.fileno(), Screen(screen)
+
+
+@contextmanager
+def _no_echo(fd: int) -> Iterator[None]:
+    """Show nothing of what is typed, and show it again afterwards, whatever ends it."""
+    import termios
+
+    before = termios.tcgetattr(fd)
+    silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    would_kill = [
+        each
+        for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+        if signal.getsignal(each) is signal.SIG_DFL
+    ]
+    with suppress(ValueError):  # of a thread, where signals do not arrive
+        for each in would_kill:
+            signal.signal(each, _end)
+    try:
+        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
+        yield
+    finally:
+        with suppress(termios.error):  # of a terminal that is gone
+            termios.tcsetattr(fd, termios.TCSANOW, before)
+        with suppress(ValueError):
+            for each in would_kill:
+                signal.signal(each, signal.SIG_DFL)
+
+
+def _end(number: int, _: object) -> NoReturn:
+    raise SystemExit(128 + number)

@@ -1,8 +1,9 @@
 """People at a terminal: what waits, a signed yes or no, a hold, a release, and who may.
 
 An approver runs none of the worker's code: a question is read from verified records. It is shown in
-full before it is signed, and looked for once more right before that. Where there is no terminal to
-show it on, whoever signs names the digest of what they saw. The default answer is no.
+full before it is signed, then the thread's name is typed, then the passphrase of the key, and the
+question is looked for once more before it is signed. Where there is no terminal to show it on,
+whoever signs names the digest of what they saw. The default answer is no.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from safepoint import _files, settings
-from safepoint._command import keyring_of
+from safepoint._command import keyring_of, typed, unlock
 from safepoint.approval import Approver, Approvers, shown
 from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
@@ -25,8 +26,9 @@ from safepoint.errors import (
     KeyRefused,
     NotFound,
     ThreadDeleted,
+    shell,
 )
-from safepoint.keys import SigningKey, VerifyingKey
+from safepoint.keys import SigningKey, VerifyingKey, locked_id
 from safepoint.names import check_name
 from safepoint.places import default_locations
 
@@ -146,8 +148,9 @@ def _answer(options: argparse.Namespace, verb: Verb) -> int:
         if not _is_meant(wait, verb, options.digest, line):
             print("Nothing was signed.", file=sys.stderr)
             return 1
-        approver = _signer(options)
+        approver, warning = _signer(options)
         signed = desk.answer(wait.question, verb, approver, why=getattr(options, "reason", ""))
+        print(warning, end="", file=sys.stderr)
         if desk.answers is None:
             print(signed.text, end="")
             print(line, end="", file=sys.stderr)
@@ -161,9 +164,17 @@ def _answer(options: argparse.Namespace, verb: Verb) -> int:
     return 0
 
 
-def _signer(options: argparse.Namespace) -> Approver:
-    """Load somebody's own key, right before they sign with it. It is loaded nowhere else."""
-    return Approver(options.person, SigningKey.from_file(options.key))
+def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
+    """Load somebody's own key, right before they sign with it. It is loaded nowhere else.
+
+    With it comes a line to print once that is done, if the key is not locked. To refuse such a key
+    would end what signs without a person.
+    """
+    if locked_id(options.key) is not None:
+        return Approver(options.person, unlock(options.key, f"{options.person} signs.")), ""
+    named = shell(options.key)
+    line = f"The key {named} is not locked. Lock it: safepoint keys lock {named} NEW\n"
+    return Approver(options.person, SigningKey.from_file(options.key)), line
 
 
 def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool:
@@ -184,11 +195,11 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool
     height = max(os.get_terminal_size(2).lines - 2, 5)
     for begin in range(0, len(rows), height):
         print("\n".join(rows[begin : begin + height]), file=sys.stderr)
-        if begin + height < len(rows) and _typed("Enter shows what follows, all else ends it: "):
+        if begin + height < len(rows) and typed("Enter shows what follows, all else ends it: "):
             return False
     name = wait.question.thread
     what = "yes" if verb == "approve" else "no"
-    return _typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
+    return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
 
 
 def _rows(line: str, screen: int) -> Iterator[str]:
@@ -200,17 +211,6 @@ def _rows(line: str, screen: int) -> Iterator[str]:
     yield from (f"{_MORE}{rest[at : at + step]}" for at in range(0, len(rest), step))
 
 
-def _typed(prompt: str) -> str:
-    """Return a line that was typed after it was asked for; a closed terminal counts as "no"."""
-    with suppress(ImportError):
-        import termios
-
-        termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was typed to something else
-    print(prompt, end="", file=sys.stderr, flush=True)
-    line = sys.stdin.buffer.readline()
-    return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
-
-
 # --- hold and release
 
 
@@ -219,7 +219,9 @@ def _hold(options: argparse.Namespace) -> int:
         desk, line = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
-        order = desk.hold(thread, _signer(options), why=options.reason)
+        operator, warning = _signer(options)
+        order = desk.hold(thread, operator, why=options.reason)
+    print(warning, end="", file=sys.stderr)
     print(line, end="")
     print(f"Held by {order.by}: {where(desk.ledger, thread)}. No step runs until it is released.")
     print(f"The hold is {order.hold}.")
@@ -231,7 +233,9 @@ def _release(options: argparse.Namespace) -> int:
         desk, line = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
-        left = desk.release(thread, _signer(options), options.digest)
+        operator, warning = _signer(options)
+        left = desk.release(thread, operator, options.digest)
+    print(warning, end="", file=sys.stderr)
     print(line, end="")
     print(
         f"Released by {options.person}: {where(desk.ledger, thread)}."

@@ -13,11 +13,12 @@ import os
 import re
 import secrets
 import stat
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, get_args
 
 from safepoint import _files
 from safepoint.errors import (
@@ -31,6 +32,9 @@ from safepoint.errors import (
     shell,
 )
 from safepoint.names import Head, Heads
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 Algorithm = Literal["hmac-sha256", "ed25519"]
 """What a signing key can be made for."""
@@ -165,13 +169,17 @@ def _ed25519(public: bytes) -> tuple[bytes, _Verify]:
 # --- the file of a key
 
 _TEXT = re.compile(rb"([a-z/1-]+) ([a-z0-9-]+) ([A-Za-z0-9+/]{43}=)\r?\n?")
+_LOCKED = re.compile(
+    rb"safepoint-locked-key/1 ([a-z0-9-]+) [A-Za-z0-9+/]{43}= [A-Za-z0-9+/]{22}=="
+    rb" [A-Za-z0-9+/]{64}\r?\n?"
+)
 _LONGEST: Final = 1024
 _TEMP: Final = ".safepoint-key"
 """The name of a key on its way in. What a crash left under it, the next writer removes."""
 
 
 class Kind(NamedTuple):
-    """One of the two: how its text begins, and who may reach it."""
+    """One of the three: how its text begins, and who may reach it."""
 
     magic: bytes
     mode: int
@@ -181,17 +189,18 @@ class Kind(NamedTuple):
 
 SECRET: Final = Kind(b"safepoint-key/1", 0o600, 0o077, "reached")
 PUBLIC: Final = Kind(b"safepoint-public-key/1", 0o644, 0o022, "changed")
+LOCKED: Final = Kind(b"safepoint-locked-key/1", 0o600, 0o077, "reached")
 _MAKE: Final = (
     "Check the path, or make the file: SigningKey.generate().to_file(path), and for readers"
     " key.public.to_file(path)."
 )
 
 
-def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, Path]:
+def _read(path: str | os.PathLike[str], *wanted: Kind) -> tuple[Kind, Algorithm, Hidden, Path]:
     """Read a key file that nobody else can have changed. Its path comes back without a link.
 
     Raises:
-        KeyRefused: it is missing, malformed, of the other kind, or others could have changed it.
+        KeyRefused: it is missing, malformed, of another kind, or others could have changed it.
     """
     shown = _shown(path)
     try:
@@ -200,15 +209,11 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
             if not stat.S_ISREG(opened.info.st_mode):
                 raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
             magic, algorithm, content = _parse(os.read(fd, _LONGEST))
-            if magic != kind.magic and magic in (SECRET.magic, PUBLIC.magic):
-                holds, needed = ("public", "secret") if kind is SECRET else ("secret", "public")
-                raise KeyRefused(
-                    f"The file {shown} holds a {holds} key, and the {needed} half is needed here.",
-                    "Keep the secret half, which signs, with the writer, and give readers the file"
-                    " of key.public.to_file(path).",
-                )
-            if magic != kind.magic:
+            kind = next((each for each in (SECRET, PUBLIC, LOCKED) if each.magic == magic), None)
+            if kind is None:
                 raise _no_key(shown)  # whose mode is nobody's business here
+            if kind not in wanted:
+                raise _other_kind(shown, kind, wanted[0])
             _check_file(opened.info, shown, kind)
             _check_folder(path)
             temp = Path(path).with_name(_TEMP)
@@ -223,8 +228,28 @@ def _read(path: str | os.PathLike[str], kind: Kind) -> tuple[Algorithm, Hidden, 
         ) from None
     for known in get_args(Algorithm) if kind is SECRET else (ED25519,):
         if (magic, algorithm) == (kind.magic, known.encode()):
-            return known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
+            return kind, known, content, Path(os.path.realpath(Path(path).parent), Path(path).name)
     raise _no_key(shown)
+
+
+def _other_kind(shown: str, kind: Kind, wanted: Kind) -> KeyRefused:
+    if PUBLIC in (kind, wanted):
+        holds, needed = ("public", "secret") if kind is PUBLIC else ("secret", "public")
+        return KeyRefused(
+            f"The file {shown} holds a {holds} key, and the {needed} half is needed here.",
+            "Keep the secret half, which signs, with the writer, and give readers the file"
+            " of key.public.to_file(path).",
+        )
+    if kind is LOCKED:
+        return KeyRefused(
+            f"The key {shown} is locked, and no passphrase was given.",
+            "Locked keys are for people: approve, deny, hold and release ask for it on a terminal,"
+            " and code writes SigningKey.from_file(path, passphrase=...).",
+        )
+    return KeyRefused(
+        f"The key {shown} is not locked with a passphrase.",
+        f"Lock it: safepoint keys lock {shown} NEW",
+    )
 
 
 def _no_key(shown: str) -> KeyRefused:
@@ -251,7 +276,8 @@ def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
     """Take the line apart. It raises nothing, since whoever reports that would see the text."""
     line = _TEXT.fullmatch(text)
     if line is None:
-        return b"", b"", Hidden(b"")
+        locked = _LOCKED.fullmatch(text)
+        return (LOCKED.magic, locked[1], Hidden(text)) if locked else (b"", b"", Hidden(b""))
     magic, algorithm, content = line.groups()
     return magic, algorithm, Hidden(base64.b64decode(content))
 
@@ -259,8 +285,7 @@ def _parse(text: bytes) -> tuple[bytes, bytes, Hidden]:
 def _write(
     path: str | os.PathLike[str],
     kind: Kind,
-    algorithm: Algorithm,
-    content: Hidden,
+    line: Hidden,
     *,
     create: bool = False,
 ) -> None:
@@ -268,9 +293,8 @@ def _write(
 
     Args:
         path: the file.
-        kind: which of the two.
-        algorithm: what the key is for.
-        content: its bytes.
+        kind: which of the three.
+        line: all of its text.
         create: make its folder too, and be content with what is at `path`. Of several processes
             that start at once, one makes the key and all of them read it.
 
@@ -292,15 +316,13 @@ def _write(
             with suppress(StorageError):
                 held.enter_context(_files.locked(fd, folder))
                 temp = _TEMP
-            _files.put(
-                os.fspath(path), fd, _line(kind, algorithm, content), mode=kind.mode, temp=temp
-            )
+            _files.put(os.fspath(path), fd, line.reveal(), mode=kind.mode, temp=temp)
     except (OSError, ValueError, StorageError) as error:
         # Raised below, where nothing leads to the bytes that were on their way.
         problem = error.with_traceback(None)
     else:
         return
-    del content
+    del line
     if isinstance(problem, StorageError):
         raise KeyRefused(problem.what, problem.do)
     do = "Name a file in a folder that you can write, with room, on a file system with hard links."
@@ -311,8 +333,9 @@ def _write(
     raise KeyRefused(f"The key file {shown} cannot be made ({_reason(problem)}).", do)
 
 
-def _line(kind: Kind, algorithm: Algorithm, content: Hidden) -> bytes:
-    return b"%b %b %b\n" % (kind.magic, algorithm.encode(), base64.b64encode(content.reveal()))
+def _line(kind: Kind, algorithm: Algorithm, content: Hidden) -> Hidden:
+    text = base64.b64encode(content.reveal())
+    return Hidden(b"%b %b %b\n" % (kind.magic, algorithm.encode(), text))
 
 
 def _reason(error: OSError | ValueError) -> str | None:
@@ -330,7 +353,7 @@ def _check_file(info: os.stat_result, shown: str, kind: Kind) -> None:
             f"The key {shown} can be {kind.reached} by other users"
             f" (mode {info.st_mode & 0o777:04o}).",
             f"Run: chmod {kind.mode:o} {shown}, and replace the key if anyone may have"
-            f" {'read' if kind is SECRET else 'changed'} it.",
+            f" {'changed' if kind is PUBLIC else 'read'} it.",
         )
 
 
@@ -345,6 +368,118 @@ def _check_folder(path: str | os.PathLike[str]) -> None:
         )
     for refusal in _files.replaceable_refusals(str(folder)):
         raise KeyRefused(f"The key in {shown} is not safe. {refusal.what}", refusal.do)
+
+
+# --- a key that is locked with a passphrase
+
+SHORTEST: Final = 12
+"""A passphrase has as many characters, or more."""
+_SALT_BYTES: Final = 16
+# What scrypt costs is a constant of the format: a file that chose it could be made to choose less.
+_COSTS: Final = {"n": 2**17, "r": 8, "p": 1}
+# Each file has a salt of its own, so each key of this cipher encrypts once.
+_NONCE: Final = bytes(12)
+
+
+def locked_id(path: str | os.PathLike[str]) -> str | None:
+    """Return the id of the key that a file says it has locked inside, or None if it is not locked.
+
+    It is a hint, to ask for the right passphrase. What the file says counts once it is unlocked.
+
+    Raises:
+        KeyRefused: the file is missing, malformed, not yours, or others can reach it.
+    """
+    kind, _, content, _ = _read(path, LOCKED, SECRET, PUBLIC)
+    if kind is not LOCKED:
+        return None
+    _, public, _, _ = _parts(content)
+    return VerifyingKey(public).id
+
+
+def lock(key: SigningKey, passphrase: Hidden, salt: bytes) -> Hidden:
+    """Return the text of a locked key.
+
+    Args:
+        key: the key.
+        passphrase: what unlocks it, in UTF-8.
+        salt: 16 random bytes, new for each file.
+
+    Raises:
+        KeyRefused: the key is no Ed25519 key, or the passphrase is short.
+    """
+    phrase = _composed(passphrase)
+    if len(phrase.reveal().decode()) < SHORTEST:
+        raise KeyRefused(
+            f"The passphrase has fewer than {SHORTEST} characters: whoever copies the file could"
+            " guess it.",
+            "Nothing was written. Take four words or more that you picked at random.",
+        )
+    public = base64.b64encode(key.public._public)  # noqa: SLF001
+    before = b"%b %b %b %b " % (LOCKED.magic, ED25519.encode(), public, base64.b64encode(salt))
+    box = _cipher(phrase, salt).encrypt(_NONCE, key._secret.reveal(), before)  # noqa: SLF001
+    return Hidden(b"%b%b\n" % (before, base64.b64encode(box)))
+
+
+def _unlock(line: Hidden, passphrase: Hidden) -> Hidden | None:
+    """Return the seed, or None: the passphrase or the file is wrong, and nobody can tell which."""
+    from cryptography.exceptions import InvalidTag
+
+    before, public, salt, box = _parts(line)
+    cipher = _cipher(_composed(passphrase), salt)
+    try:
+        seed = Hidden(cipher.decrypt(_NONCE, box, before))
+    except InvalidTag:
+        return None
+    half = SigningKey(seed.reveal(), ED25519)._public  # noqa: SLF001
+    return seed if half == public else None
+
+
+def _parts(line: Hidden) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return what stands before the box, the public key, the salt, and the box."""
+    text = line.reveal().rstrip()
+    public, salt, box = map(base64.b64decode, text.split(b" ")[2:])
+    return text[: text.rindex(b" ") + 1], public, salt, box
+
+
+def _cipher(passphrase: Hidden, salt: bytes) -> ChaCha20Poly1305:
+    """Return what locks and unlocks one file.
+
+    Raises:
+        KeyRefused: this machine cannot.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    try:
+        scrypt = Scrypt(salt=salt, length=KEY_BYTES, **_COSTS)
+        return ChaCha20Poly1305(scrypt.derive(passphrase.reveal()))
+    except (MemoryError, UnsupportedAlgorithm):
+        raise KeyRefused(
+            "A key can be neither locked nor unlocked here: that takes 128 MiB of memory, and an"
+            " OpenSSL with scrypt and ChaCha20-Poly1305.",
+            "Make room, or do it on another machine.",
+        ) from None
+
+
+def _hidden(passphrase: str | Hidden | None) -> Hidden | None:
+    """Hide it. This raises nothing, since whoever reports that would see it."""
+    if isinstance(passphrase, str):
+        return Hidden(passphrase.encode("utf-8", "surrogatepass"))
+    return passphrase
+
+
+def _composed(passphrase: Hidden) -> Hidden:
+    """Return the same passphrase however a keyboard sends its accents.
+
+    Raises:
+        KeyRefused: it is no text.
+    """
+    with suppress(UnicodeDecodeError):
+        return Hidden(unicodedata.normalize("NFC", passphrase.reveal().decode()).encode())
+    raise KeyRefused(
+        "The passphrase is not text in UTF-8.", "Set the terminal to UTF-8, or type other letters."
+    )
 
 
 # --- keys
@@ -396,7 +531,7 @@ class VerifyingKey(Key):
             KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
                 a secret key.
         """
-        _, content, found = _read(path, PUBLIC)
+        _, _, content, found = _read(path, PUBLIC)
         key = cls(content.reveal())
         key.path = found
         return key
@@ -407,7 +542,7 @@ class VerifyingKey(Key):
         Raises:
             KeyRefused: the file exists, cannot be written, or others could replace it there.
         """
-        _write(path, PUBLIC, ED25519, Hidden(self._public))
+        _write(path, PUBLIC, _line(PUBLIC, ED25519, Hidden(self._public)))
 
 
 class SigningKey(Key):
@@ -435,6 +570,9 @@ class SigningKey(Key):
     key = SigningKey.generate("ed25519")
     key.public.to_file("reader.key")
     ```
+
+    The key of a person can be locked with a passphrase: `to_file(path, passphrase=...)`, or
+    `safepoint keys new FILE --locked`. A worker's cannot be, since nobody is there to type it.
 
     The key's bytes are never shown: `repr` has the id alone, and a key is neither pickled nor
     copied.
@@ -490,6 +628,7 @@ class SigningKey(Key):
         *,
         create: bool = False,
         algorithm: Algorithm | None = None,
+        passphrase: str | Hidden | None = None,
     ) -> SigningKey:
         """Read a key that `to_file` wrote.
 
@@ -499,32 +638,62 @@ class SigningKey(Key):
                 verifies nothing that an older one sealed, so a lost key still shows.
             algorithm: make it for this one (HMAC-SHA256 if you name none), and refuse a file that
                 holds another.
+            passphrase: what the key is locked with. A key that is not locked is refused then. It
+                takes about half a second and 128 MiB of memory.
 
         Raises:
             KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
-                a public key or one of another algorithm.
+                a public key or one of another algorithm; it is locked, and the passphrase is
+                missing or wrong.
         """
+        phrase = _hidden(passphrase)
+        del passphrase
         if create:
-            new = cls.generate(algorithm or HMAC)
-            _write(path, SECRET, new.algorithm, new._secret, create=True)  # noqa: SLF001
-        made_for, content, found = _read(path, SECRET)
+            cls.generate(algorithm or HMAC)._put(path, phrase, create=True)  # noqa: SLF001
+        _, made_for, content, found = _read(path, SECRET if phrase is None else LOCKED)
         if algorithm not in (None, made_for):
             raise KeyRefused(
                 f"The key {shell(str(found))} is for {made_for}, and {algorithm} was asked for.",
                 "Name another file, or no algorithm: a key keeps the one that it was made for.",
             )
-        key = cls(content.reveal(), made_for)
+        secret = content if phrase is None else _unlock(content, phrase)
+        if secret is None:
+            raise KeyRefused(
+                f"The key {shell(str(found))} stays locked: the passphrase is wrong, or the file"
+                " was changed.",
+                "Type it again, or restore the file from a backup.",
+            )
+        key = cls(secret.reveal(), made_for)
         key.path = found
         return key
 
-    def to_file(self, path: str | os.PathLike[str]) -> None:
+    def to_file(
+        self, path: str | os.PathLike[str], *, passphrase: str | Hidden | None = None
+    ) -> None:
         """Write the key to a new file with mode 0600. An existing file is never overwritten.
 
+        Args:
+            path: the file.
+            passphrase: lock the key with it, 12 characters or more: whoever copies the file has
+                to guess it, at 128 MiB of memory a guess. For the Ed25519 keys of people.
+
         Raises:
-            KeyRefused: the file exists, cannot be written, or others could replace it there.
+            KeyRefused: the file exists, cannot be written, or others could replace it there; the
+                passphrase is short, or the key has no public half.
         """
-        _write(path, SECRET, self.algorithm, self._secret)
+        phrase = _hidden(passphrase)
+        del passphrase
+        self._put(path, phrase)
         self.path = self.path or Path(path).absolute()
+
+    def _put(
+        self, path: str | os.PathLike[str], phrase: Hidden | None, *, create: bool = False
+    ) -> None:
+        if phrase is None:
+            _write(path, SECRET, _line(SECRET, self.algorithm, self._secret), create=create)
+        else:
+            salt = secrets.token_bytes(_SALT_BYTES)
+            _write(path, LOCKED, lock(self, phrase, salt), create=create)
 
     @property
     def public(self) -> VerifyingKey:

@@ -213,6 +213,8 @@ def test_a_key_in_the_folder_is_found(tmp_path: Path) -> None:
     SigningKey.generate("ed25519").public.to_file(tmp_path / "own.pub")
     assert "SP08.public-inside" in ids(check_contents(tmp_path))
     assert "SP08.inside" in ids(check_contents(tmp_path, Keyring(key)))
+    (tmp_path / "locked.key").write_text("safepoint-locked-key/1 ed25519 ")
+    assert "SP08.inside" in ids(check_contents(tmp_path))
 
 
 def test_json_that_is_larger_than_what_is_read_is_said(

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import select
-import struct
-import subprocess
-import sys
-import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -46,8 +40,10 @@ from safepoint.questions import open_questions
 from safepoint.record import Place, seal
 from safepoint.workflow import Call, Run
 from tests.unit.commands import said
+from tests.unit.terminal import LAST, MORE, talk
 
 PEOPLE = ("dana", "erin", "opal", "mally")
+OPEN = "The key dana.key is not locked. Lock it: safepoint keys lock dana.key NEW\n"
 State = dict[str, Any]
 
 
@@ -296,7 +292,7 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert all(f"    {line}\n" in full for line in run.question.described)
 
     status, out, err = office.say("approve", "order-7")
-    assert (status, err) == (0, "")
+    assert (status, err) == (0, OPEN)
     assert "\ndana approved 'pay' in order-7.\nThe question was sha256:" in out
     assert "1 of 1 yes, of dana" in office.run("waiting", "invoices")[1]
     assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
@@ -361,7 +357,7 @@ def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(offic
     office.settle('key = ["writer.pub"]')
     assert "no place for answers" in office.run("waiting", "invoices")[1]
     status, text, err = office.say("approve", "order-7")
-    assert (status, err.count("\n")) == (0, 2)
+    assert (status, err.count("\n"), err.startswith(OPEN)) == (0, 3, True)
     people = Approvers({"dana": office.keys["dana"].public})
     assert people.open(text).question == run.question
     assert office.flow().resume(office.ledger(), "order-7", approvals=[text]).state["paid"] == 42
@@ -518,60 +514,13 @@ def test_what_does_not_verify_is_an_alarm_and_no_question(
 
 # --- at a terminal ------------------------------------------------------------------------------
 
-LAST = "all else signs nothing: "
-MORE = "all else ends it: "
-
-
-def talk(
-    office: Office,
-    arguments: Sequence[str],
-    *steps: tuple[str, str | Callable[[], object]],
-    rows: int = 60,
-    columns: int = 100,
-) -> tuple[int, str, str]:
-    """Type to `safepoint` on a terminal of its own; return its status, the screen, the output."""
-    ours, theirs = os.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    command = [sys.executable, "-m", "safepoint", *arguments]
-    with subprocess.Popen(
-        command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, cwd=office.folder, text=True
-    ) as process:
-        os.close(theirs)
-        screen, seen = "", 0
-
-        def more() -> str:
-            assert select.select([ours], [], [], 30)[0], screen
-            with suppress(OSError):  # of a terminal that nobody has any more
-                return os.read(ours, 65536).decode()
-            return ""
-
-        for prompt, typed in steps:
-            while prompt not in screen[seen:]:
-                if MORE in screen[seen:]:  # on the way to the last page
-                    os.write(ours, b"\n")
-                    seen = len(screen)
-                screen += (new := more())
-                if not new:
-                    break
-            seen = len(screen)
-            if isinstance(typed, str):
-                os.write(ours, typed.encode())
-            else:
-                typed()
-        while new := more():
-            screen += new
-        out, _ = process.communicate(timeout=60)
-    os.close(ours)
-    return process.returncode, screen.replace("\r\n", "\n"), out
-
-
 APPROVE = ("approve", "invoices", "order-7", *DANA)
 
 
 def test_the_dialogue(office: Office) -> None:
     run = office.start()
     assert run.question is not None
-    status, screen, out = talk(office, APPROVE, (LAST, "order-7\n"))
+    status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"))
     assert status == 0
     assert "\ndana approved 'pay' in order-7.\n" in out
     assert screen.startswith(out.splitlines()[0])  # the settings
@@ -585,7 +534,7 @@ def test_the_dialogue(office: Office) -> None:
 def test_anything_else_is_no(office: Office, typed: str) -> None:
     office.start()
     before = tree(office.folder / "answers")
-    status, screen, out = talk(office, APPROVE, (LAST, typed))
+    status, screen, out = talk(office.folder, APPROVE, (LAST, typed))
     assert (status, out) == (1, "")
     assert screen.endswith("Nothing was signed.\n")
     assert tree(office.folder / "answers") == before
@@ -597,9 +546,9 @@ def test_no_approval_before_the_last_page(office: Office) -> None:
     run = office.start(asked=Ask("pay", {"amount": 5_000_000, "note": hides}))
     assert run.question is not None
     for typed in ("q\n", "order-7\n"):
-        status, screen, out = talk(office, APPROVE, (MORE, typed), rows=12)
+        status, screen, out = talk(office.folder, APPROVE, (MORE, typed), rows=12)
         assert (status, out, LAST in screen) == (1, "", False)
-    status, screen, out = talk(office, APPROVE, (LAST, "order-7\n"), rows=12)
+    status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"), rows=12)
     assert status == 0
     rows = screen.split("\n")
     assert max(map(len, rows)) <= 100
@@ -613,7 +562,7 @@ def test_no_approval_before_the_last_page(office: Office) -> None:
 
 def test_what_was_typed_before_it_was_asked_for_does_not_count(office: Office) -> None:
     office.start()
-    status, _, out = talk(office, APPROVE, ("", "order-7\norder-7\n"), (LAST, "\n"))
+    status, _, out = talk(office.folder, APPROVE, ("", "order-7\norder-7\n"), (LAST, "\n"))
     assert (status, out) == (1, "")
 
 
@@ -626,7 +575,7 @@ def test_a_run_that_moved_on_since_it_was_shown_is_not_signed(office: Office) ->
         office.flow().resume(office.ledger(), "order-7", approvals=[text])
 
     before = tree(office.folder / "answers")
-    status, screen, out = talk(office, APPROVE, (LAST, goes_on), ("", "order-7\n"))
+    status, screen, out = talk(office.folder, APPROVE, (LAST, goes_on), ("", "order-7\n"))
     assert (status, out) == (1, "")
     assert "order-7 has moved on since it was shown. Nothing was signed." in screen
     assert tree(office.folder / "answers") == before
@@ -637,7 +586,7 @@ def test_what_is_shown_is_what_is_signed(office: Office) -> None:
     odd = {"to": "\u0430lice ", "IBAN": "DE\u202e12\u200b", "x\ty": "\x1b[2Jz", "e\u0301": "  "}
     run = office.start(asked=Ask("pay", odd))
     assert run.question is not None
-    status, screen, _ = talk(office, APPROVE, (LAST, "order-7\n"))
+    status, screen, _ = talk(office.folder, APPROVE, (LAST, "order-7\n"))
     assert status == 0
     assert screen.isascii()
     for line in (r"'to': '\u0430lice '", r"'IBAN': 'DE\u202e12\u200b'", r"'x\ty': '\x1b[2Jz'"):

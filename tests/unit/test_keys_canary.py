@@ -21,6 +21,7 @@ import pytest
 from safepoint import CheckpointError, Keyring, SigningKey
 from safepoint.keys import Algorithm, Revoked, VerifyingKey
 from tests.unit.storage_helpers import fail
+from tests.vectors.material import locked_keys
 
 CANARY = b"\x00magpie\xffmagpie\n'magpie\"\\12345678"
 ENCODED = base64.b64encode(CANARY).decode()
@@ -30,6 +31,7 @@ FORMS = {"magpie", CANARY.hex(), CANARY.hex()[2:18], ENCODED, ENCODED[:12], ENCO
 }
 assert len(CANARY) == 32
 NEW = SigningKey.generate()
+PHRASE = "magpie magpie"
 
 
 def stored(
@@ -92,6 +94,25 @@ def read(change: Callable[[Path], object], **options: Any) -> Callable[[Path, Al
     return provoke
 
 
+def locked(path: Path, algorithm: Algorithm) -> None:
+    """Open a file with a passphrase that is not its own; an HMAC key is not even locked."""
+    if algorithm == "hmac-sha256":
+        SigningKey(CANARY).to_file(path / "key", passphrase=PHRASE)
+    file = path / "key"
+    file.write_text(locked_keys()[0]["file"])
+    file.chmod(0o600)
+    SigningKey.from_file(file, passphrase=PHRASE)
+
+
+def locked_without_memory(path: Path, algorithm: Algorithm) -> None:
+    def full(**costs: object) -> None:
+        raise MemoryError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cryptography.hazmat.primitives.kdf.scrypt.Scrypt", full)
+        SigningKey(CANARY, "ed25519").to_file(path / "key", passphrase=PHRASE)
+
+
 def held(act: Callable[[SigningKey, Path], object]) -> Callable[[Path, Algorithm], object]:
     """Do something with the key in memory."""
     return lambda path, algorithm: act(SigningKey(CANARY, algorithm), path)
@@ -126,6 +147,17 @@ PROVOCATIONS: dict[str, Callable[[Path, Algorithm], object]] = {
     "read from a public key": read(lambda path: None, magic="safepoint-public-key/1"),
     "read of another release": read(lambda path: None, magic="safepoint-key/2"),
     "read with more behind": read(lambda path: None, end=" # mine"),
+    "locked with a short passphrase": lambda path, algorithm: SigningKey(CANARY, "ed25519").to_file(
+        path / "key", passphrase=PHRASE[:11]
+    ),
+    "locked with half a letter": held(
+        lambda key, path: key.to_file(path / "key", passphrase=f"{PHRASE}\ud800")
+    ),
+    "locked without memory": locked_without_memory,
+    "unlocked with another passphrase": locked,
+    "unlocked, and it is open": lambda path, algorithm: SigningKey.from_file(
+        stored(path / "key", algorithm), passphrase=PHRASE
+    ),
     "signs with a revoked key": held(lambda key, path: Keyring(key, revoked=Revoked(key, None))),
     "revoked twice": held(
         lambda key, path: Keyring(NEW, revoked=[Revoked(key, None), Revoked(key, None)])

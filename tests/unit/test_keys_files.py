@@ -11,21 +11,32 @@ from typing import Any
 
 import pytest
 
-from safepoint import SigningKey, _files
+from safepoint import SigningKey, _files, keys
 from safepoint.errors import KeyRefused
-from safepoint.keys import Key, VerifyingKey
+from safepoint.keys import Hidden, VerifyingKey, locked_id
 from tests.harness.crash import failed, killed
 from tests.unit.storage_helpers import fail, python
+from tests.vectors.material import locked_keys
 
 RAW = bytes(range(32))
 SECRET = base64.b64encode(RAW)
 PAIR = SigningKey(RAW, "ed25519")
 Make = Callable[[Path], None]
-Load = Callable[[Path], Key]
+Load = Callable[[Path], object]
 secret: tuple[Make, Load] = (lambda path: SigningKey(RAW, "ed25519").to_file(path),
                              SigningKey.from_file)  # fmt: skip
 public: tuple[Make, Load] = (PAIR.public.to_file, VerifyingKey.from_file)
-both_kinds = pytest.mark.parametrize(("make", "load"), [secret, public], ids=["secret", "public"])
+
+
+def write_locked(path: Path) -> None:
+    """Write what `to_file` does, without the half second that it takes to lock it."""
+    keys._write(path, keys.LOCKED, Hidden(locked_keys()[0]["file"].encode()))
+
+
+locked: tuple[Make, Load] = (write_locked, locked_id)
+each_kind = pytest.mark.parametrize(
+    ("make", "load"), [secret, public, locked], ids=["secret", "public", "locked"]
+)
 
 
 @pytest.fixture(autouse=True)
@@ -179,6 +190,7 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
 
 
 MODES = [*((secret, mode, "reached") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
+         *((locked, mode, "reached") for mode in (0o640, 0o604)),
          *((public, mode, "changed") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
 
 
@@ -205,7 +217,7 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
         refused("holds a public key, and the secret", SigningKey.from_file, file, create=create)
 
 
-@both_kinds
+@each_kind
 def test_what_is_no_file_of_ours_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make, load: Load
 ) -> None:
@@ -230,7 +242,7 @@ def test_what_is_no_file_of_ours_is_refused(
     refused("cannot be opened (Input/output error)", load, tmp_path / "key")
 
 
-@both_kinds
+@each_kind
 def test_a_key_that_others_could_replace_is_refused(tmp_path: Path, make: Make, load: Load) -> None:
     """In its folder, above it, and on the way of a link to it, as it is named."""
     (tmp_path / "shared/keys").mkdir(parents=True)
@@ -263,7 +275,7 @@ def test_a_key_that_others_could_replace_is_refused(tmp_path: Path, make: Make, 
 
 
 @pytest.mark.parametrize("whose", ["key", "folder", "link"])
-@both_kinds
+@each_kind
 def test_a_key_of_somebody_else_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make, load: Load, whose: str
 ) -> None:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import base64
+import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,6 +59,7 @@ QUESTIONS: Final[list[Vector]] = load("approvals.json")["questions"]
 JOURNALS: Final[list[Vector]] = load("journals.json")["vectors"]
 NAMES: Final[list[Vector]] = load("names.json")["vectors"]
 REFUSED_KEYS: Final[list[Vector]] = load("keys.json")["refused"]
+LOCKED_KEYS: Final[list[Vector]] = load("keys.json")["locked"]
 
 
 # ---------------------------------------------------------------- the files
@@ -301,6 +304,17 @@ def test_a_file_that_holds_no_key_is_refused(vector: Vector, tmp_path: Path) -> 
         read.from_file(file)
 
 
+@each(LOCKED_KEYS)
+def test_the_implementation_unlocks_or_refuses_a_key(vector: Vector, tmp_path: Path) -> None:
+    file = key_file(tmp_path, vector["file"])
+
+    def act() -> Vector:
+        key = SigningKey.from_file(file, passphrase=vector["passphrase"])
+        return {"secret": base64.b64encode(key._secret.reveal()).decode()}
+
+    assert outcome(act) == vector.get("refused", vector.get("opens"))
+
+
 @each([vector for vector in REFUSED_KEYS if "small-order" in vector["name"]])
 def test_a_point_of_small_order_is_refused_with_either_top_bit(vector: Vector) -> None:
     public = base64.b64decode(vector["file"].split()[2])
@@ -316,15 +330,25 @@ def verifier_code() -> str:
     """The verifier as the page shows it, and nothing else."""
     lines = [
         line.text
-        for part in ("record", "thread", "state", "approval", "journal", "names")
+        for part in ("record", "thread", "state", "approval", "journal", "lock", "names")
         for line in expand(f'--8<-- "verify_record.py:{part}"', (ROOT / "snippets",)) or ()
     ]
     return "\n".join(lines)
 
 
+class Hashes:
+    """hashlib, which derives each key once: it takes half a second."""
+
+    scrypt = staticmethod(cache(hashlib.scrypt))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(hashlib, name)
+
+
 def verifier(code: str) -> Vector:
     module: Vector = {}
     exec(compile(code, "verify_record.py", "exec"), module)  # noqa: S102
+    module["hashlib"] = Hashes()
     return module
 
 
@@ -425,6 +449,14 @@ def judge_statement(vector: Vector, module: Vector) -> Any:
     return opened | {"arguments": module["spell"](fields["arguments"])}
 
 
+def judge_lock(vector: Vector, module: Vector) -> Any:
+    try:
+        seed = module["unlock"](vector["file"].encode(), vector["passphrase"])
+    except module["Refused"] as refusal:
+        return str(refusal)
+    return {"secret": base64.b64encode(seed).decode()}
+
+
 INSIDE_A_TAG: Final = {
     "int-for-nothing",
     "set-twice",
@@ -440,6 +472,7 @@ JUDGED: Final[list[tuple[Callable[[Vector, Vector], Any], list[Vector]]]] = [
     (judge_statement, APPROVALS),
     (judge_statement, QUESTIONS),
     (judge_journal, JOURNALS),
+    (judge_lock, LOCKED_KEYS),
 ]
 
 
@@ -468,7 +501,8 @@ def test_the_verifier_shares_no_code_with_the_package() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     packages = {(name or "").partition(".")[0] for name in names}
-    assert packages == {"base64", "hashlib", "hmac", "json", "re", "datetime", "cryptography"}
+    standard = {"base64", "hashlib", "hmac", "json", "re", "datetime", "unicodedata"}
+    assert packages == {*standard, "cryptography"}
 
 
 def test_the_verifier_ends_with_two_of_the_vectors() -> None:
@@ -483,7 +517,7 @@ CHECKS: Final = [
     for number, line in enumerate(CODE.splitlines())
     if line.strip().startswith(("check(", "and "))
 ]
-assert len(CHECKS) == 46
+assert len(CHECKS) == 47
 
 
 @pytest.mark.parametrize("number", CHECKS, ids=lambda number: CODE.splitlines()[number].strip())

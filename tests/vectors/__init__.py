@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.vectors import approvals, journals, names, records, states, threads
-from tests.vectors.material import published_keys, refused_keys
+from tests.vectors.material import locked_keys, published_keys, refused_keys
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 FOLDER: Final = DOCS / "vectors"
@@ -30,7 +30,12 @@ _VECTOR = re.compile(r'(```\{ \.json [^\n]*data-write="vector\.json" \}\n).*?(``
 def files() -> dict[str, str]:
     """Return the text of each file by its name."""
     contents: dict[str, dict[str, Any]] = {
-        "keys.json": {"warning": WARNING, "keys": published_keys(), "refused": refused_keys()},
+        "keys.json": {
+            "warning": WARNING,
+            "keys": published_keys(),
+            "refused": refused_keys(),
+            "locked": locked_keys(),
+        },
         "records.json": {"keys": "keys.json", "vectors": records.vectors()},
         "threads.json": {"keys": "keys.json", "vectors": threads.vectors()},
         "states.json": {"vectors": states.vectors()},

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import unicodedata
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
-from safepoint.keys import SigningKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from safepoint.keys import Hidden, SigningKey, lock
 from safepoint.names import digest_of
 from safepoint.record import Kind, Opened, Place, seal
 
@@ -125,6 +130,59 @@ def refused_keys() -> list[Vector]:
     return [
         {"name": name, "about": about, "file": text, "refused": "KeyRefused"}
         for name, about, text in found
+    ]
+
+
+PASSPHRASE: Final = "cr\u00e8me br\u00fbl\u00e9e, twice"  # noqa: S105  published
+_SALT: Final = b"published salt!!"
+
+
+@cache
+def locked_keys() -> list[Vector]:
+    """Return files of locked keys, each with a passphrase: some that open, and some that do not."""
+    good = lock(ED25519, Hidden(PASSPHRASE.encode()), _SALT).reveal().decode()
+    magic, algorithm, public, salt, box = good.split()
+    other = _text(SigningKey(SECRETS["hmac"], "ed25519").public._public)
+    costs = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28, "dklen": 32}
+    key = hashlib.scrypt(PASSPHRASE.encode(), salt=_SALT, **costs)
+    before = f"{magic} {algorithm} {public} {salt} "
+    anothers = ChaCha20Poly1305(key).encrypt(bytes(12), SECRETS["hmac"], before.encode())
+    flipped = base64.b64decode(box)
+    flipped = bytes([flipped[0] ^ 1]) + flipped[1:]
+    opens = [
+        ("locked", "Typed as it was.", PASSPHRASE),
+        ("decomposed", "Typed as letters and accents.", unicodedata.normalize("NFD", PASSPHRASE)),
+    ]
+    refused = [
+        ("passphrase", "Another passphrase.", good, PASSPHRASE.upper()),
+        ("public", "Another key's public half.", good.replace(public, other)),
+        ("salt", "Another salt.", good.replace(salt, _text(_SALT[::-1]))),
+        ("box", "One bit of the box.", f"{before}{_text(flipped)}\n"),
+        ("half", "Truly locked: the seed of another key.", f"{before}{_text(anothers)}\n"),
+        ("cut", "A box of 45 bytes.", f"{before}{box[:-4]}\n"),
+        ("salt-15", "A salt of 15 bytes.", good.replace(salt, _text(_SALT[1:]))),
+        ("costs", "It names costs of its own.", f"{before}1024 8 1 {box}\n"),
+        ("algorithm", "An HMAC key is not locked.", good.replace(algorithm, "hmac-sha256")),
+        ("format-2", "Another format.", good.replace("key/1", "key/2")),
+        ("open", "It is not locked.", f"safepoint-key/1 ed25519 {_text(SECRETS['ed25519'])}\n"),
+        ("two-lines", "A second line.", f"{good}{good}"),
+    ]
+    secret = _text(SECRETS["ed25519"])
+    return [
+        *(
+            {"name": n, "about": a, "passphrase": p, "file": good, "opens": {"secret": secret}}
+            for n, a, p in opens
+        ),
+        *(
+            {
+                "name": name,
+                "about": about,
+                "passphrase": typed[0] if typed else PASSPHRASE,
+                "file": text,
+                "refused": "KeyRefused",
+            }
+            for name, about, text, *typed in refused
+        ),
     ]
 
 

@@ -35,7 +35,8 @@ from safepoint.record import FORMAT, Header
 from safepoint.storage.file import LEASE_LINE, RECORD_NAME
 
 KEY_FILE: Final = re.compile(
-    rb"\s*(?:safepoint-(public-)?key/[0-9]+ |-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
+    rb"\s*(?:safepoint-(?:locked-|(public-))?key/[0-9]+ "
+    rb"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
 _PINNED: Final = FORMAT.removeprefix("safepoint/").encode()
 _MOST: Final = DEFAULT_LIMITS.record_bytes + 11

@@ -1,0 +1,231 @@
+"""HTML made on the server, from markup of our own and from text of others.
+
+Whatever is no `Html` is text: it is escaped, and no character outside printable ASCII gets into a
+page, whoever wrote it. Text of others goes through `visible`, which shows spaces that could hide
+something too.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from html import escape
+from typing import Final, TypeAlias
+from urllib.parse import urlencode
+
+
+class Html(str):
+    """Markup. Whatever else is text, and is escaped."""
+
+    __slots__ = ()
+
+
+Inside: TypeAlias = "Html | str | Iterable[Inside] | None"
+"""What a tag holds: markup, text, nothing, or several of these."""
+
+_VOID: Final = frozenset({"br", "hr", "input", "link", "meta"})
+_TEXT_ALONE: Final = frozenset({"title", "option", "textarea", "desc"})  # they hold no markup
+_TAG: Final = re.compile(r"(?!script|style|iframe|object|embed|base|img|use)[a-z][a-z0-9]*")
+_ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)[a-zA-Z0-9-]+")
+_ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
+_ODD: Final = re.compile(r"[^ -~]+")
+_ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
+_CONTROLS: Final = {"\0": "NULL", "\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN"}
+_NAMED: Final = 4
+
+
+def tag(name: str, /, *inside: Inside, **attributes: str | int | bool | None) -> Html:
+    """Return an element. `class_` stands for class, and `aria_label` for aria-label.
+
+    Args:
+        name: of the element.
+        inside: what it holds.
+        attributes: True stands for one without a value; what is None or False is left out.
+
+    Raises:
+        ValueError: it would run or load something, or lead out of the console.
+    """
+    if not _TAG.fullmatch(name):
+        raise ValueError(f"{name!a} is no element of these pages.")
+    begin = f"<{name}{''.join(_attributes(attributes))}>"
+    if name in _VOID:
+        return Html(begin)
+    held = escape(plain("".join(map(str, inside)))) if name in _TEXT_ALONE else joined(*inside)
+    return Html(f"{begin}{held}</{name}>")
+
+
+def _attributes(given: Mapping[str, str | int | bool | None]) -> Iterator[str]:
+    for word, value in given.items():
+        name = word.rstrip("_").replace("_", "-")
+        if not _ATTRIBUTE.fullmatch(name):
+            raise ValueError(f"{name!a} is no attribute of these pages.")
+        if name in ("href", "action") and value is not None and not _ADDRESS.fullmatch(str(value)):
+            raise ValueError(f"{value!a} is no address in the console.")
+        if value is True:
+            yield f" {name}"
+        elif value is not None and value is not False:
+            yield f' {name}="{escape(_ODD.sub(_escapes, str(value)))}"'
+
+
+def joined(*inside: Inside, by: str = "") -> Html:
+    """Join markup and text. Of text, what is not printable ASCII is shown as escapes."""
+    return Html(escape(by).join(_each(inside)))
+
+
+def _each(inside: Iterable[Inside]) -> Iterator[str]:
+    for each in inside:
+        if isinstance(each, Html):
+            yield each
+        elif isinstance(each, str):
+            yield _marked(_ODD, each)
+        elif each is not None:
+            yield joined(*each)
+
+
+def visible(text: str) -> Html:
+    r"""Show a text of others: nothing in it is markup, and nothing in it is hidden.
+
+    All that is not a printable ASCII character is shown as an escape, and so are spaces at either
+    end, or beside each other:
+
+    ```python
+    from safepoint.console.html import visible
+
+    print(visible("ACME\u202e<b>"))
+    #> ACME<mark class="odd" title="U+202E RIGHT-TO-LEFT OVERRIDE">\u202e</mark>&lt;b&gt;
+    ```
+    """
+    return _marked(_ODD_OR_SPACE, text)
+
+
+def plain(text: str) -> str:
+    """Show a text of others as `visible` does, where no markup can stand."""
+    return _ODD_OR_SPACE.sub(_escapes, text)
+
+
+def _marked(odd: re.Pattern[str], text: str) -> Html:
+    parts, end = list[str](), 0
+    for found in odd.finditer(text):
+        mark = f'<mark class="odd" title="{_names(found.group())}">{_escapes(found)}</mark>'
+        parts += (escape(text[end : found.start()]), mark)
+        end = found.end()
+    return Html("".join((*parts, escape(text[end:]))))
+
+
+def _escapes(found: re.Match[str]) -> str:
+    return "".join(r"\x20" if each == " " else ascii(each)[1:-1] for each in found.group())
+
+
+def _names(odd: str) -> str:
+    kinds = list(dict.fromkeys(odd))
+    more = f", and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
+    return ", ".join(f"U+{ord(each):04X} {_name(each)}" for each in kinds[:_NAMED]) + more
+
+
+def _name(character: str) -> str:
+    return _CONTROLS.get(character, "") or unicodedata.name(character, "UNNAMED")
+
+
+# --- what several pages are made of
+
+
+def address(home: str, *steps: str, **query: str | int) -> str | None:
+    """Return where something is below home, None if a name of it is outside the grammar."""
+    asked = urlencode({name: value for name, value in query.items() if value})
+    path = f"{home}/{'/'.join(steps)}{'?' * bool(asked)}{asked}"
+    is_sound = _ADDRESS.fullmatch(path) and "//" not in path and "/." not in path
+    return path if is_sound else None
+
+
+def run_address(home: str, store: str, tenant: str, thread: str) -> str | None:
+    """Return where the page of a run is, None if a name is outside the grammar."""
+    return address(home, "run", store, *([f"@{tenant}"] if tenant else []), thread)
+
+
+def moment(at: datetime, text: str = "") -> Html:
+    """Show a time in UTC: to the minute, or by another text, and exactly for machines."""
+    exact = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    told = text or f"{exact[:10]} {exact[11:16]} UTC"
+    return tag("time", told, datetime=exact, class_="moment")
+
+
+def away(at: datetime, now: datetime | None = None) -> str:
+    """Say how far a time is from now: "in 3 h", "12 s ago"."""
+    left = at - (now or datetime.now(UTC))
+    return f"in {lasting(left)}" if left > timedelta(0) else f"{lasting(-left)} ago"
+
+
+def lasting(span: timedelta) -> str:
+    """Say how long something lasts, in the largest unit that there is at least two of."""
+    seconds = span.total_seconds()
+    for name, unit in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds:.0f} s"
+
+
+def quiet(*inside: Inside) -> Html:
+    """Return a line that matters less than what stands above it."""
+    return tag("div", *inside, class_="quiet")
+
+
+def badge(state: str, text: str = "") -> Html:
+    """Show a state by word, shape and colour.
+
+    Args:
+        state: "waiting", "held", "denied", "expired", "alarm", "ok", or "refused".
+        text: another word for it.
+    """
+    return tag("span", text or state, class_=f"state state--{state}")
+
+
+def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Inside]]) -> Html:
+    """Return a table that becomes blocks on a phone: each cell knows its heading.
+
+    The roles say what the elements say, since a browser forgets that when they become blocks.
+
+    Args:
+        caption: what it lists, for whoever does not see it.
+        headings: one per column.
+        rows: the cells. The first of a row names it.
+    """
+    heads = (tag("th", each, scope="col", role="columnheader") for each in headings)
+    body = (
+        tag("tr", (_cell(*each) for each in zip(headings, row, strict=True)), role="row")
+        for row in rows
+    )
+    return tag(
+        "table",
+        tag("caption", caption, class_="unseen"),
+        tag("thead", tag("tr", heads, role="row"), role="rowgroup"),
+        tag("tbody", body, role="rowgroup"),
+        class_="blocks",
+        role="table",
+    )
+
+
+def _cell(heading: str, inside: Inside) -> Html:
+    return tag(
+        "td",
+        tag("span", heading, class_="label", aria_hidden="true"),
+        tag("div", inside),
+        role="cell",
+    )
+
+
+def facts(pairs: Iterable[tuple[str, Inside]]) -> Html:
+    """Return a list of names and what they are."""
+    return tag(
+        "dl",
+        (tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs),
+        class_="facts",
+    )
+
+
+def hidden(**fields: str) -> list[Html]:
+    """Return the fields of a form that nobody sees, those that are not empty."""
+    return [
+        tag("input", type="hidden", name=name, value=each) for name, each in fields.items() if each
+    ]

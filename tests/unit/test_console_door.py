@@ -1,0 +1,447 @@
+"""Attacks on the console's door, byte by byte, each beside the request that is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+
+from safepoint.errors import ConfigurationError
+from safepoint.keys import Hidden
+from tests.harness.optional import need
+
+need("uvicorn", "the console needs uvicorn; make test installs it")
+
+from safepoint.console import door
+from safepoint.console.door import HEADERS, Door, SharedDoor, listening
+from tests.unit.door_helpers import (
+    PATIENCE,
+    PUBLIC,
+    SECRET,
+    Answered,
+    Asked,
+    Behind,
+    Console,
+    answer,
+    console,
+    running,
+)
+
+Change = Callable[[Asked], Asked | bytes]
+NOT_HTTP = b"Invalid HTTP request received."
+"""The server's own text, for what it cannot read."""
+
+CSRF = "CSRF: a page makes the browser act for whoever is signed in (Prefect, GHSA-4hh5-2678-83fx)"
+SOCKET = "A WebSocket without authentication (Prefect, CVE-2026-7723)"
+HEALTH = 'Any path that ends in "health" skips the check (Prefect, CVE-2026-3514)'
+IN_URL = "A token stolen through a URL's parameter, on localhost too (OpenClaw, CVE-2026-25253)"
+HOST_URL = "A malformed Host makes the checked path another than the one that runs (CVE-2026-48710)"
+REBINDING = "DNS rebinding: another site's name that leads to 127.0.0.1"
+FRAMING = "Clickjacking: the page in an invisible frame under somebody else's buttons"
+TOSSING = "Cookies do not know ports: another server on localhost sets one that stands in for ours"
+READINGS = "A path, or a request, that two programs read in two ways"
+HOLDING = "Requests that are too large or never end hold the server"
+GUESSING = "A link or a cookie that is guessed, or used again"
+AROUND = "Going around the proxy, and naming oneself"
+
+
+class Attack(NamedTuple):
+    name: str
+    good: Callable[[Console], Asked]
+    bad: Change
+    status: int
+    flaw: str
+
+
+def headers(**changed: str) -> Change:
+    """Replace headers; an empty value removes one."""
+    pairs = [(name.replace("_", "-"), value) for name, value in changed.items()]
+    return lambda good: good.but(*pairs)
+
+
+def also(**added: str) -> Change:
+    pairs = [(name.replace("_", "-"), value) for name, value in added.items()]
+    return lambda good: good.and_also(*pairs)
+
+
+def method(name: str) -> Change:
+    return lambda good: good.but(method=name)
+
+
+def path(changed: Callable[[str], str]) -> Change:
+    return lambda good: good.but(path=changed(good.path))
+
+
+def value(good: Asked, name: str) -> str:
+    return dict(good.headers)[name]
+
+
+def cookie(changed: Callable[[str, str], str]) -> Change:
+    """Change the cookie, given its name and its value."""
+
+    def change(good: Asked) -> Asked:
+        name, _, secret = value(good, "Cookie").partition("=")
+        return good.but(("Cookie", changed(name, secret)))
+
+    return change
+
+
+page, style, form, link = Console.page, Console.style, Console.form, Console.link
+read, read_style = Console.read, Console.read_style
+TYPES = ("text/plain", "multipart/form-data; boundary=x", "application/json")
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
+
+ATTACKS = [
+    # Another server's page.
+    Attack("link from another port", page, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
+    Attack("link from another site", page, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
+    Attack("address typed", page, headers(Sec_Fetch_Site="none"), 403, CSRF),
+    Attack("old browser", page, headers(Sec_Fetch_Site=""), 403, CSRF),
+    Attack("two sites", page, also(Sec_Fetch_Site="same-origin"), 400, READINGS),
+    Attack("form of another port", form, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
+    Attack("form of another site", form, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
+    Attack("form of nowhere", form, headers(Sec_Fetch_Site="none"), 403, CSRF),
+    Attack("other origin", form, headers(Origin="http://127.0.0.1:1"), 403, CSRF),
+    Attack("other origin of a page", page, headers(Origin="http://127.0.0.1:1"), 403, CSRF),
+    Attack("origin of a sandbox", form, headers(Origin="null"), 403, CSRF),
+    Attack("no origin", form, headers(Origin=""), 403, CSRF),
+    Attack("two origins", form, also(Origin="http://127.0.0.1:1"), 400, CSRF),
+    *(Attack(f"form as {t}", form, headers(Content_Type=t), 415, CSRF) for t in TYPES),
+    Attack("frame", page, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
+    Attack("object", page, headers(Sec_Fetch_Dest="object"), 403, FRAMING),
+    Attack("image", style, headers(Sec_Fetch_Dest="image"), 403, CSRF),
+    Attack("script", style, headers(Sec_Fetch_Dest="script"), 403, CSRF),
+    Attack("fetch", style, headers(Sec_Fetch_Mode="cors", Sec_Fetch_Dest="empty"), 403, CSRF),
+    Attack("fetch of a form", form, headers(Sec_Fetch_Dest="empty"), 403, CSRF),
+    Attack("question before CORS", page, method("OPTIONS"), 405, CSRF),
+    Attack("WebSocket", page, headers(**UPGRADE), 400, SOCKET),
+    Attack("its mode", page, headers(Sec_Fetch_Mode="websocket"), 403, SOCKET),
+    # Another name.
+    Attack("other host", page, headers(Host="evil.example"), 421, REBINDING),
+    Attack("other port", page, headers(Host="127.0.0.1:1"), 421, REBINDING),
+    Attack("no port", page, headers(Host="127.0.0.1"), 421, REBINDING),
+    Attack("localhost", page, headers(Host="localhost"), 421, REBINDING),
+    Attack("rebound link", link, headers(Host="evil.example"), 421, REBINDING),
+    Attack("two hosts", page, also(Host="evil.example"), 400, REBINDING),
+    Attack("no host", page, lambda good: good.but(("Host", ""), version="1.0"), 421, REBINDING),
+    Attack(
+        *("host with a path", page),
+        lambda good: good.but(("Host", value(good, "Host") + "/health?")),
+        *(421, HOST_URL),
+    ),
+    # Another path.
+    Attack("health outside", page, path(lambda _: "/health"), 404, HEALTH),
+    Attack("health beside", page, path(lambda home: f"{home[:-1]}x/health"), 404, HEALTH),
+    Attack("home without a slash", page, path(lambda home: home[:-1]), 404, HEALTH),
+    Attack(
+        *("health without a cookie", page),
+        lambda good: good.but(("Cookie", ""), path=f"{good.path}health"),
+        *(403, HEALTH),
+    ),
+    Attack("style without a cookie", style, headers(Cookie=""), 403, HEALTH),
+    Attack("escape", page, path(lambda home: f"/%{ord(home[1]):x}{home[2:]}"), 400, READINGS),
+    Attack("escaped slash", page, path(lambda home: f"{home}run%2fx"), 400, READINGS),
+    Attack("doubled slash", page, path(lambda home: f"{home}/"), 400, READINGS),
+    Attack("doubled first", page, path(lambda home: f"/{home}"), 400, READINGS),
+    Attack("dot", page, path(lambda home: f"{home}./"), 400, READINGS),
+    Attack("way up", page, path(lambda home: f"{home}..{home}"), 400, READINGS),
+    Attack("way up at the end", page, path(lambda home: f"{home}.."), 400, READINGS),
+    Attack("backslash", page, path(lambda home: f"{home}\\"), 400, READINGS),
+    Attack("parameter", page, path(lambda home: f"{home};health"), 400, READINGS),
+    Attack("whole URL", page, path(lambda home: f"http://127.0.0.1{home}"), 400, READINGS),
+    Attack("star", page, path(lambda _: "*"), 400, READINGS),
+    Attack("control sign", page, path(lambda home: f"{home}\x01"), 400, READINGS),
+    # Another kind of request.
+    *(
+        Attack(name, page, method(name), 405, READINGS)
+        for name in ("HEAD", "TRACE", "PUT", "PATCH", "DELETE", "CONNECT", "get", "PROPFIND")
+    ),
+    *(
+        Attack(f"{name} of a form", form, headers(**{name: "DELETE"}), 400, READINGS)
+        for name in ("X_HTTP_Method_Override", "X_HTTP_Method", "X_Method_Override")
+    ),
+    Attack("page with a body", page, headers(Content_Length="5"), 400, READINGS),
+    Attack("two lengths", form, also(Content_Length="1"), 400, READINGS),
+    Attack(
+        *("chunks", form),
+        lambda good: good.but(
+            ("Content-Length", ""), ("Transfer-Encoding", "chunked"), body=b"1\r\nx\r\n0\r\n\r\n"
+        ),
+        *(400, READINGS),
+    ),
+    Attack(
+        "no length", form, lambda good: good.but(("Content-Length", ""), body=b""), 411, HOLDING
+    ),
+    Attack("long form", form, headers(Content_Length="8193"), 413, HOLDING),
+    Attack("endless form", form, headers(Content_Length="9" * 18), 413, HOLDING),
+    # The cookie.
+    Attack("no cookie", page, headers(Cookie=""), 403, GUESSING),
+    Attack("form without a cookie", form, headers(Cookie=""), 403, GUESSING),
+    Attack("wrong cookie", page, cookie(lambda name, _: f"{name}={'x' * 43}"), 403, GUESSING),
+    Attack("empty cookie", page, cookie(lambda name, _: f"{name}="), 403, GUESSING),
+    Attack("cut cookie", page, cookie(lambda name, it: f"{name}={it[:-1]}"), 403, GUESSING),
+    Attack("odd cookie", page, cookie(lambda name, _: f"{name}=\xe9"), 403, GUESSING),
+    Attack("other name", page, cookie(lambda _, it: f"safepoint={it}"), 403, TOSSING),
+    Attack("tossed first", page, cookie(lambda n, it: f"{n}=x; {n}={it}"), 403, TOSSING),
+    Attack("tossed last", page, cookie(lambda n, it: f"{n}={it}; {n}=x"), 403, TOSSING),
+    Attack("same twice", page, cookie(lambda n, it: f"{n}={it}; {n}={it}"), 403, TOSSING),
+    Attack("two cookie headers", page, also(Cookie="a=b"), 400, TOSSING),
+    Attack(
+        *("token in the query", page),
+        lambda good: good.but(("Cookie", ""), path=f"{good.path}?token={value(good, 'Cookie')}"),
+        *(403, IN_URL),
+    ),
+    # The link.
+    Attack("link loaded ahead", link, headers(Sec_Purpose="prefetch"), 403, GUESSING),
+    Attack("link drawn ahead", link, headers(Sec_Purpose="prefetch;prerender"), 403, GUESSING),
+    Attack("link loaded ahead, older", link, headers(Purpose="prefetch"), 403, GUESSING),
+    Attack("link looked at by a chat", link, headers(Sec_Fetch_Site=""), 403, IN_URL),
+    Attack("link on another page", link, headers(Sec_Fetch_Site="cross-site"), 403, IN_URL),
+    Attack("link on another port", link, headers(Sec_Fetch_Site="same-site"), 403, IN_URL),
+    Attack("link in a frame", link, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
+    Attack("head of the link", link, method("HEAD"), 405, GUESSING),
+    Attack("link as a form", link, method("POST"), 403, GUESSING),
+    Attack("link with a query", link, path(lambda it: f"{it}?to=//evil.example"), 403, IN_URL),
+    Attack("wrong token", link, path(lambda it: it[:-1]), 403, GUESSING),
+    Attack("no token", link, path(lambda it: it[: it.rindex("/") + 1]), 403, GUESSING),
+    Attack("token elsewhere", link, path(lambda it: it[it.index("/enter") :]), 404, GUESSING),
+    # The proxy's door.
+    Attack("no proof", read, headers(X_Safepoint_Proxy=""), 403, AROUND),
+    Attack("wrong proof", read, headers(X_Safepoint_Proxy="t" * 32), 403, AROUND),
+    Attack("odd proof", read, headers(X_Safepoint_Proxy="\xe9"), 403, AROUND),
+    Attack("two proofs", read, also(X_Safepoint_Proxy=SECRET), 400, AROUND),
+    Attack("no user", read, headers(X_User=""), 403, AROUND),
+    Attack("two users", read, also(X_User="root"), 400, AROUND),
+    Attack("long user", read, headers(X_User="x" * 201), 403, AROUND),
+    Attack("odd user", read, headers(X_User="ad\xe0"), 403, AROUND),
+    Attack("user with a tab", read, headers(X_User="ada\troot"), 403, AROUND),
+    Attack("user with a line", read, headers(X_User="ada\r\nX-More: x\x00"), 400, AROUND),
+    Attack("host inside", read, headers(Host="127.0.0.1"), 421, REBINDING),
+    Attack("two public hosts", read, also(Host=PUBLIC), 400, REBINDING),
+    *(
+        Attack(f"{name} through the proxy", read, method(name), 405, CSRF)
+        for name in ("POST", "HEAD", "OPTIONS", "PUT", "DELETE")
+    ),
+    Attack("style for another site", read_style, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
+    Attack("style for a neighbour", read_style, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
+    Attack("frame elsewhere", read, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
+    Attack("old browser elsewhere", read, headers(Sec_Fetch_Site=""), 403, CSRF),
+    Attack("escape elsewhere", read, path(lambda _: "/%2e%2e/"), 400, READINGS),
+    Attack("WebSocket elsewhere", read, headers(**UPGRADE), 400, SOCKET),
+    Attack("page with a body elsewhere", read, headers(Content_Length="1"), 400, READINGS),
+]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Console]:
+    with console() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Console]:
+    with console(shared=True) as running:
+        yield running
+
+
+def is_in(served: Console, answered: Answered) -> bool:
+    """Tell whether a request reached the application, or got a cookie."""
+    reached = bool(served.behind.reached)
+    served.behind.reached.clear()
+    return reached or bool(answered.cookie)
+
+
+def is_strict(answered: Answered) -> bool:
+    """Tell whether each header is there once, and none that says who serves or lets others read."""
+    names = [name for name, _ in answered.headers]
+    return (
+        all(names.count(name) == 1 for name in HEADERS)
+        and HEADERS.items() <= dict(answered.headers).items()
+        and not any(name == b"server" or name.startswith(b"access-control") for name in names)
+    )
+
+
+@pytest.mark.parametrize("attack", [pytest.param(each, id=each.name) for each in ATTACKS])
+def test_an_attack_is_refused_and_without_its_one_thing_gets_in(
+    attack: Attack, own: Console, shared: Console
+) -> None:
+    """The attack comes first, so it is also shown to spend nothing: no link, no session."""
+    served = shared if attack.good in (read, read_style) else own
+    served.seconds[0] += 61
+    good = attack.good(served)
+    served.behind.reached.clear()
+    refused = served.send(attack.bad(good))
+    assert (refused.status, is_in(served, refused)) == (attack.status, False)
+    assert refused.body == NOT_HTTP or is_strict(refused)
+    admitted = served.send(good)
+    assert is_in(served, admitted)
+    assert is_strict(admitted)
+
+
+def test_each_attack_names_the_flaw_that_it_comes_from() -> None:
+    names = [each.name for each in ATTACKS]
+    assert len(set(names)) == len(names)
+    assert all(each.flaw for each in ATTACKS)
+
+
+def test_the_application_sees_what_was_sent(own: Console, shared: Console) -> None:
+    form = own.form()
+    own.behind.reached.clear()
+    own.send(form)
+    assert own.behind.reached == [("POST", f"{own.door.home}/sign", b"verb=deny", "")]
+    shared.behind.reached.clear()
+    shared.send(shared.read().but(("Sec-Fetch-Site", "cross-site")))  # a link in a ticket
+    assert shared.behind.reached == [("GET", "/", b"", "ada@shop.example")]
+
+
+def test_the_cookie_is_strict(own: Console) -> None:
+    answered = own.send(own.link())
+    [cookie] = [it.decode() for name, it in answered.headers if name == b"set-cookie"]
+    home = own.door.home
+    assert cookie.split("; ")[1:] == ["HttpOnly", "SameSite=Strict", f"Path={home}"]
+    assert cookie.startswith(f"safepoint-{home[1:]}=")  # nobody else knows its name
+    assert f'content="0; url={home}/"'.encode() in answered.body
+
+
+def test_a_typed_address_leads_on_by_a_click_and_an_old_browser_to_a_newer_one(
+    own: Console,
+) -> None:
+    typed = own.page().but(("Sec-Fetch-Site", "none"))
+    asked = typed.but(path=f'{typed.path}?store="><script>alert(1)</script>')
+    answered = own.send(asked)
+    assert f'<a href="{typed.path}?store=&quot;&gt;&lt;script'.encode() in answered.body
+    assert b"<script" not in answered.body
+    assert b"Go on" not in own.send(typed.but(("Cookie", ""))).body
+    assert b"Firefox since 90" in own.send(typed.but(("Sec-Fetch-Site", ""))).body
+
+
+def test_a_link_is_dead_after_one_use_a_minute_a_newer_one_or_five_wrong_tries(
+    own: Console,
+) -> None:
+    def gets_in(link: Asked) -> bool:
+        return bool(own.send(link).cookie)
+
+    used = own.link()
+    assert [gets_in(used), gets_in(used)] == [True, False]
+
+    in_time, late = own.link(), own.seconds[0] + 60
+    own.seconds[0] = late - 0.1
+    assert gets_in(in_time)
+    slow = own.link()
+    own.seconds[0] += 60
+    assert not gets_in(slow)
+
+    older, newer = own.link(), own.link()
+    assert [gets_in(older), gets_in(newer)] == [False, True]
+
+    for wrong, then in ((4, True), (5, False)):
+        guessed = own.link()
+        tries = [gets_in(guessed.but(path=f"{guessed.path}{n}")) for n in range(wrong)]
+        assert not any(tries)
+        assert gets_in(guessed) is then
+
+
+def test_of_many_who_race_for_a_link_one_gets_in(own: Console) -> None:
+    link, many = bytes(own.link()), 16
+    gate = threading.Barrier(many, timeout=PATIENCE)
+
+    def race(_: int) -> bool:
+        with socket.create_connection(("127.0.0.1", own.port), PATIENCE) as connection:
+            connection.sendall(link[:-1])
+            gate.wait()
+            connection.sendall(link[-1:])
+            return bool(answer(connection).cookie)
+
+    with ThreadPoolExecutor(many) as pool:
+        assert sum(pool.map(race, range(many))) == 1
+
+
+def test_guessing_cookies_is_bounded_and_missing_ones_lock_nobody_out(own: Console) -> None:
+    own.seconds[0] += 61
+    page = own.page()
+    name = value(page, "Cookie").partition("=")[0]
+    absent = page.but(("Cookie", ""))
+    assert {own.send(absent).status for _ in range(30)} == {403}
+    assert own.send(page).status == 200
+    wrong = [own.send(page.but(("Cookie", f"{name}={n}"))).status for n in range(21)]
+    assert wrong == [403] * 20 + [429]
+    assert own.send(page).status == 429  # the right one is not told from the next guess
+    own.seconds[0] += 60
+    assert own.send(page).status == 200
+
+
+def test_a_stolen_cookie_is_worth_nothing_after_a_restart(own: Console) -> None:
+    stolen = own.page()
+    with console() as again:
+        here = stolen.but(("Host", again.host))
+        assert again.send(here).status == 404
+        home = again.door.home
+        renamed = f"safepoint-{home[1:]}={value(stolen, 'Cookie').partition('=')[2]}"
+        assert again.send(here.but(("Cookie", renamed), path=f"{home}/")).status == 403
+        assert again.behind.reached == []
+
+
+def test_a_slow_request_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with console() as served:
+        form = served.form()
+        monkeypatch.setattr(door, "PATIENCE", 0.2)
+        served.behind.reached.clear()
+        slow = served.send(bytes(form)[:-1])  # the rest never comes
+        assert (slow.status, is_strict(slow), served.behind.reached) == (408, True, [])
+        with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as connection:
+            connection.sendall(bytes(form)[:20])
+            assert connection.recv(100) == b""
+
+
+def test_a_second_request_behind_the_first_is_not_read(own: Console) -> None:
+    page = own.page()
+    own.behind.reached.clear()
+    own.send(bytes(page) + bytes(page))
+    assert len(own.behind.reached) == 1
+
+
+def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
+    """Ours speaks none: this is for a server that does."""
+    sent: list[object] = []
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("nothing is read of it")
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    behind = Behind()
+    asyncio.run(Door(behind, "127.0.0.1:1")({"type": "websocket"}, receive, send))
+    assert (sent, behind.reached) == ([{"type": "websocket.close", "code": 1008}], [])
+
+
+@pytest.mark.parametrize(
+    ("hosts", "secret", "header"),
+    [
+        (frozenset[str](), SECRET, "X-User"),
+        (frozenset([""]), SECRET, "X-User"),
+        (frozenset([PUBLIC]), "", "X-User"),
+        (frozenset([PUBLIC]), SECRET[1:], "X-User"),
+        (frozenset([PUBLIC]), SECRET, ""),
+        (frozenset([PUBLIC]), SECRET, "X User"),
+        (frozenset([PUBLIC]), SECRET, "X-Safepoint-Proxy"),
+    ],
+)
+def test_nothing_configured_never_means_everybody(
+    hosts: frozenset[str], secret: str, header: str
+) -> None:
+    with pytest.raises(ConfigurationError):
+        SharedDoor(Behind(), hosts, Hidden(secret.encode()), header)
+
+
+def test_a_port_belongs_to_one_console() -> None:
+    with listening(("127.0.0.1", 0)) as bound:
+        with pytest.raises(ConfigurationError, match=str(bound.getsockname()[1])):
+            listening(bound.getsockname())
+        with running(Behind(), bound):
+            pass

@@ -1,0 +1,161 @@
+"""No text of others becomes markup, or hides anything, on any page of the console."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from safepoint.approval import shown
+from safepoint.console import html
+from safepoint.console.html import Html, address, joined, tag, visible
+from tests.unit.console_pages import HOME, every_page, question
+
+HOSTILE: Final = {
+    "a script": "<script>alert(1)</script>",
+    "an image": "<img src=x onerror=alert(1)>",
+    "the end of an attribute": "\" autofocus onfocus='alert(1)' x=\"",
+    "the end of a title": "</title></option></textarea></pre><b>",
+    "a comment": "<!-- --><![CDATA[x]]><?x?>",
+    "an entity": "&lt;script&gt;&#x202e;&quot;",
+    "an address": "javascript:alert(1)//data:text/html,x",
+    "a way up": "../../../store",
+    "a template": "{home}{0}%s${x}{{y}}",
+    "right to left": "ACME\u202egnp.exe\u2066\u2069",
+    "no width": "pa\u200by\u2060\ufeff\u00ad",
+    "spaces": "  pay  42 ",
+    "one space": " ",
+    "lines": "yes\nno\r\n\tstore: x\x0b\x0c\x1c\x85\u2028\u2029",
+    "controls": "\0\x01\x1b[2J\x7f\x9b",
+    "look-alikes": "\u0440\u0430\u0443 \uff50\uff41\uff59",
+    "combining": "a\u0301\u0489" * 20,
+    "tags and selectors": "\U000e0041\U000e007f\ufe0f\U000e0100",
+    "blank letters": "\u3164\u115f\u2800\u00a0",
+    "planes": "\U0001f4b8\U0010ffff\ufffe\ue000",
+    "long": "<b> " * 12_000 + "\u202e",
+}
+
+
+class Outline(HTMLParser):
+    """The tags of a page, with the names of their attributes, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[Any] = []
+        self.text = ""
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:
+        if name == "mark":
+            assert [each for each, _ in attributes] == ["class", "title"]
+            return
+        # A name outside the grammar leads nowhere.
+        self.tags.append((name, [each for each, _ in attributes if each not in ("href", "action")]))
+
+    def handle_endtag(self, name: str) -> None:
+        if name != "mark":
+            self.tags.append(f"/{name}")
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_comment(self, data: str) -> None:
+        self.tags.append(f"!{data}")
+
+    handle_pi = unknown_decl = handle_comment
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_no_text_of_others_becomes_markup_or_hides(text: str) -> None:
+    for name, page in every_page(text).items():
+        assert re.fullmatch(r"[\n -~]*", page), name
+        assert Outline(page).tags == HARMLESS[name].tags, name
+        assert all(each.startswith((f"{HOME}/", "#")) for each in hrefs(page)), name
+
+
+def hrefs(page: str) -> list[str]:
+    return re.findall(r'(?:href|action)="([^"]*)"', page)
+
+
+HARMLESS: Final = {name: Outline(page) for name, page in every_page("harmless").items()}
+
+
+def test_every_page_has_its_parts_in_order() -> None:
+    for name, page in every_page().items():
+        levels = [int(each) for each in re.findall(r"<h([1-6])\b", page)]
+        assert levels[0] == 1, name
+        assert levels.count(1) == 1, name
+        assert all(after - before <= 1 for before, after in pairwise(levels)), name
+        ids = re.findall(r' id="([^"]*)"', page)
+        assert len(ids) == len(set(ids)), name
+        assert {*re.findall(r'(?:for|labelledby)="([^" ]*)', page)} <= {*ids}, name
+        assert '<html lang="en">' in page
+        assert all(each.startswith((f"{HOME}/", "#")) for each in hrefs(page)), name
+
+
+def test_what_is_signed_is_shown_to_the_letter() -> None:
+    """The lines of a question are ASCII already, so nothing in them is marked or lost."""
+    lines = question(arguments={"to": "ACME\u202e  x ", "odd": HOSTILE["planes"]}).described
+    assert [Outline(visible(each)).text for each in lines] == lines
+    assert "mark" not in joined(map(visible, lines))
+    for text in (*HOSTILE.values(), "half a character: \ud800"):
+        told = Outline(visible(text)).text
+        same = shown(text)[1:-1].replace(r"\\", "\\").replace(r"\'", "'")
+        strict = re.sub(r"\A | \Z", r"\\x20", same)
+        assert told == strict, text[:40]
+
+
+@pytest.mark.parametrize(
+    ("name", "attributes"),
+    [
+        ("p", {"style": "color: red"}),
+        ("p", {"onclick": "alert(1)"}),
+        ("a", {"href": "javascript:alert(1)"}),
+        ("a", {"href": "https://example.org/"}),
+        ("a", {"href": "//example.org/"}),
+        ("a", {"href": "/\\example.org/"}),
+        ("a", {"href": "/k\n/x"}),
+        ("form", {"action": "https://example.org/"}),
+        ("button", {"formaction": "/x"}),
+        ("input", {"src": "/x"}),
+        ("a", {"ping": "/x"}),
+        ("p", {"x onclick": "1"}),
+        ("script", {}),
+        ("style", {}),
+        ("iframe", {}),
+        ("base", {"href": "/"}),
+        ("img", {}),
+        ("p><script", {}),
+    ],
+)
+def test_a_page_runs_and_loads_nothing(name: str, attributes: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r" of these pages\.| in the console\."):
+        tag(name, **attributes)
+
+
+def test_tags_hold_text_unless_it_is_markup() -> None:
+    inner = tag("b", "1 < 2", class_="x", hidden=True, title=None, open=False)
+    assert inner == '<b class="x" hidden>1 &lt; 2</b>'
+    assert tag("p", inner, ["&", None, (Html("<br>"),)]) == f"<p>{inner}&amp;<br></p>"
+    assert tag("input", value='a"\u202e', aria_label="x") == (
+        '<input value="a&quot;\\u202e" aria-label="x">'
+    )
+    assert tag("title", "</title>\u200b") == "<title>&lt;/title&gt;\\u200b</title>"
+    assert joined("a", "b\u200b", by="<") == (
+        'a&lt;b<mark class="odd" title="U+200B ZERO WIDTH SPACE">\\u200b</mark>'
+    )
+    assert address("/k", "run", "a", "..") is None
+    assert address("/k", "run", "", "b") is None
+    assert address("/k", "", app="a@1", state="") == "/k/?app=a%401"
+
+
+def test_the_style_sheet_is_small_and_loads_nothing() -> None:
+    sheet = Path(html.__file__).with_name("style.css").read_text(encoding="ascii")
+    assert len(sheet) < 12 * 1024
+    assert "url(" not in sheet
+    assert "@import" not in sheet

@@ -1,0 +1,484 @@
+"""The page of one run: all of the question, nothing of a run that does not verify."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from safepoint import Approver, Ask, FileAnchor, InMemoryJournal, SigningKey, Tool
+from safepoint.asking import ORDERED, SPENT
+from safepoint.console.record import MASKED, MOST, MOST_CHANGES, Change, Record, record_of
+from safepoint.errors import InvalidId, NotFound
+from safepoint.journal import Actor, Event
+from tests.unit.console_runs import HOSTILE, opened, shown, told
+from tests.unit.test_deciding import Office
+
+ELEMENTS = {
+    *("a", "button", "caption", "code", "dd", "details", "div", "dl", "dt", "form", "h1", "h2"),
+    *("h3", "input", "label", "li", "mark", "nav", "ol", "p", "pre", "section", "span", "strong"),
+    *("summary", "table", "tbody", "td", "th", "thead", "time", "tr", "ul"),
+}
+OPAL = ("--as", "opal", "--key", "opal.key")
+
+
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    return Office(tmp_path)
+
+
+def look(office: Office, thread: str = "order-7", **options: Any) -> Record:
+    return told(office.folder, thread, office.journal, **options)
+
+
+# --- the question -------------------------------------------------------------------------------
+
+ASKED = {
+    "plain": Ask("pay", {"amount": 42}),
+    "hostile": Ask("pay", {"to": HOSTILE, HOSTILE: "x", "note": "thread: order-1\naction: 'no'"}),
+    "one long line": Ask("pay", {"note": "x" * 40_000, "amount": 5_000_000}),
+    "with a deadline": Ask("pay", {}, timedelta(hours=4), (HOSTILE,)),
+    "three pages": Ask("pay", {f"line {number}": " " * number for number in range(120)}),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_all_of_the_question_stands_between_deny_and_approve(office: Office, name: str) -> None:
+    question = office.start(asked=ASKED[name]).question
+    assert question is not None
+    record = look(office)
+    page, held = shown(record)
+    assert page.lines == question.described
+    assert page.copied[0] == question.text.removesuffix("\n")
+    count = len(question.described)
+    assert page.seen == ["deny", *["line"] * count, "approve", "hold"]
+    assert page.focus == ["deny"]
+    assert ("Page 3 of 3" in page.text, "Page 1 of" in page.text) == (count > 120, count > 60)
+    assert record.waits[0].digest in page.text
+    assert [(verb, getattr(subject, "question", subject)) for verb, subject in held] == [
+        ("deny", question),
+        ("approve", question),
+        ("hold", "order-7"),
+    ]
+    assert [each.fields["form"] for each in page.forms] == ["form1", "form2", "form3"]
+    assert {each.action for each in page.forms} == {"/k3v9/sign"}
+    assert page.forms[1].button == "Approve: sign this on your terminal"
+    assert page.forms[2].required == ["why"]
+    assert "dana would sign this" in page.text
+    assert page.tags <= ELEMENTS
+    assert (page.text.isascii(), page.attributes & {"style", "onclick", "src"}) == (True, set())
+
+
+# --- what stops an approval ---------------------------------------------------------------------
+
+Options = dict[str, Any]
+
+
+def denied(office: Office) -> Options:
+    assert office.say("deny", "order-7", None, "--reason", HOSTILE, name="erin")[0] == 0
+    return {}
+
+
+def approved_already(office: Office) -> Options:
+    assert office.say("approve", "order-7")[0] == 0
+    return {}
+
+
+def expired(office: Office) -> Options:
+    office.start("over", Ask("pay", {}, timedelta(seconds=1)))
+    ends = datetime.now(UTC) + timedelta(seconds=1)
+    while datetime.now(UTC) < ends:
+        time.sleep(0.05)
+    return {"thread": "over"}
+
+
+def without_an_anchor(office: Office) -> Options:
+    text = (office.folder / "safepoint.toml").read_text()
+    (office.folder / "safepoint.toml").write_text(text.replace('anchor = "anchor"\n', "", 1))
+    return {}
+
+
+def not_anchored(office: Office) -> Options:
+    FileAnchor(office.folder / "anchor").rewind("invoices", "order-7", None)
+    return {}
+
+
+def a_stranger(office: Office) -> Options:
+    return {"who": "omar"}
+
+
+def no_key(office: Office) -> Options:
+    return {"who": None}
+
+
+def held(office: Office) -> Options:
+    assert office.run("hold", "invoices", "order-7", *OPAL, "--reason", HOSTILE)[0] == 0
+    return {}
+
+
+def without_answers(office: Office) -> Options:
+    office.settle('key = ["writer.pub"]')
+    text = (office.folder / "safepoint.toml").read_text()
+    (office.folder / "safepoint.toml").write_text(text.replace("operator", "# operator"))
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("make", "verbs", "why"),
+    [
+        (denied, ["deny", "hold"], "erin has denied it already."),
+        (approved_already, ["deny", "hold"], "dana has approved it already."),
+        (expired, ["deny", "hold"], "The wait of over ended at"),
+        (without_an_anchor, ["deny", "hold"], "invoices has no anchor, so nobody could tell"),
+        (not_anchored, ["deny", "hold"], "The anchor has not seen this run"),
+        (a_stranger, ["hold"], "'omar' is no approver of invoices"),
+        (no_key, ["hold"], "This console has no approver's key, so nothing is signed here."),
+        (held, ["deny", "approve", "release", "hold"], "No worker goes on with it until"),
+        (without_answers, ["deny", "approve"], "invoices has no place for orders"),
+    ],
+)
+def test_what_stops_an_approval_is_said_in_its_place(
+    office: Office, make: Callable[[Office], Options], verbs: list[str], why: str
+) -> None:
+    office.start()
+    given = make(office)
+    record = look(office, given.get("thread", "order-7"))
+    page, _ = shown(record, given.get("who", "dana"))
+    assert (page.verbs, record.alarm) == (verbs, "")
+    assert why in page.text
+    assert page.lines == record.waits[0].question.described
+    assert ("No approval here" in page.text) == ("approve" not in verbs)
+    assert shown(record, None, None)[0].verbs == []
+
+
+def test_nothing_is_signed_in_a_store_that_whoever_verifies_could_write(tmp_path: Path) -> None:
+    office = Office(tmp_path, algorithm="hmac-sha256")
+    office.start()
+    record = look(office)
+    page, _ = shown(record)
+    assert "Whoever can verify it could have written it." in record.checks[0].text
+    assert "whoever can verify what a run asks could have written it" in page.text
+    assert page.verbs == ["hold"]
+
+
+# --- a run that does not verify -----------------------------------------------------------------
+
+
+def files(office: Office) -> list[Path]:
+    return sorted((office.folder / "state" / "order-7").glob("*"))
+
+
+def edited(office: Office) -> None:
+    file = files(office)[0]
+    file.write_bytes(file.read_bytes().replace(b'"SECRET"', b'"SECRIT"'))
+
+
+def cut_off(office: Office) -> None:
+    files(office)[-1].unlink()
+
+
+def removed(office: Office) -> None:
+    shutil.rmtree(office.folder / "state" / "order-7")
+
+
+def a_hole(office: Office) -> None:
+    files(office)[1].unlink()
+
+
+def of_another_run(office: Office) -> None:
+    for number in range(3):
+        office.ledger().save("order-8", {"note": "SECRET", "number": number})
+    other = office.folder / "state" / "order-8"
+    shutil.rmtree(office.folder / "state" / "order-7")
+    other.rename(office.folder / "state" / "order-7")
+
+
+def of_an_unknown_key(office: Office) -> None:
+    SigningKey.generate("ed25519").public.to_file(office.folder / "other.pub")
+    office.settle('key = ["other.pub"]', 'answers = "answers"\nanswers-anchor = "answers-anchor"')
+
+
+@pytest.mark.parametrize(
+    ("tamper", "error", "what"),
+    [
+        (edited, "SealBroken", "seal"),
+        (cut_off, "RolledBack", "anchor"),
+        (removed, "RolledBack", "anchor"),
+        (a_hole, "RecordsMissing", "chain"),
+        (of_another_run, "WrongPlace", "chain"),
+        (of_an_unknown_key, "UnknownKey", "seal"),
+    ],
+)
+def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
+    office: Office, tamper: Callable[[Office], None], error: str, what: str
+) -> None:
+    """It is an alarm, which can be held, and neither approved nor denied."""
+    flow = office.flow(Ask("pay", {"note": "SECRET"}))
+    flow.start(office.ledger(), thread="order-7", note="SECRET")
+    office.ledger().save("order-7", office.ledger().latest("order-7").state, app="SECRET")
+    assert "SECRET" in shown(look(office))[0].text
+    tamper(office)
+    assert office.run("hold", "invoices", "order-7", *OPAL, "--reason", "look")[0] == 0
+    record = look(office)
+    page, _ = shown(record)
+    assert record.alarm.startswith(f"{error}: ")
+    assert [each.what for each in record.checks if each.text in record.alarm] == [what]
+    assert not any(each.ok for each in record.checks)
+    assert record[5:7] == ("", ())
+    assert record[8:11] == (None, None, ())
+    assert ("SECRET" in page.text, page.lines, page.copied[0][:12]) == (False, [], "safepoint/1 ")
+    assert page.verbs == ["release", "hold"]
+    assert "This run does not verify" in page.text
+    assert "waits for nobody" not in page.text
+    assert record.journal != ()
+    if what != "anchor":
+        assert "It has seen #3. Not told" in record.checks[2].text
+
+
+def test_a_process_that_has_seen_more_says_so_without_an_anchor(office: Office) -> None:
+    office.start()
+    without_an_anchor(office)
+    with opened(office.folder) as desk:
+        assert record_of(desk, "order-7", None).alarm == ""
+        files(office)[-1].unlink()
+        assert record_of(desk, "order-7", None).alarm.startswith("RolledBack: ")
+
+
+def test_a_run_that_is_none_is_not_found(office: Office) -> None:
+    office.start()
+    for thread, error in (("order-8", NotFound), ("../x", InvalidId), ("", InvalidId)):
+        with pytest.raises(error):
+            look(office, thread)
+
+
+# --- what is known of it ------------------------------------------------------------------------
+
+
+def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
+    bank, refund = Tool("bank", version="1"), Tool("refund", permissions=["write"])
+    office.flow(version="1", tools=[bank]).start(office.ledger(), thread="order-7", payee="alice")
+    flow = office.flow(version="1", tools=[Tool("bank", version="2"), refund])
+    question = flow.question(office.ledger(), "order-7")
+    assert question is not None
+    dana = Approver("dana", office.keys["dana"])
+    flow.resume(office.ledger(), "order-7", approvals=[dana.approve(question)])
+    record = look(office)
+    assert record.begun is not None
+    assert record.begun.words == (
+        "The tool bank has version '2', and had version '1'.",
+        "The tool refund is new.",
+        "The tool refund comes with the permission write.",
+    )
+    assert [each.name for each in record.begun.tools] == ["bank", "refund"]
+    assert record.begun.app == ("invoice@1", "invoice@1")
+    (said,) = record.answers
+    assert (said.who, said.what, said.is_used) == ("dana", "approved", True)
+    assert said.then.startswith("a worker resumed it ")
+    assert said.then.endswith(" at #3")
+    assert [bool(each.who) for each in record.history] == [False, False, True, False]
+    assert record.history[2].who[0].startswith("approved by dana, ")
+    assert {each.key for each in record.history} == {office.writer.id}
+    page, _ = shown(record)
+    for each in ("refund (write)", f"dana approved it {said.at:%Y-%m-%d %H:%M} UTC, and a worker"):
+        assert each in page.text
+    assert said.text.removesuffix("\n") in page.copied
+    assert page.verbs == ["hold"]
+    assert "resume done" in page.text
+
+
+CHANGES: list[tuple[Any, Any, list[Change]]] = [
+    ({"a": 1}, {"a": 1}, []),
+    ({}, {"a": {"b": [1, "x"]}}, [Change("a.b[0]", None, "1"), Change("a.b[1]", None, "'x'")]),
+    ({"a": True}, {"a": 1}, [Change("a", "True", "1")]),
+    ({"a": [1, 2]}, {"a": []}, [Change("a[0]", "1", None), Change("a[1]", "2", None)]),
+    ({"password": "x"}, {"password": "y"}, [Change("password", MASKED, MASKED)]),
+    ({}, {"API_Token": {"v": [1]}}, [Change("API_Token.v[0]", None, MASKED)]),
+    ({}, {"d": {1: "y", "key": 2}}, [Change("d.key", None, MASKED), Change("d[1]", None, "'y'")]),
+    ({"a.b": 1}, {"a": {"b": 1}}, [Change("['a.b']", "1", None), Change("a.b", None, "1")]),
+    ({}, {"\u202e": "\u0430  "}, [Change("['\\u202e']", None, "'\\u0430\\x20\\x20'")]),
+    (
+        {},
+        {"t": timedelta(1), "n": None},
+        [Change("n", None, "None"), Change("t.$timedelta[0]", None, "1")],
+    ),
+    (1, [2], [Change("", "1", None), Change("[0]", None, "2")]),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "rows"), CHANGES)
+def test_the_difference_of_the_last_two_states(
+    office: Office, before: Any, after: Any, rows: list[Change]
+) -> None:
+    for state in (before, after, after):
+        office.ledger().save("order-7", state)
+    changes = look(office).changes
+    assert changes is not None
+    assert changes[:2] == ((1, 3))
+    assert changes.rows[: len(rows) or 1] == rows
+    office.flow().start(office.ledger(), thread="order-8", x=1, my_key="SECRET")
+    assert "SECRET" not in shown(look(office, "order-8"))[0].text
+
+
+def test_long_things_are_bounded_and_say_so(office: Office) -> None:
+    ledger = office.ledger()
+    for number in range(MOST + 20):
+        ledger.save(
+            "order-7", {f"k{each}": number for each in range(150)} | {"x": "y" * 999 + str(number)}
+        )
+    record = look(office)
+    assert record.changes is not None
+    assert (len(record.changes.rows), record.changes.more) == (MOST_CHANGES, 51)
+    assert (len(record.history), record.earlier) == (MOST, 20)
+    assert (len(record.journal), record.lines) == (MOST, 20)
+    page, _ = shown(record)
+    for each in ("51 more differ", "20 earlier records verified", "20 earlier lines verified"):
+        assert each in page.text
+    assert page.text.count("yyy") == 0 or "1002 characters, sha256:" in page.text
+
+
+def test_pruned_deleted_and_tenants_runs(office: Office) -> None:
+    office.start()
+    office.say("approve", "order-7")
+    office.flow().resume(office.ledger(), "order-7")
+    office.ledger().prune("order-7", keep=1)
+    record = look(office)
+    assert "What was before #4 was pruned, and a signed base says so." in record.checks[1].text
+    assert all(each.ok for each in record.checks)
+    assert (record.changes, record.begun and record.begun.at) == ((4, 4, [], 0), 4)
+
+    office.flow().start(office.ledger().tenant("acme"), thread="a_-9")
+    record = look(office, "a_-9", tenant="acme")
+    page, _ = shown(record)
+    assert (record.tenant, page.verbs) == ("acme", ["deny", "approve", "hold"])
+    assert "tenant: acme" in page.lines
+    assert all(each.tenant == "acme" for each in record.journal)
+    with pytest.raises(NotFound):
+        look(office, "a_-9")
+
+    office.start("order-8")
+    office.ledger().delete("order-8")
+    for _ in range(2):
+        record = look(office, "order-8")
+        page, _ = shown(record)
+        assert "order-8 was deleted on" in page.text
+        assert (record.alarm, page.lines, page.verbs) == ("", [], [])
+        assert record.history[-1].kind == "deleted"
+        office.ledger().erase("order-8")
+
+
+# --- what a thief of the writer's key could put there -------------------------------------------
+
+
+def test_only_what_people_signed_about_this_run_counts_as_theirs(office: Office) -> None:
+    question = office.start().question
+    other = office.start("order-8").question
+    assert question is not None
+    assert other is not None
+    dana, mally = Approver("dana", office.keys["dana"]), Approver("mally", office.keys["mally"])
+    ledger = office.ledger()
+    wrong: list[Any] = [[dana.approve(other)], [mally.approve(question)], ["<b>"], [1], {}, None]
+    for statements in wrong:
+        ledger.note("order-7", {"question": question.text, "statements": statements}, label=SPENT)
+    for order in ("x", None):
+        ledger.note("order-7", {"order": order}, label=ORDERED)
+    ledger.note("order-7", [], label=ORDERED)
+    record = look(office)
+    told_of = [" ".join(each.who) for each in record.history[2:]]
+    assert told_of[0] == "an answer of dana that is not about this run"
+    assert all("not verify" in each for each in told_of[1:3])
+    assert all("vouch" in each or "cannot be read" in each for each in told_of[6:])
+    assert record.answers == ()
+    assert shown(record)[0].tags <= ELEMENTS
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"checkpoint": 1, "ns": "", "writes": [{"value": 1}]},
+        {"checkpoint_id": [], "state": 3},
+        {"checkpoint": {"channel_values": 3}, "ns": []},
+        ["checkpoint"],
+        None,
+        {"state": {}, "done": [], "resumed": 1},
+    ],
+)
+def test_what_is_like_a_known_record_and_is_none_breaks_no_page(office: Office, state: Any) -> None:
+    for _ in range(2):
+        office.ledger().save("order-7", state)
+    assert shown(look(office))[0].verbs == ["hold"]
+
+
+# --- texts of others, and what cannot be looked at ----------------------------------------------
+
+
+def test_no_text_of_others_is_markup_or_hidden(office: Office) -> None:
+    office.flow(ASKED["hostile"]).start(office.ledger(), thread="order-7", x=HOSTILE)
+    denied(office)
+    held(office)
+    who = Actor(HOSTILE, HOSTILE)
+    event = Event("act", "refused", who, "invoices", "order-7", detail=HOSTILE)
+    office.journal.record(event)
+    office.ledger().note("order-7", {}, label="c/a:b@1+2")
+    record = look(office)
+    page, _ = shown(record)
+    assert page.tags <= ELEMENTS
+    assert page.text.isascii()
+    assert page.text.count("<script>") >= 5
+    assert "\x1b" not in page.text
+    no = json.loads(next(each for each in page.copied if "denied" in each).split("\n")[1])
+    assert no["arguments"]["to"] == HOSTILE
+
+
+def test_what_could_not_be_looked_at_is_said(office: Office) -> None:
+    office.start()
+    assert "The settings name no journal" in told(office.folder, "order-7").unread["journal"]
+    broken, keys = InMemoryJournal(), office.journal
+    event = Event("act", "refused", Actor("a", "b"), "invoices", "order-7")
+    entry = broken.record(event)
+    broken._view.storage = keys._view.storage
+    assert entry.number == 1
+    record = told(office.folder, "order-7", broken)
+    assert record.unread["journal"].startswith("JournalBroken: ")
+    page, _ = shown(record)
+    assert "Not looked at: JournalBroken" in page.text
+    assert page.verbs == ["deny", "approve", "hold"]
+
+    assert office.say("approve", "order-7")[0] == 0
+    for file in (office.folder / "answers").rglob("*"):
+        if file.is_file():
+            file.write_bytes(b"x")
+    record = look(office)
+    page, _ = shown(record)
+    assert record.unread["questions"].startswith("AnswersBroken: ")
+    assert (page.lines, page.verbs) == ([], ["hold"])
+    assert "Not looked at: AnswersBroken" in page.text
+
+
+class Turned:
+    """No cipher to use."""
+
+    def close(self, plain: bytes, place: object) -> tuple[str, bytes]:
+        return "0123456789abcdef", plain[::-1]
+
+    def open(self, text: bytes, key: str, place: object) -> bytes:
+        return text[::-1]
+
+
+def test_what_is_encrypted_is_said_to_be(office: Office) -> None:
+    office.flow().start(office.ledger(cipher=Turned()), thread="order-7", note="SECRET")
+    record = look(office)
+    page, _ = shown(record)
+    assert (record.alarm, page.lines, page.verbs) == ("", [], ["hold"])
+    assert all(
+        "is encrypted under key 0123456789abcdef" in record.unread[each]
+        for each in ("questions", "state", "history")
+    )
+    assert record.begun is not None
+    assert "is encrypted" in record.begun.words[0]
+    assert "SECRET" not in page.text
