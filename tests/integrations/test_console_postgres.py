@@ -11,6 +11,7 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -180,23 +181,32 @@ def approve(office: Office, name: str, most: int) -> None:
             time.sleep(0.05)
 
 
-def started(act: Any, *arguments: Any) -> SpawnProcess:
-    process = SPAWN.Process(target=act, args=arguments, daemon=True)
-    process.start()
-    return process
+class Processes(list[SpawnProcess]):
+    """Those that a test started. Whatever becomes of it, none is left."""
+
+    def begin(self, act: Any, *arguments: Any) -> SpawnProcess:
+        process = SPAWN.Process(target=act, args=arguments, daemon=True)
+        process.start()
+        self.append(process)
+        return process
+
+    def ended(self) -> set[int | None]:
+        """Wait for all, and return how they ended; one that failed ends the wait."""
+        until = time.monotonic() + LIMIT
+        while any(each.is_alive() for each in self) and time.monotonic() < until:
+            if any(each.exitcode for each in self):
+                break
+            time.sleep(0.05)
+        return {each.exitcode for each in self}
 
 
-def ended(processes: list[SpawnProcess]) -> list[int | None]:
-    """Wait for all, and return how each ended; one that failed ends the wait."""
-    until = time.monotonic() + LIMIT
-    while any(each.is_alive() for each in processes) and time.monotonic() < until:
-        if any(each.exitcode for each in processes):
-            break
-        time.sleep(0.05)
-    codes = [each.exitcode for each in processes]
-    for each in processes:
+@pytest.fixture
+def processes(database: Database) -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    for each in made:
         each.kill()
-    return codes
+        each.join()
 
 
 @pytest.mark.parametrize(
@@ -204,7 +214,7 @@ def ended(processes: list[SpawnProcess]) -> list[int | None]:
     [(60, 1), (20, 2), pytest.param(500, 1, marks=pytest.mark.deep)],
 )
 def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
-    database: Database, tmp_path: Path, runs: int, people: int
+    database: Database, processes: Processes, tmp_path: Path, runs: int, people: int
 ) -> None:
     """Where one person is enough the other ends the list; where two are, she comes back."""
     office = Office(database, tmp_path, people)
@@ -216,9 +226,10 @@ def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
         assert run.question is not None
         questions[thread] = run.question
 
-    processes = [started(work, office, f"worker_{n}", questions) for n in range(WORKERS)]
-    processes.append(started(approve, office, "erin", runs // 3))
-    dana = started(approve, office, "dana", runs // 3)
+    for number in range(WORKERS):
+        processes.begin(work, office, f"worker_{number}", questions)
+    processes.begin(approve, office, "erin", runs // 3)
+    dana = processes.begin(approve, office, "dana", runs // 3)
     until = time.monotonic() + LIMIT
     while len(office.noted("dana")) < runs // 10 and dana.is_alive() and time.monotonic() < until:
         time.sleep(0.005)
@@ -227,9 +238,10 @@ def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
     assert dana.exitcode == -signal.SIGKILL
     assert 0 < len(office.noted("dana")) < runs
     office.note("killed", "dana")
+    processes.remove(dana)
     if people > 1:
-        processes.append(started(approve, office, "dana", runs))
-    assert set(ended(processes)) == {0}
+        processes.begin(approve, office, "dana", runs)
+    assert processes.ended() == {0}
 
     yes, no = {t for t in threads if is_yes(t)}, {t for t in threads if not is_yes(t)}
     assert Counter(office.noted("account")) == {
