@@ -32,6 +32,7 @@ from safepoint.errors import (
     NotOwner,
     StorageUnavailable,
 )
+from safepoint.ledger import Claim
 from safepoint.settings import Store
 from safepoint.workflow import Call
 from tests.harness.optional import need
@@ -87,18 +88,6 @@ class Office:
             journal_key=(str(self.folder / "journal.pub"),),
         )
 
-    def ledger(self, worker: str, anchor: PostgresAnchor) -> Ledger:
-        """The store as a worker has it."""
-        journal = PostgresJournal(self.logins["journal"], keys=Keyring(self.key("journal")))
-        return Ledger(
-            PostgresCheckpointStorage(self.logins[worker]),
-            store="invoices",
-            keys=Keyring(self.key("writer")),
-            anchor=anchor,
-            journal=journal,
-            ownership="claim",
-        )
-
     def note(self, file: str, line: str) -> None:
         """Add a line to an account, in one write: whoever is killed has written it, or has not."""
         with (self.folder / file).open("ab", buffering=0) as account:
@@ -113,9 +102,19 @@ class Worker:
     """Starts runs that ask, and goes on with those that were answered."""
 
     def __init__(self, office: Office, name: str) -> None:
-        anchor = PostgresAnchor(office.logins["anchor"])
-        self.answers = Answers(PostgresAnswers(office.logins[name]), anchor)
-        self.ledger = office.ledger(name, anchor)
+        # No worker gives up because the machine is slow, so none pays again what another has.
+        patient: dict[str, Any] = {"wait_seconds": LIMIT}
+        login, keys = office.logins[name], Keyring(office.key("journal"))
+        anchor = PostgresAnchor(office.logins["anchor"], **patient)
+        self.answers = Answers(PostgresAnswers(login, **patient), anchor)
+        self.ledger = Ledger(
+            PostgresCheckpointStorage(login, **patient),
+            store="invoices",
+            keys=Keyring(office.key("writer")),
+            anchor=anchor,
+            journal=PostgresJournal(office.logins["journal"], keys=keys, **patient),
+            ownership=Claim(seconds=LIMIT),
+        )
 
         def ask(state: dict[str, Any]) -> Ask:
             return Ask("pay", {"amount": state["amount"]})
@@ -139,14 +138,13 @@ def work(office: Office, name: str, questions: dict[str, Question]) -> None:
     random.Random(name).shuffle(left)  # noqa: S311  no secret
     while left:
         for thread in list(left):
-            with suppress(ApprovalNeeded, ApprovalSpent, Conflict, NotOwner, *BUSY):
+            with suppress(ApprovalNeeded, ApprovalSpent, Conflict, NotOwner):
                 if answers.about(questions[thread], people):
                     worker.ledger.keep(thread)
                     run = worker.flow.resume(worker.ledger, thread)
                     if run.denied or run.next is None:
                         left.remove(thread)
-            with suppress(NotOwner, *BUSY):
-                worker.ledger.release(thread)
+            worker.ledger.release(thread)
         time.sleep(0.05)
 
 
@@ -211,7 +209,11 @@ def processes(database: Database) -> Iterator[Processes]:
 
 @pytest.mark.parametrize(
     ("runs", "people"),
-    [(60, 1), (20, 2), pytest.param(500, 1, marks=pytest.mark.deep)],
+    [
+        (60, 1),
+        pytest.param(60, 2, marks=pytest.mark.deep),
+        pytest.param(500, 1, marks=pytest.mark.deep),
+    ],
 )
 def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
     database: Database, processes: Processes, tmp_path: Path, runs: int, people: int
