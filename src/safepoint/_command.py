@@ -1,17 +1,20 @@
-"""What the commands of the wings share: the screen, and the keys and modules they are given.
+"""What commands share: the screen, how far they are, and the keys and modules they are given.
 
 It stands below the wings, so that a command imports nothing of `cli`, which finds it by name.
 """
 
 from __future__ import annotations
 
+import argparse
 import errno
 import importlib
 import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO
 
 from safepoint.anchor import FileAnchor
@@ -43,6 +46,31 @@ _REFUSED: Final = (
     *(RecordsMissing, JournalBroken, AnswersBroken, ResumeError),
 )
 _COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
+_EVERY: Final = 0.2  # seconds
+
+
+def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argparse.ArgumentParser:
+    """Add a command: what it does stands in the list, and as a sentence above its options.
+
+    Args:
+        sub: what `add_subparsers` returned, or what `cli` hands to a module.
+        name: what people type.
+        what: what it does, in a few words.
+        run: the function that does it, None if the command has commands of its own.
+        named: more for argparse, such as a description that says more.
+    """
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(
+        name, help=what, **{"description": about, **named}
+    )
+    if run is not None:  # otherwise it has commands of its own
+        parser.set_defaults(run=run)
+    return parser
+
+
+def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
+    """Add an option that is given or not."""
+    parser.add_argument(name, action="store_true", help=meaning)
 
 
 def status_of(error: CheckpointError) -> int:
@@ -109,6 +137,56 @@ def _painted(found: re.Match[str]) -> str:
     return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
 
 
+class _Line:
+    def __init__(self, stream: TextIO, what: str) -> None:
+        self._stream, self._what = stream, what
+        self._count, self._next, self._width = 0, time.monotonic() + 1, 0
+
+    def tick(self) -> None:
+        self._count += 1
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            # No names: whoever chose them would write on the terminal.
+            self.write(f"Looked at {self._count:,} {self._what}")
+
+    def write(self, text: str) -> None:
+        """Put a text in the place of the one before it."""
+        with suppress(OSError, ValueError):
+            self._stream.write(f"\r{text.ljust(self._width)}\r{text}")
+            self._stream.flush()
+        self._width = len(text)
+
+
+_SHOWN: Final[list[_Line]] = []
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show how far it is while this lasts: one line on a terminal, gone at the end."""
+    stream = sys.__stderr__  # what commands print to hides control characters
+    if stream is None or stream.closed or not stream.isatty():
+        yield
+        return
+    _SHOWN.append(_Line(stream, what))
+    try:
+        yield
+    finally:
+        _SHOWN.pop().write("")
+
+
+def tick() -> None:
+    """Count one more of what is looked at."""
+    if _SHOWN:
+        _SHOWN[-1].tick()
+
+
+def tell(line: str) -> None:
+    """Print a line, in the place of the one that says how far it is."""
+    if _SHOWN:
+        _SHOWN[-1].write("")
+    print(line)
+
+
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
@@ -125,14 +203,21 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = ()) -> Keyring:
 
 def key_of(path: str) -> Key:
     """Load a key, secret or public, by what its file says it is."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            begins = file.read(len(PUBLIC.magic))
-    except (OSError, ValueError):
-        begins = b""  # which the key's own reading says better
-    if begins == PUBLIC.magic:
+    if beginning(path, len(PUBLIC.magic)) == PUBLIC.magic:
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
+
+
+def beginning(path: str, most: int) -> bytes:
+    """Return how a file begins; nothing if it cannot be read, which whoever opens it says."""
+    with suppress(OSError, ValueError), open(path, "rb", opener=_at_once) as file:
+        return file.read(most) or b""  # None, from a FIFO that says nothing
+    return b""
+
+
+def _at_once(path: str, flags: int) -> int:
+    # Opening a FIFO that somebody planted must not wait for its other end.
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _revoked(named: str) -> Revoked:

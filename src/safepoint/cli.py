@@ -20,7 +20,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import metadata
 from typing import Any, Final, NoReturn
 
-from safepoint._command import Screen, status_of
+from safepoint._command import Screen, add, flag, status_of
 from safepoint._files import translate
 from safepoint.errors import AnchorError, CheckpointError, JournalBroken, SealError
 
@@ -195,45 +195,27 @@ def _parser(arguments: list[str]) -> Parser:
 
 def commands(sub: Any) -> None:
     """Add `safepoint postgres`."""
-    parser = sub.add_parser(
+    parser = add(
+        sub,
         "postgres",
-        help="make the schema of a PostgreSQL storage and its roles, or print the SQL",
+        "make the schema of a PostgreSQL storage and its roles, or print the SQL",
         description="Make the schema of a PostgreSQL storage and its roles, print the SQL, or say"
         " whose threads a login sees.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    making = inner.add_parser(
-        "migrate",
-        help="make the schema and the roles in a database",
-        description="Make the schema and the roles in a database.",
-    )
+    making = add(inner, "migrate", "make the schema and the roles in a database", _migrate)
     making.add_argument("dsn", metavar="DSN", help=f"a login that may create roles{_DSN}")
-    making.set_defaults(run=_migrate)
-    printing = inner.add_parser(
-        "sql",
-        help="print what migrate would run",
-        description="Print what migrate would run.",
-    )
-    printing.set_defaults(run=_sql)
-    assigning = inner.add_parser(
-        "assign",
-        help="say whose threads a login sees and writes",
-        description="Say whose threads a login sees and writes.",
-    )
+    printing = add(inner, "sql", "print what migrate would run", _sql)
+    assigning = add(inner, "assign", "say whose threads a login sees and writes", _assign)
     assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run migrate{_DSN}")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
     whose = assigning.add_mutually_exclusive_group(required=True)
     whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
-    whose.add_argument("--every-tenant", action="store_true", help="those of all tenants")
-    whose.add_argument("--no-tenant", action="store_true", help="those without a tenant, again")
-    assigning.set_defaults(run=_assign)
+    flag(whose, "--every-tenant", "those of all tenants")
+    flag(whose, "--no-tenant", "those without a tenant, again")
     for each in (making, printing):
-        each.add_argument(
-            "--part",
-            action="append",
-            choices=_PARTS,
-            help="only this part; again for each (all)",
-        )
+        only = "only this part; again for each (all)"
+        each.add_argument("--part", action="append", choices=_PARTS, help=only)
     for each in (making, printing, assigning):
         each.add_argument(
             "--prefix", metavar="NAME", default="safepoint", help="how the names of roles begin"

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from safepoint import _files
+from safepoint._command import add, flag
 from safepoint.errors import ConfigurationError, Conflict, NotFound, quoted, shell
 from safepoint.rules import RULES, package_toml
 
@@ -265,49 +266,31 @@ def _difference(old: bytes, new: bytes, before: str, after: str) -> Iterator[str
 
 def commands(sub: Any) -> None:
     """Add `safepoint examples`."""
-    parser = sub.add_parser(
-        "examples",
-        help="copy a vetted example, and see whether a copy is still current",
-        description="Copy a vetted example, and see whether a copy is still current.",
-    )
-    inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    listing = inner.add_parser(
-        "list",
-        help="list the examples, with the rules that they defend",
-        description="List the examples, with the rules that they defend.",
-    )
-    listing.set_defaults(run=_list)
-    showing = inner.add_parser(
-        "show",
-        help="print one, as copy would write it",
-        description="Print an example, as copy would write it.",
-    )
-    showing.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
-    showing.set_defaults(run=_show)
-    copying = inner.add_parser(
-        "copy",
-        help="write one to a file that begins with its digest",
-        description="Write an example to a file that begins with its digest.",
-    )
-    copying.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
+    what = "copy a vetted example, and see whether a copy is still current"
+    inner = add(sub, "examples", what).add_subparsers(metavar="COMMAND", required=True)
+    add(inner, "list", "list the examples, with the rules that they defend", _list)
+    what, about = "print one, as copy would write it", "Print an example, as copy would write it."
+    showing = add(inner, "show", what, _show, description=about)
+    what = "write one to a file that begins with its digest"
+    about = "Write an example to a file that begins with its digest."
+    copying = add(inner, "copy", what, _copy, description=about)
+    for each in (showing, copying):
+        each.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
     copying.add_argument(
         "target", metavar="TARGET", nargs="?", default="", help="a file or a folder (this one)"
     )
-    copying.add_argument("--force", action="store_true", help="replace what is there")
-    copying.set_defaults(run=_copy)
-    looking = inner.add_parser(
+    flag(copying, "--force", "replace what is there")
+    looking = add(
+        inner,
         "status",
-        help="say what became of copies: current, outdated, changed by you, withdrawn",
-        description="Say what became of copies: current, outdated, changed by you, withdrawn.",
+        "say what became of copies: current, outdated, changed by you, withdrawn",
+        _status,
         epilog="exit status: 0 if all are current, outdated or changed by you; 1 if one is"
         " withdrawn or unknown, or its first line is wrong; 2 if a folder has none, or something"
         " could not be read",
     )
     looking.add_argument("paths", metavar="PATH", nargs="*", help="a file or a folder (this one)")
-    looking.add_argument(
-        "--diff", action="store_true", help="show what you changed, and what we did"
-    )
-    looking.set_defaults(run=_status)
+    flag(looking, "--diff", "show what you changed, and what we did")
 
 
 def _list(_: argparse.Namespace) -> int:

@@ -25,7 +25,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
-from safepoint._command import counted, imported
+from safepoint._command import add, counted, flag, imported
 from safepoint.codec import Codec
 from safepoint.errors import (
     CheckpointError,
@@ -657,9 +657,7 @@ def _builders(storage: SealedCheckpointStorage) -> Functions:
 def commands(sub: Any) -> None:
     """Add `safepoint migrate`."""
     what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
-    move: argparse.ArgumentParser = sub.add_parser(
-        "migrate", help=what, description=f"S{what[1:]}."
-    )
+    move = add(sub, "migrate", what, _migrate)
     move.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
     move.add_argument("name", metavar="NAME", help="the name of the store")
     move.add_argument("--config", metavar="FILE", help="settings, in place of those found")
@@ -673,14 +671,10 @@ def commands(sub: Any) -> None:
         help="a dataclass, an Enum or a pydantic model of yours that is in the states; its module"
         " is imported, and so runs; again for each",
     )
-    for flag, meaning in {
-        "--dry-run": "write nothing, and say what would happen",
-        "--allow-missing-past": "take a checkpoint whose past is gone for the first",
-        "--allow-unsigned-migration": "that you vouch for these states: nobody signed them, so"
-        " whoever could write them decides what they say",
-    }.items():
-        move.add_argument(flag, action="store_true", help=meaning)
-    move.set_defaults(run=_migrate)
+    flag(move, "--dry-run", "write nothing, and say what would happen")
+    flag(move, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
+    what = "that you vouch for these states: nobody signed them, so whoever could write them"
+    flag(move, "--allow-unsigned-migration", f"{what} decides what they say")
 
 
 def _migrate(options: argparse.Namespace) -> int:

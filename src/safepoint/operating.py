@@ -16,14 +16,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from safepoint import _files
-from safepoint._command import counted, key_of, status_of
+from safepoint._command import add, counted, flag, key_of, progress, status_of, tell, tick
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -69,25 +69,25 @@ def commands(sub: Any) -> None:
     _added(sub, "init", _init, "begin a sealed, anchored store in the default places", "NAME")
     looks = "verify every thread of a store, its links, its anchor and its journal"
     verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
-    _flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
+    flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
     past = "list the threads of a store, or the records of one, each verified"
     history = _added(sub, "history", _history, past, "NAME", "THREAD?")
     show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")
-    _flag(show, "--state", "the state alone, for a pipe")
+    flag(show, "--state", "the state alone, for a pipe")
     told = _added(sub, "journal", _journal, "say who did what to a store, and when", "NAME")
     told.add_argument("--thread", metavar="THREAD", help="only what is about this thread")
     told.add_argument("--by", metavar="PERSON", help="only what this one did, by the whole name")
     told.add_argument("--since", metavar="TIME", type=_time, help="from then on: 2026-11-17T09:30")
     told.add_argument("--until", metavar="TIME", type=_time, help="before then; both are UTC")
     for each in (history, told):
-        _flag(each, "--follow", "go on, and print what comes")
+        flag(each, "--follow", "go on, and print what comes")
     _keys_commands(sub)
     shorten = "remove the older records of a thread"
     prune = _added(sub, "prune", _prune, shorten, "NAME", "THREAD")
     prune.add_argument("--keep", metavar="N", type=int, required=True, help="how many states stay")
     end = "end a thread, so that nobody loads or continues it"
     delete = _added(sub, "delete", _delete, end, "NAME", "THREAD")
-    _flag(delete, "--erase", "remove its records, too, from this storage")
+    flag(delete, "--erase", "remove its records, too, from this storage")
     for each in (prune, delete):
         _asking(each)
     for each in (verify, history, show, told, prune, delete):
@@ -95,8 +95,7 @@ def commands(sub: Any) -> None:
 
 
 def _keys_commands(sub: Any) -> None:
-    about = "list, make and replace keys"
-    keys = sub.add_parser("keys", help=about, description=f"{about.capitalize()}.")
+    keys = add(sub, "keys", "list, make and replace keys")
     inner = keys.add_subparsers(metavar="COMMAND", required=True)
     _added(inner, "list", _list_keys, "list the keys of a store, and which of them signs", "NAME")
     new = _added(inner, "new", _new_key, "make a key in a new file", "FILE")
@@ -107,13 +106,12 @@ def _keys_commands(sub: Any) -> None:
     half = "write the half of an Ed25519 key that verifies to a new file"
     _added(inner, "public", _public_key, half, "FILE", "NEW")
     rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
-    _flag(rotate, "--journal", "the key of the journal")
+    flag(rotate, "--journal", "the key of the journal")
     _asking(rotate)
 
 
 def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.ArgumentParser:
-    about = f"{what[:1].upper()}{what[1:]}."
-    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
+    parser = add(sub, name, what, run)
     for each in given:
         shown = each.rstrip("?")
         many: dict[str, Any] = {"nargs": "?"} if each != shown else {}
@@ -121,7 +119,6 @@ def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.Ar
         parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **many)
     if "NAME" in given:
         parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
-    parser.set_defaults(run=run)
     return parser
 
 
@@ -134,13 +131,9 @@ _GIVEN: Final = {
 }
 
 
-def _flag(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
-    parser.add_argument(name, action="store_true", help=meaning)
-
-
 def _asking(parser: argparse.ArgumentParser) -> None:
-    _flag(parser, "--dry-run", "say what would be done, and do nothing")
-    _flag(parser, "--yes", "do it without asking")
+    flag(parser, "--dry-run", "say what would be done, and do nothing")
+    flag(parser, "--yes", "do it without asking")
 
 
 def _time(text: str) -> datetime:
@@ -300,18 +293,17 @@ def _verify(options: argparse.Namespace) -> int:
                 "Check its name, and where it is.",
             )
         records, wrong = 0, Counter[int]()
-        for number, (each, thread) in enumerate(threads, 1):
-            _progress(f"{number} of {len(threads)} threads")
-            try:
-                count = each.verify(thread, every_signature=options.signatures)
-                if not count:
-                    _view(each).latest(thread)  # which says that there is none
-                records += count
-            except CheckpointError as error:
-                wrong[status_of(error)] += 1
-                _progress("")
-                print(f"{_named(each, thread)}: {type(error).__name__}: {error}")
-        _progress("")
+        with progress(f"of {counted(len(threads), 'thread')}"):
+            for each, thread in threads:
+                tick()
+                try:
+                    count = each.verify(thread, every_signature=options.signatures)
+                    if not count:
+                        _view(each).latest(thread)  # which says that there is none
+                    records += count
+                except CheckpointError as error:
+                    wrong[status_of(error)] += 1
+                    tell(f"{_named(each, thread)}: {type(error).__name__}: {error}")
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
         if ledger.anchor is None:
@@ -331,15 +323,6 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _named(ledger: Ledger, thread: str) -> str:
     return f"@{ledger.tenant_name}/{thread}" if ledger.tenant_name else thread
-
-
-def _progress(text: str) -> None:
-    """Write over one line of the terminal, if the errors go to one."""
-    terminal = sys.__stderr__
-    with suppress(OSError, ValueError):
-        if terminal is not None and terminal.isatty():
-            terminal.write(f"\r\x1b[K{text}")
-            terminal.flush()
 
 
 def _history(options: argparse.Namespace) -> int:

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from safepoint._command import keyring_of
+from safepoint._command import beginning, keyring_of
 from safepoint._files import replaceable_refusals
 from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
 from safepoint.answers import Answers
@@ -42,7 +42,7 @@ from safepoint.journal import FileJournal, Journal
 from safepoint.keys import VerifyingKey
 from safepoint.ledger import Ledger
 from safepoint.names import check_name
-from safepoint.places import Locations, default_locations
+from safepoint.places import default_locations
 from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
 
 Use = Literal["audit", "look", "change"]
@@ -454,13 +454,13 @@ def is_in_default_places(name: str) -> bool:
     return False
 
 
-def in_default_places(name: str, places: Locations | None = None) -> Store:
+def in_default_places(name: str) -> Store:
     """Return a store of the default places, with those of its parts that are there.
 
     Raises:
         NotFound: there is none.
     """
-    found = places or default_locations(name)
+    found = default_locations(name)
     keys, signs = found.key_files(), found.key_files("journal")
     if not os.path.lexists(found.storage_file) and not keys:
         raise NotFound(
@@ -619,7 +619,7 @@ def _is_file(path: str) -> bool:
 
 def is_database(path: str) -> bool:
     """Tell whether a file is one of SQLite, by how it begins."""
-    return _begins(path, len(_SQLITE)) == _SQLITE
+    return beginning(path, len(_SQLITE)) == _SQLITE
 
 
 def is_beside(path: str) -> bool:
@@ -629,23 +629,10 @@ def is_beside(path: str) -> bool:
     """
     database = next((path.removesuffix(end) for end in BESIDE[1:] if path.endswith(end)), None)
     with suppress(OSError, ValueError):
-        begins = _begins(path, 8)
+        begins = beginning(path, 8)
         known = not begins.strip(b"\0") or begins.startswith(_BESIDE)
         return database is not None and is_database(database) and _is_file(path) and known
     return False
-
-
-def _begins(path: str, most: int) -> bytes:
-    with (
-        suppress(OSError, ValueError),
-        open(
-            path,
-            "rb",
-            opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0)),
-        ) as file,
-    ):
-        return file.read(most)
-    return b""
 
 
 def _storage(path: str, stack: ExitStack, *, write: bool) -> CheckpointStorage:

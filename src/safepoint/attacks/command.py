@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from safepoint._command import imported
+from safepoint._command import add, flag, imported
 from safepoint.attacks import own
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
@@ -36,20 +36,21 @@ class _Kit(NamedTuple):
 
 def commands(sub: Any) -> None:
     """Add `safepoint attack`."""
-    parser = sub.add_parser(
+    parser = add(
+        sub,
         "attack",
-        help="run the attacks and print the outcomes",
+        "run the attacks and print the outcomes",
+        _attack,
         description="Run the attacks on the built-in targets, or on a store of yours, and print the"
         " outcomes.",
         epilog="exit status: 0 none gets through that should not, 1 one does, 2 it cannot be run",
     )
-    parser.set_defaults(run=_attack)
     parser.add_argument(
         "attacks", nargs="*", metavar="ATTACK", help="its name, as --list has it (default: all)"
     )
-    parser.add_argument("--list", action="store_true", help="say what the attacks are, run none")
+    flag(parser, "--list", "say what the attacks are, run none")
     on = parser.add_mutually_exclusive_group()
-    on.add_argument("--ladder", action="store_true", help="show every rung, not only two")
+    flag(on, "--ladder", "show every rung, not only two")
     on.add_argument(
         "--target",
         action="append",
@@ -57,20 +58,12 @@ def commands(sub: Any) -> None:
         help="MODULE:FACTORY, which opens a store of yours in a folder and is imported; or a rung,"
         f" one of {', '.join(TARGETS)}, which may be repeated",
     )
-    on.add_argument("--models", action="store_true", help="attack those who load models")
-    on.add_argument(
-        "--network", action="store_true", help="pretend to be the server, see who believes it"
-    )
+    flag(on, "--models", "attack those who load models")
+    flag(on, "--network", "pretend to be the server, see who believes it")
     alone = ", ".join(name for name in ATTACKS if ATTACKS[name].needs is Memory)
-    parser.add_argument(
-        "--in-memory",
-        action="store_true",
-        help=f"keep the records in memory: only then {alone} runs, and is in the list, and what"
-        " needs a disk is not",
-    )
-    parser.add_argument(
-        "--residue", action="store_true", help="run what nothing in a store can detect"
-    )
+    what = f"keep the records in memory: only then {alone} runs, and is in the list, and what"
+    flag(parser, "--in-memory", f"{what} needs a disk is not")
+    flag(parser, "--residue", "run what nothing in a store can detect")
 
 
 def _attack(options: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import key_of, keyring_of
+from safepoint._command import add, flag, key_of, keyring_of, progress
 from safepoint._files import absolute, location_refusals
 from safepoint.anchor import Anchor
 from safepoint.audit import fix
@@ -49,7 +49,6 @@ from safepoint.audit.ledger import (
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
-from safepoint.audit.progress import progress
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
@@ -92,15 +91,16 @@ _T = TypeVar("_T")
 
 def commands(sub: Any) -> None:
     """Add `safepoint audit`."""
-    parser = sub.add_parser(
+    parser = add(
+        sub,
         "audit",
-        help="check stores, state, models and code",
+        "check stores, state, models and code",
+        _audit,
         description="Check stores, state of other frameworks, models and code: each path is found"
         " out by its content. Without any, what safepoint.toml names. Nothing is changed"
         " without --fix.",
         epilog="exit status: 0 nothing to do, 1 findings from --fail-on up, 2 it could not look",
     )
-    parser.set_defaults(run=_audit)
     path = "a folder or a file: a store, a database, models, code, or all of these"
     parser.add_argument("path", metavar="PATH", nargs="*", help=path)
     what = "a store of the settings, or of the default places; with --key, the name of PATH"
@@ -111,9 +111,8 @@ def commands(sub: Any) -> None:
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
     what = "set the modes that findings are about, of what is named and below; then look again"
-    parser.add_argument("--fix", action="store_true", help=what)
-    what = "with --fix: only say what it would do"
-    parser.add_argument("--dry-run", action="store_true", help=what)
+    flag(parser, "--fix", what)
+    flag(parser, "--dry-run", "with --fix: only say what it would do")
     add_options(parser)
 
 
@@ -483,7 +482,7 @@ def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) 
 
 def look(paths: Iterable[str], stores: Iterable[Known] = ()) -> Report:
     """Audit paths, each found out by its content, and stores by their parts."""
-    with progress():
+    with progress("files and records"):
         return _looked(paths, stores)
 
 

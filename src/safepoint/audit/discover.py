@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from safepoint._command import counted
 from safepoint._files import absolute
 from safepoint.anchor import SQLiteAnchor
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
@@ -324,7 +325,7 @@ def _names(folder: str) -> list[str]:
 def _counted(kind: str, count: int) -> str:
     if kind.startswith(("a ", "an ", "the ")):  # as a profile names it
         return kind if count == 1 else f"{count} times {kind}"
-    return f"{count} {kind}{'s' * (count > 1)}"
+    return counted(count, kind)
 
 
 def _is_left_out(folder: str) -> bool:

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from safepoint._command import tick
 from safepoint._files import absolute
-from safepoint.audit.progress import tick
 from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from safepoint._command import counted
 from safepoint.audit.finding import (
     CATALOGUE,
     WORST_FIRST,
@@ -64,23 +65,19 @@ def _summary(report: Report, *, status: int, fail_on: Severity) -> str:
     """Return what was looked at, how much was found, and how to learn more."""
     open_ones = [each for each in report.findings if each.accepted is None]
     count = Counter(each.severity for each in open_ones)
-    parts = [_counted(count[each], each) for each in WORST_FIRST if count[each]]
+    parts = [counted(count[each], each) for each in WORST_FIRST if count[each]]
     parts = parts or (["no findings"] if report.looked else [])
     unseen = sum(not each.seen for each in open_ones)
     accepted = len(report.findings) - len(open_ones)
     parts += [f"{unseen} of them about what was not seen"] if unseen else []
     parts += [f"{accepted} accepted"] if accepted else []
-    parts += [f"{_counted(len(report.failures), 'check')} not made"] if report.failures else []
+    parts += [f"{counted(len(report.failures), 'check')} not made"] if report.failures else []
     looked = f"Looked at {listed([*report.looked])}" if report.looked else "Nothing was looked at"
     passed = status == 0 and bool(open_ones)
     enough = f" None of them fails it (--fail-on {fail_on})." if passed else ""
     worst = [*worst_first(open_ones), *report.findings][:1]
     learn = "".join(f" Learn more: safepoint explain {each.id}" for each in worst)
     return f"{': '.join(filter(None, (looked, ', '.join(parts))))}.{enough}{learn}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def _accepted(finding: Finding) -> str:

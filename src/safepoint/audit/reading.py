@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from safepoint._command import tick
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
-from safepoint.audit.progress import tick
 from safepoint.errors import (
     AnchorError,
     CheckpointError,

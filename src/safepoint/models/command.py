@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import counted, keyring_of
+from safepoint._command import add, counted, flag, keyring_of
 from safepoint.errors import (
     CheckpointError,
     LimitExceeded,
@@ -39,7 +39,7 @@ def commands(sub: Any) -> None:
         sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
     )
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
-    _flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
+    flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
     turn = _added(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _added(sub, "seal-model", _seal, "put a seal beside a model file")
     verify = _added(sub, "verify-model", _verify, "verify the seal beside a model file")
@@ -49,23 +49,17 @@ def commands(sub: Any) -> None:
             "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
         )
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-    _flag(turn, "--trusted", _TRUSTED)
+    flag(turn, "--trusted", _TRUSTED)
     for command in (turn, seal):
         command.add_argument("--key", metavar="FILE", required=True, help="the key to seal it with")
-        _flag(command, "--create", "make the key if there is none")
+        flag(command, "--create", "make the key if there is none")
     many = "the key that sealed it; again for each that may have"
     verify.add_argument("--key", metavar="FILE", action="append", required=True, help=many)
 
 
 def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
     about = f"{what[:1].upper()}{what[1:]}. Only convert --trusted runs anything of a file."
-    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _flag(parser: argparse.ArgumentParser, name: str, meaning: str) -> None:
-    parser.add_argument(name, action="store_true", help=meaning)
+    return add(sub, name, what, run, description=about)
 
 
 def _scan(options: argparse.Namespace) -> int:

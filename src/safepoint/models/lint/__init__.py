@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
+from safepoint._command import counted
 from safepoint.errors import quoted, shell
 from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
 from safepoint.models.lint.names import DATA, Tangled
@@ -423,19 +424,15 @@ class Report:
     @property
     def summary(self) -> str:
         """How much was looked at, as one line."""
-        found = _counted(len(self.findings), "finding") if self.findings else "No findings"
+        found = counted(len(self.findings), "finding") if self.findings else "No findings"
         looked = self.findings or self.code or self.text
-        text = f" and {_counted(self.text, 'other file')}" if self.text else ""
+        text = f" and {counted(self.text, 'other file')}" if self.text else ""
         shown = ", ".join(shell(path) for path in self.left_out[:_SHOWN])
         more = len(self.left_out) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
         left = f" Left out: {shown}{rest}." if self.left_out else ""
-        where = _counted(self.code, "Python file")
+        where = counted(self.code, "Python file")
         return f"{found} in {where}{text}.{left}" if looked else f"Nothing was looked at.{left}"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def check_paths(paths: Iterable[str]) -> Report:
