@@ -287,16 +287,26 @@ def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
     Nothing is changed, and no record is read.
 
     ```python
-    from safepoint import Approvers, Gate, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint import (
+        Approvers,
+        Gate,
+        InMemoryAnchor,
+        InMemoryCheckpointStorage,
+        Keyring,
+        Ledger,
+        SigningKey,
+    )
+    from safepoint.answers import Answers
     from safepoint.audit import check_operators
 
-    dana = SigningKey.generate("ed25519").public
-    storage, keys = InMemoryCheckpointStorage(), Keyring(SigningKey.generate())
-    ledger = Ledger(storage, store="invoices", keys=keys)
-    for finding in check_operators(ledger, Gate(approvers=Approvers({"dana": dana}))):
-        print(finding.id, finding.severity)
-    #> SP21.hmac warning
-    #> SP21.no-answers note
+    writer, dana, omar = (SigningKey.generate("ed25519") for _ in range(3))
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(writer))
+    approvers, operators = Approvers({"dana": dana.public}), Approvers({"omar": omar.public})
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    print(check_operators(ledger, Gate(None, approvers, answers=answers, operators=operators)))
+    #> []
+    print(check_operators(ledger, Gate(None, approvers))[0].what.partition(":")[0])
+    #> invoices has approvers and no place for answers
     ```
 
     Args:
