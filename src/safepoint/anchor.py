@@ -167,6 +167,17 @@ class _Heads(Tenants, ABC):
         place = check_name("store", store), check_name("thread", thread)
         return self._hold(store, lambda held: self._head(held, *place))
 
+    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
+        """Return the head of each of these threads that was ever seen, in one look.
+
+        Raises:
+            CheckpointError: as `read`.
+        """
+        check_name("store", store)
+        names = [check_name("thread", each) for each in threads]
+        found = self._hold(store, lambda held: [self._head(held, store, each) for each in names])
+        return {name: head for name, head in zip(names, found, strict=True) if head}
+
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
 
