@@ -154,6 +154,11 @@ def test_a_run_goes_on_once_asks_and_acts_after_a_yes_alone(name: str, make: Mak
     assert went_on(target, "no") is went_on(target, "silence") is None
     target.ask("yes", HONEST)
     assert target.resume("yes", target.approve("yes")) == HONEST
+    target.ask("page", HONEST)
+    target.reword("page", FORTUNE)
+    page = target.look("page")
+    assert "5000000" in target.shown(page)
+    assert went_on(target, "page", target.press("page", page)) == FORTUNE
     for thread, said in (("yes", "dana"), ("no", "erin")):
         lines = target.journalled(thread)
         assert [line for line in lines if said in line]

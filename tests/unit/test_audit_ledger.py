@@ -12,20 +12,25 @@ from typing import Any
 import pytest
 
 from safepoint import (
+    Approvers,
     FileAnchor,
     FileCheckpointStorage,
+    Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
     SigningKey,
+    VerifyingKey,
 )
+from safepoint.answers import Answers
 from safepoint.audit import (
     Finding,
     check_anchor,
     check_journal,
     check_keys,
+    check_operators,
     check_places,
     check_records,
 )
@@ -538,6 +543,50 @@ def test_a_base_counts_as_a_record_and_nothing_is_unused_while_some_is_unread(de
     desk.record(1).chmod(0o600)
     pruned(desk)
     assert ids(check_keys(ledger.keys, ledger=desk.ledger())) == "SP08.retired-in-use"
+
+
+DESKS: dict[str, tuple[Any, list[str]]] = {
+    "a desk for each": ({}, []),
+    "a store that its readers could write": ({"key": OLD}, ["SP21.hmac invoices"]),
+    "a public key that only verifies": ({"key": NEW.public}, []),
+    "no place for answers": ({"answers": False}, ["SP21.no-answers invoices"]),
+    "nobody who may hold": ({"operators": {}}, ["SP21.no-operator invoices"]),
+    "one who no longer may": ({"revoked": True}, ["SP21.no-operator invoices"]),
+    "nobody who approves": ({"approvers": {}, "key": OLD}, []),
+    "an open key": ({"secret": "{}"}, ["SP21.open-key people/omar.key"]),
+    "an open key in a note": ({"secret": "KEY='{}'"}, ["SP21.open-key people/omar.key"]),
+    "an open key that is revoked": (
+        {"secret": "{}", "revoked": True},
+        ["SP21.no-operator invoices"],
+    ),
+    "a locked key": ({"secret": "safepoint-locked-key/1 ed25519 AAAA"}, []),
+}
+
+
+@pytest.mark.parametrize("name", DESKS)
+def test_what_a_desk_lacks_is_said(tmp_path: Path, name: str) -> None:
+    told, wanted = DESKS[name]
+    omar, dana = (SigningKey.generate("ed25519") for _ in range(2))
+    (tmp_path / "people").mkdir(mode=0o700)
+    omar.to_file(tmp_path / "people/omar.key")
+    omar.public.to_file(tmp_path / "people/omar.pub")
+    known = VerifyingKey.from_file(tmp_path / "people/omar.pub")
+    text = (tmp_path / "people/omar.key").read_text()
+    (tmp_path / "people/omar.key").write_text(told.get("secret", "").format(text))
+    key = told.get("key", NEW)
+    people = told.get("approvers", {"dana": dana.public})
+    may = Approvers(told.get("operators", {"omar": known}), revoked=[known] * ("revoked" in told))
+    has_answers = told.get("answers", True)
+    gate = Gate(
+        approvers=Approvers(people) if people else None,
+        answers=Answers(InMemoryCheckpointStorage(), InMemoryAnchor()) if has_answers else None,
+        operators=may if has_answers else None,
+    )
+    keys = Keyring(key) if isinstance(key, SigningKey) else Keyring(verify=[key])
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+    found = check_operators(ledger, gate)
+    assert [f"{e.id} {e.where.replace(f'{tmp_path}/', '')}" for e in found] == wanted
+    assert [each for each in found if text.split()[-1] in str(each)] == []
 
 
 def test_wrong_arguments_are_one_clear_error(tmp_path: Path) -> None:

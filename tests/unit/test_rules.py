@@ -16,7 +16,7 @@ from safepoint.rules import LEGS, RULES, Rule, package_toml
 from tests.attacks.sql import SQL_ATTACKS
 
 ROOT = Path(__file__).parents[2]
-HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 21), *range(22, 28), 30, 31)]
+HELD = [f"SP{n:02d}" for n in (*range(1, 9), *range(10, 28), 30, 31)]
 
 
 EVERY_ATTACK: dict[str, Any] = {**ATTACKS, **MODEL_ATTACKS, **SQL_ATTACKS, **NETWORK_ATTACKS}
@@ -27,10 +27,10 @@ def test_there_are_29_rules_in_order() -> None:
     assert list(RULES) == [f"SP{n:02d}" for n in (*range(1, 28), 30, 31)]
 
 
-def test_27_rules_stand_on_all_legs_and_two_are_planned() -> None:
+def test_28_rules_stand_on_all_legs_and_one_is_planned() -> None:
     """Change these numbers together with rules.toml: they are published."""
     assert [rule.id for rule in RULES.values() if not rule.missing] == HELD
-    assert sum(bool(rule.missing) for rule in RULES.values()) == 2
+    assert sum(bool(rule.missing) for rule in RULES.values()) == 1
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)

@@ -26,6 +26,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.journal import Event
+from safepoint.keys import Algorithm
 from safepoint.models import save_checkpoint
 
 NAME: Final = "invoices"
@@ -60,10 +61,10 @@ def folder(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
-def key(root: Path, name: str = "key") -> SigningKey:
+def key(root: Path, name: str = "key", algorithm: Algorithm = "ed25519") -> SigningKey:
     """Return a key of the deployment, which is made where there is none."""
     folder(root)
-    return SigningKey.from_file(root / "keys" / name, create=True, algorithm="ed25519")
+    return SigningKey.from_file(root / "keys" / name, create=True, algorithm=algorithm)
 
 
 class Deployed:
@@ -76,13 +77,20 @@ class Deployed:
     """
 
     def __init__(
-        self, root: Path, *, database: bool = False, tenant: str = "", name: str = NAME
+        self,
+        root: Path,
+        *,
+        database: bool = False,
+        tenant: str = "",
+        name: str = NAME,
+        algorithm: Algorithm = "ed25519",
     ) -> None:
         self.root, self.anchor = folder(root), root / ("anchor/heads.db" if database else "anchor")
         self.storage = root / ("state/checkpoints.db" if database else "state")
         kept: Any = (SQLiteCheckpointStorage if database else FileCheckpointStorage)(self.storage)
         heads: Any = (SQLiteAnchor if database else FileAnchor)(self.anchor, create=True)
-        self.ledger = Ledger(kept, store=name, keys=Keyring(key(root)), anchor=heads)
+        ring = Keyring(key(root, algorithm=algorithm))
+        self.ledger = Ledger(kept, store=name, keys=ring, anchor=heads)
         self.save(tenant=tenant)
 
     def save(self, thread: str = THREAD, tenant: str = "", count: int = 3) -> None:

@@ -28,6 +28,7 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.answers import Answers
+from safepoint.keys import Algorithm
 from tests.unit.commands import said
 from tests.zoo import others
 from tests.zoo.build import (
@@ -506,11 +507,15 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path) -> list[str]:
-    deployed, people = Deployed(root), {}
+def _with_answers(
+    root: Path, *, algorithm: Algorithm = "ed25519", left_open: bool = False
+) -> list[str]:
+    deployed, people = Deployed(root, algorithm=algorithm), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate("ed25519")
         people[name].public.to_file(folder(root / "people") / f"{name}.pub")
+    if left_open:
+        people["omar"].to_file(root / "people/omar.key")
     with (
         SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
@@ -523,6 +528,53 @@ def _with_answers(root: Path) -> list[str]:
         *("--answers", f"{root}/answers/answers.db"),
         *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
     ]
+
+
+@case(
+    "An approver carries each yes to a worker by hand: there is no place for answers.",
+    "SP21.no-answers invoices",
+    *BESIDE,
+    status=0,
+)
+def good_carried(root: Path) -> list[str]:
+    return _without(_with_answers(root), "--operator", "--answers", "--answers-anchor")
+
+
+@case(
+    "People may approve, and nobody may hold a run.",
+    "SP21.no-operator invoices",
+    *BESIDE,
+    status=0,
+)
+def good_without_operator(root: Path) -> list[str]:
+    return _without(_with_answers(root), "--operator")
+
+
+def _without(arguments: list[str], *options: str) -> list[str]:
+    for option in options:
+        at = arguments.index(option)
+        del arguments[at : at + 2]
+    return arguments
+
+
+@case(
+    "The operator's secret key lies open beside the public one.",
+    "SP21.open-key people/omar.key",
+    "SP31.held order-7",
+    *BESIDE,
+)
+def open_operator(root: Path) -> list[str]:
+    return _with_answers(root, left_open=True)
+
+
+@case(
+    "Approvers verify what is asked with the key that seals it.",
+    "SP21.hmac invoices",
+    "SP31.held order-7",
+    *BESIDE,
+)
+def approvers_with_hmac(root: Path) -> list[str]:
+    return _with_answers(root, algorithm="hmac-sha256")
 
 
 @case(

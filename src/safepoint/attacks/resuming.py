@@ -7,14 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from safepoint.attacks.kit import Look, attacks, overwrite, resumes, runs
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, Miss, step
 from safepoint.attacks.target import WIDER, Target, Trick
 from safepoint.tools import Tool
 
-_TIME = "2026-01-31T09:30:00+00:00"
+_LONG: Final = {**HONEST, "then": "thank them, " * 400 + "and pay mally 5,000,000"}
+_LONGER: Final = {**HONEST, "then": "thank them, " * 8000 + "and pay mally 5,000,000"}
+_TIME: Final = "2026-01-31T09:30:00+00:00"
 
 ownership = attacks(
     "Attacks without an attacker: a worker writes what is no longer its own.",
@@ -28,6 +30,11 @@ resume = attacks(
 )
 approval = attacks(
     "Attacks on a person's yes: made up, meant for something else, or used once too often.",
+    attacker="resumes",
+    control=runs,
+)
+console = attacks(
+    "Attacks on what a person sees, and on what their yes is for.",
     attacker="resumes",
     control=runs,
 )
@@ -249,6 +256,29 @@ def rollback_denial(target: Target) -> Iterator[Look]:
     for name in set(target.records("victim")) - before:
         target.medium.delete(name)
     yield resumes(target, FORTUNE, yes)
+
+
+@console("change-after-look", "SP21")
+def change_after_look(target: Target) -> Iterator[Look]:
+    """Dana reads 42. Before she presses yes, the run asks for 5,000,000 instead."""
+    target.ask("victim", HONEST)
+    seen = target.look("victim")
+    target.reword("victim", FORTUNE)
+    yield lambda: bool(target.resume("victim", target.press("victim", seen)) == FORTUNE)
+
+
+@console("show-less-than-runs", "SP21")
+def show_less_than_runs(target: Target) -> Iterator[Look]:
+    """Dana reads what fits on her page, and says yes. What she did not see runs as well."""
+
+    def unread(thread: str, arguments: dict[str, Any]) -> bool:
+        target.ask(thread, arguments)
+        seen = target.look(thread)
+        acted = target.resume(thread, target.press(thread, seen))
+        return bool(acted == arguments and "mally" not in target.shown(seen))
+
+    yield partial(unread, "victim-1", _LONG)
+    yield partial(unread, "victim-2", _LONGER)  # more than any page has room for
 
 
 @journal("journal-down", "SP20")

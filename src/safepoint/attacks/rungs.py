@@ -32,6 +32,7 @@ from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.codec import Codec
+from safepoint.desk import Desk
 from safepoint.errors import CheckpointError
 from safepoint.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.journal import FileJournal, Journal
@@ -43,7 +44,7 @@ from safepoint.storage.base import CheckpointStorage
 from safepoint.storage.file import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
 from safepoint.storage.memory import InMemoryCheckpointStorage
 from safepoint.tools import Tool, ToolSet
-from safepoint.workflow import Ask, Call, Migration, Run, Step, Workflow
+from safepoint.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
 
 _RECORD = ".checkpoint"
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
@@ -382,6 +383,33 @@ class GatedTarget(SealedTarget):
         moment = datetime.now(UTC) - ago
         return person.approve(question, lifetime=self.lasts, now=moment).encode()
 
+    def look(self, thread: str) -> Question:
+        """Verify the store at an approver's desk, and read what is asked there.
+
+        Raises:
+            Miss: nothing is asked.
+        """
+        waits = self._at_desk(thread, lambda desk: desk.waits(thread))
+        if not waits:
+            raise Miss
+        return waits[0].question
+
+    def shown(self, seen: Question) -> str:
+        """Return each line that a desk shows."""
+        return "\n".join(seen.described)
+
+    def press(self, thread: str, seen: Question, who: str = "dana") -> bytes:
+        """Let the desk sign what was read, and put that with the answers."""
+        person = Approver(who, self.people[who])
+        signed = self._at_desk(thread, lambda desk: desk.answer(seen, "approve", person))
+        return signed.text.encode()
+
+    def reword(self, thread: str, arguments: dict[str, Any]) -> None:
+        """Seal another question with the writer's key, after the one that waits."""
+        tools = ToolSet(TOOLS)
+        asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
+        self._write(thread, asks.pack(), tools, datetime.now(UTC))
+
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
         if said == "no":
@@ -558,6 +586,10 @@ class GatedTarget(SealedTarget):
             migrations=[Migration("1", "2", dict)] if newer else [],
         )
         return flow, paid
+
+    def _at_desk(self, thread: str, act: Callable[[Desk], _Result]) -> _Result:
+        gate = self._payments(thread)[0].gate
+        return self.use(lambda ledger: act(Desk(ledger, self._left, gate)))
 
     def _question(self, thread: str) -> Question:
         """Return what a person sees who looks at the verified store.

@@ -26,6 +26,8 @@ VERSION: Final = "1"
 """The version of the code that begins a run."""
 
 _LOG: Final = "journal.log"
+_ROOM: Final = 500
+"""How many characters a page shows of what a run asks."""
 
 
 Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
@@ -259,6 +261,33 @@ class Target(Victim):
         """
         self._answer(thread, who, yes=True)
         return b""
+
+    def look(self, thread: str) -> Any:
+        """A person opens the page of a run that waits, and reads it.
+
+        Returns:
+            What they have open. By default it is text, as much of it as the page has room for.
+        """
+        return str(self.latest(thread)["pending"])[:_ROOM]
+
+    def shown(self, seen: Any) -> str:
+        """Return all that a person could read on a page that they opened."""
+        return str(seen)
+
+    def press(self, thread: str, seen: Any, who: str = "dana") -> bytes:
+        """They press yes on that page, however long ago they opened it.
+
+        By default the button sends the name of the thread, and whatever that asks by now is
+        approved.
+
+        Returns:
+            What travels to the worker, as `approve` does.
+        """
+        return self.approve(thread, who)
+
+    def reword(self, thread: str, arguments: dict[str, Any]) -> None:
+        """The worker of a run that waits asks something else, with whatever key the store has."""
+        self.ask(thread, arguments)
 
     def deny(self, thread: str, who: str = "erin") -> None:
         """A person says no, and a worker hears of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from safepoint.audit.contents import check_bounds, check_formats, check_pickles
 from safepoint.audit.finding import Finding
 from safepoint.audit.folder import check_append_only, check_location, check_ownership, check_places
-from safepoint.audit.ledger import check_anchor, check_journal, check_keys
+from safepoint.audit.ledger import check_anchor, check_journal, check_keys, check_operators
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
 from safepoint.audit.network import check_network
 from safepoint.audit.postgres import check_privileges
@@ -33,6 +33,7 @@ __all__ = [
     "check_location",
     "check_models",
     "check_network",
+    "check_operators",
     "check_ownership",
     "check_pickles",
     "check_places",

@@ -39,7 +39,13 @@ from safepoint.audit.folder import (
     location,
 )
 from safepoint.audit.formats import FORMATS
-from safepoint.audit.ledger import approvers_apart, check_anchor, check_journal, check_keys
+from safepoint.audit.ledger import (
+    approvers_apart,
+    check_anchor,
+    check_journal,
+    check_keys,
+    check_operators,
+)
 from safepoint.audit.models import check_torch
 from safepoint.audit.network import check_network, may_see_rules
 from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
@@ -246,7 +252,7 @@ class Place:
         return None if self.store.postgres is None else tenant_of(self.store.postgres)
 
     def answers(self) -> Iterator[Finding]:
-        """Look at where the answers are kept, and at what operators signed."""
+        """Look at where the answers are kept, who may put some, and what operators signed."""
         store = self.store
         if store.answers is not None:
             path = database_in(store.answers)
@@ -259,8 +265,9 @@ class Place:
         )
         yield from closed
         gate = None if closed or self.is_without_gate else store.gate_of(answers)
-        if self.ledger is not None and gate is not None and gate.operators.keys:
-            yield from holds(self.ledger, gate)
+        if self.ledger is not None and gate is not None:
+            yield from check_operators(self.ledger, gate)
+            yield from holds(self.ledger, gate) if gate.operators.keys else ()
 
 
 def _opened(
@@ -374,11 +381,6 @@ def _options(place: Place) -> str:
     return "--journal and --journal-key" if place.is_journal else "--store and --key"
 
 
-def _answers(place: Place) -> Iterable[Finding]:
-    has_some = place.store.answers or place.store.postgres_answers
-    return place.answers() if has_some else []
-
-
 def _journal(place: Place) -> Iterator[Finding]:
     store = place.store
     if store.journal is None:
@@ -429,7 +431,7 @@ CHECKS: Final[dict[str, Look]] = {
     "records": _records,
     "tenants": _on("ledger", mixed),
     "anchor": _compared,
-    "answers": _answers,
+    "answers": Place.answers,
     "owners": _on("disk", _owners),
     "journal": _journal,
 }

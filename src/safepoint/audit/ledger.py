@@ -31,6 +31,7 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
+from safepoint.gate import Gate
 from safepoint.journal import FileJournal
 from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
 from safepoint.ledger import Ledger
@@ -267,12 +268,66 @@ def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
     for name, public in people:
         if home is not None and public.path is not None and public.path.is_relative_to(home):
             yield finding("SP19.key-in-storage", str(public.path), name=name)
-    paths = [key.path for key in (*ledger.keys, *(key for _, key in people))]
-    for folder in sorted({path.parent for path in paths if path is not None}):
+    yield from _secrets(ledger, approvers, "SP19.secret-here")
+
+
+def _secrets(ledger: Ledger, people: Approvers, which: str) -> Iterator[Finding]:
+    """Look for secret keys of theirs that count, in the folders of public ones and the ledger's."""
+    keys = [*ledger.keys, *(key for _, key in people.keys.values())]
+    for folder in sorted({key.path.parent for key in keys if key.path is not None}):
         for file in _files_in(folder):
             for key_id in dict.fromkeys(_ids(file)):
-                if key_id in names:
-                    yield finding("SP19.secret-here", str(file), name=names[key_id], key=key_id)
+                if key_id in people.keys and key_id not in people.revoked:
+                    yield finding(which, str(file), name=people.keys[key_id][0], key=key_id)
+
+
+def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
+    """Look whether people who approve and hold runs have a desk at which to do it.
+
+    Nothing is changed, and no record is read.
+
+    ```python
+    from safepoint import (
+        Approvers,
+        Gate,
+        InMemoryAnchor,
+        InMemoryCheckpointStorage,
+        Keyring,
+        Ledger,
+        SigningKey,
+    )
+    from safepoint.answers import Answers
+    from safepoint.audit import check_operators
+
+    writer, dana, omar = (SigningKey.generate("ed25519") for _ in range(3))
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(writer))
+    approvers, operators = Approvers({"dana": dana.public}), Approvers({"omar": omar.public})
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    print(check_operators(ledger, Gate(None, approvers, answers=answers, operators=operators)))
+    #> []
+    print(check_operators(ledger, Gate(None, approvers))[0].what.partition(":")[0])
+    #> invoices has approvers and no place for answers
+    ```
+
+    Args:
+        ledger: the store, with its keys.
+        gate: the gate of your workflow: the people, and the place of their answers.
+
+    Returns:
+        Under SP21, an error for an operator's key that is here as an open secret; a warning if the
+        store has approvers, and whoever verifies what it asks could have written it; a note if
+        there is no place for answers, or nobody who may hold a run. An approver's key that is here
+        is for `check_approvals`.
+    """
+    found = list(_secrets(ledger, gate.operators, "SP21.open-key"))
+    if gate.people.keys:
+        shared = [key.id for key in ledger.keys if key.algorithm == HMAC]
+        found += [finding("SP21.hmac", ledger.store, key=key) for key in shared]
+        if gate.answers is None:
+            found.append(finding("SP21.no-answers", ledger.store))
+        elif not gate.operators.names:
+            found.append(finding("SP21.no-operator", ledger.store))
+    return found
 
 
 def _files_in(folder: Path) -> list[Path]:
