@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from safepoint import Approver, Ask
+from safepoint import Approver, Ask, Tool
 from safepoint.errors import ApprovalNeeded, KeyRefused, ThreadHeld
 from safepoint.names import digest_of
 from safepoint.settings import in_default_places
@@ -322,6 +322,8 @@ def test_a_yes_is_for_one_run_and_never_always(place: Place) -> None:
     form = place.run("same-1").form("approve")
     place.sign(form, thread="same-2", store="payroll", tenant="acme", question="{}")
     assert "approve" in place.run("same-2").verbs
+    with pytest.raises(ApprovalNeeded):  # a yes reused with another environment
+        place.office.flow(tools=[Tool("bank")]).resume(place.office.ledger(), "same-1")
     with pytest.raises(ApprovalNeeded):
         place.office.flow().resume(place.office.ledger(), "same-2")
 

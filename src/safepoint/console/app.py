@@ -215,8 +215,6 @@ class Console:
             names = [each and each.name for each in (self._approver, self._operator)]
             form = self._former(subject) if self._signing else None
             body = run_page(self._home, record, form, *names)
-            if form is None:
-                body = joined(body, _at_home(record))
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
@@ -408,22 +406,6 @@ class Console:
         body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
-
-
-def _at_home(record: Record) -> Html:
-    """Say how to sign what a page for many shows, where the key is."""
-    whose = f" --tenant {record.tenant}" if record.tenant else ""
-    lines = [
-        f"safepoint {verb} {record.store} {record.thread}{whose} --as YOU --key FILE"
-        f" --digest {wait.digest}"
-        for wait in record.waits
-        for verb in ("deny", "approve")
-    ]
-    if not lines:
-        return Html("")
-    why = "A page for many holds no key. On your own machine, where the question is shown again:"
-    code = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
-    return tag("section", tag("h2", "To sign it"), tag("p", why), code)
 
 
 def _number(asked: _Asked) -> int:
