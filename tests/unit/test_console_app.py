@@ -304,6 +304,19 @@ def test_two_tabs_and_two_places(place: Place) -> None:
     assert place.put() == before
 
 
+def test_what_waits_for_the_terminal_is_checked_when_its_turn_comes(place: Place) -> None:
+    for thread in ("first", "second"):
+        place.office.start(thread)
+    first, second = (place.tab.post(place.run(each).form("deny")) for each in ("first", "second"))
+    place.terminal.wait(PROMPT)
+    erin_goes_on(place, "second")
+    before, screen = place.put(), len(place.terminal.screen)
+    place.terminal.type("\n")
+    assert "No passphrase was typed." in place.tab.follow(first).text
+    assert "second has moved on since it was shown." in place.tab.follow(second).text
+    assert (place.put(), PROMPT in place.terminal.screen[screen:]) == (before, False)
+
+
 def test_a_tenants_run_is_answered_for_that_tenant_alone(place: Place) -> None:
     for tenant in ("acme", "umbra"):
         place.office.flow().start(place.office.ledger().tenant(tenant), thread="order-1")

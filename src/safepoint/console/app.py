@@ -32,7 +32,6 @@ from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
     Forms,
-    FormUnknown,
     FormUsed,
     Signed,
     Signer,
@@ -261,8 +260,6 @@ class Console:
     def _verify(self, asked: _Asked) -> Response:
         """Begin to verify a store, unless somebody is at it."""
         subject = self._forms.take(asked.fields.get("form", ""), "verify")
-        if subject.store != asked.path["store"]:
-            raise FormUnknown
         with self._lock:
             last = self._verified.get(subject.store)
             if last is None or last.finished is not None:
