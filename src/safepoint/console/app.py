@@ -32,7 +32,6 @@ from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
     Forms,
-    FormUnknown,
     FormUsed,
     Signed,
     Signer,
@@ -215,8 +214,6 @@ class Console:
             names = [each and each.name for each in (self._approver, self._operator)]
             form = self._former(subject) if self._signing else None
             body = run_page(self._home, record, form, *names)
-            if form is None:
-                body = joined(body, _at_home(record))
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
@@ -263,8 +260,6 @@ class Console:
     def _verify(self, asked: _Asked) -> Response:
         """Begin to verify a store, unless somebody is at it."""
         subject = self._forms.take(asked.fields.get("form", ""), "verify")
-        if subject.store != asked.path["store"]:
-            raise FormUnknown
         with self._lock:
             last = self._verified.get(subject.store)
             if last is None or last.finished is not None:
@@ -408,22 +403,6 @@ class Console:
         body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
-
-
-def _at_home(record: Record) -> Html:
-    """Say how to sign what a page for many shows, where the key is."""
-    whose = f" --tenant {record.tenant}" if record.tenant else ""
-    lines = [
-        f"safepoint {verb} {record.store} {record.thread}{whose} --as YOU --key FILE"
-        f" --digest {wait.digest}"
-        for wait in record.waits
-        for verb in ("deny", "approve")
-    ]
-    if not lines:
-        return Html("")
-    why = "A page for many holds no key. On your own machine, where the question is shown again:"
-    code = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
-    return tag("section", tag("h2", "To sign it"), tag("p", why), code)
 
 
 def _number(asked: _Asked) -> int:
