@@ -165,6 +165,8 @@ def _asked(
     if form is None or stop:
         other = f" Nothing is denied here either: {stopped}" if stopped and stopped != stop else ""
         yield tag("p", badge("refused", "No approval here"), " ", visible(f"{stop}{other}"))
+        if form is None:
+            yield from _at_home(record, wait)
         return
     for hold in record.holds:
         held = f"It is held by {hold.by}. No worker goes on with it until that is released."
@@ -180,6 +182,15 @@ def _asked(
     )
     button = _button("Approve: sign this on your terminal", "yes")
     yield _form(home, form(wait, "approve"), "approve", button)
+
+
+def _at_home(record: Record, wait: Wait) -> Iterator[Html]:
+    """Yield how to sign what a page for many shows, where the key is."""
+    whose = f" --tenant {record.tenant}" if record.tenant else ""
+    about = f"{record.store} {record.thread}{whose} --as YOU --key FILE --digest {wait.digest}"
+    lines = joined(*(f"safepoint {verb} {about}" for verb in ("deny", "approve")), by="\n")
+    yield tag("p", "Sign it on your own machine, where the question is shown once more:")
+    yield tag("pre", lines, class_="code", tabindex="0")
 
 
 def _lines(lines: list[str], number: int) -> Iterator[Html]:
