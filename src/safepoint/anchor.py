@@ -86,7 +86,8 @@ class Anchor(Protocol):
     returns the same anchor for the threads of a tenant, and `tenants(store)`, which names those of
     whom a thread was ever seen. Without both a ledger with this anchor has no tenants. If the new
     head comes with the very time that was said of the one before it, they keep that: a note alone
-    has followed. Any other time that it comes with is ignored.
+    has followed. Any other time that it comes with is ignored. And `heads(store, threads)` returns
+    what `read` does of many threads, in one look, by the names of those that were seen.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
