@@ -239,21 +239,18 @@ class Console:
         return self._page(asked.user, f"Journal of {name}", body, active="journal")
 
     def _store(self, asked: _Asked) -> Response:
-        subject, told = self._named(asked), None
-        with self._desk(subject) as (desk, stack):
-            store = self._stores[subject.store]
-            refused: Mapping[str, int] | CheckpointError | None = None
-            try:
-                told = store.journal_of(stack, write=False)
-                entries = None if told is None else told.show()
-                refused = None if entries is None else charts.reasons(entries)
-            except CheckpointError as error:
-                refused = error
-            health = pages.Health.of(store, desk, told)
+        subject, store = self._named(asked), self._stores[asked.path["store"]]
         last = self._verified.get(subject.store)
         runs = last is not None and last.finished is None
         form = self._forms.hold(subject) if self._signing and not runs else None
-        given = health, last, form, self._index.over_time(), refused
+        refused: Mapping[str, int] | CheckpointError | None = None
+        with self._desk(subject) as (desk, stack):
+            try:
+                told = store.journal_of(stack, write=False)
+                refused = None if told is None else charts.reasons(told.show())
+            except CheckpointError as error:
+                refused = error
+        given = store, desk, last, form, self._index.over_time(), refused
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
         return self._page(asked.user, title, body, active="store", refresh=refresh)
@@ -397,15 +394,7 @@ class Console:
         found = self._signing and self._signing.state(asked.path["id"])
         if not found:
             raise NotFound("This console knows no such signature.", "Go back to what waits.")
-        subject, question = found.subject, found.subject.question
-        digest = digest_of(question.text.encode()) if question else subject.hold
-        shows = pages.Subject(subject.act, subject.store, subject.tenant, subject.thread, digest)
-        done = None
-        if found.state == "signed":
-            name, said = found.by, found.said
-            done = pages.Signed(name, said.text, said.line, said.before)
-        error = found.said.line if found.state == "refused" else ""
-        body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
+        body = pages.signature(self._home, found)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
 
