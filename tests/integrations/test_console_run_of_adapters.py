@@ -60,9 +60,9 @@ def test_a_run_of_a_framework_from_the_question_to_its_end(
     said = {each.what: each for each in record.answers}
     assert (said["approved"].why, said["approved"].is_used) == ("fine", True)
     assert (said["hold"].then, said["release"].then) == ("released", "")
-    (spent,) = [each for each in record.history if each.label == "spent/"]
+    (spent,) = [each for each in record.history if each.header.label == "spent/"]
     assert spent.who[0].startswith("approved by dana, ")
-    assert said["approved"].then.endswith(f"at #{spent.sequence}")
+    assert said["approved"].then.endswith(f"at #{spent.header.sequence}")
     assert record.changes is not None
     assert change in record.changes.rows
     page, _ = shown(record, operator="omar")

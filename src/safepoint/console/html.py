@@ -181,6 +181,12 @@ def card(role: str, *paragraphs: Inside) -> Html:
     return tag("div", (tag("p", each) for each in paragraphs if each), class_=f"card {role}")
 
 
+def alarm(title: str, *inside: Inside) -> Html:
+    """Return a part that tells of something that does not verify. A page has at most one."""
+    heading = tag("h2", title, id="alarm")
+    return tag("section", heading, inside, class_="card alarm", aria_labelledby="alarm")
+
+
 def code(text: str) -> Html:
     """Show a text to copy, to the byte: it is ASCII in lines, as all that is signed."""
     lines = joined(*text.removesuffix("\n").split("\n"), by="\n")

@@ -14,6 +14,7 @@ from safepoint.console.html import (
     Html,
     Inside,
     address,
+    alarm,
     away,
     badge,
     card,
@@ -164,11 +165,6 @@ def _place(home: str, store: str, tenant: str, thread: str | None) -> Html:
     return joined(link if thread else "all of it", quiet(visible(where)))
 
 
-def _alarm(title: str, *inside: Inside) -> Html:
-    heading = tag("h2", title, id="alarm")
-    return tag("section", heading, *inside, class_="card alarm", aria_labelledby="alarm")
-
-
 def _progress(label: str, done: int, of: int) -> Html:
     return tag("progress", value=done, max=max(of, 1), aria_label=label)
 
@@ -244,7 +240,7 @@ def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
         items.append(tag("li", what, hides, visible(each.text)))
     more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
     rest = tag("p", more) if len(alarms) > ALARMS else None
-    return _alarm("Does not verify: cannot be approved", tag("ul", items), rest)
+    return alarm("Does not verify: cannot be approved", tag("ul", items), rest)
 
 
 def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> Html:
@@ -323,7 +319,7 @@ def journal(
 
 def _broken(error: CheckpointError) -> Html:
     kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
-    return _alarm("The journal does not verify", kind, text)
+    return alarm("The journal does not verify", kind, text)
 
 
 def journal_lines(home: str, entries: Iterable[Entry]) -> Html:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from safepoint.answers import Order, held
 from safepoint.approval import Approval, Question, shown
@@ -35,10 +35,8 @@ from safepoint.errors import (
 )
 from safepoint.gate import compare
 from safepoint.journal import Entry, Journal
-from safepoint.ledger import Ledger
 from safepoint.names import check_name, digest_of
-from safepoint.record import Opened
-from safepoint.tools import Tool, ToolSet
+from safepoint.record import Header, Opened
 from safepoint.verify import Span, View, plain_of
 from safepoint.workflow import Payload, without_state
 
@@ -54,6 +52,7 @@ _SECRET: Final = re.compile(
     "passw|passphrase|pwd|secret|token|key|authori[sz]|credential|cookie|bearer|private|cvv", re.I
 )
 MASKED: Final = "(masked)"
+_Leaf: TypeAlias = tuple[str, tuple[str, str]]  # where it is, how it is shown, and what it is
 
 
 class Check(NamedTuple):
@@ -88,35 +87,12 @@ class Changes(NamedTuple):
     more: int = 0
 
 
-class Begun(NamedTuple):
-    """What a run began with, and what it has now.
-
-    Attributes:
-        at: the sequence of the oldest state that is there.
-        app: what wrote that, and what wrote the newest.
-        digests: their tool sets.
-        tools: the tools of the newest, if its records tell.
-        words: what became of the tools, a sentence each.
-    """
-
-    at: int
-    app: tuple[str, str]
-    digests: tuple[str | None, str | None]
-    tools: tuple[Tool, ...]
-    words: tuple[str, ...]
-
-
 class Step(NamedTuple):
-    """A record of the history: what it says of itself, which key sealed it, who let it happen."""
+    """A record of the history: its header, which key sealed it, who let it happen."""
 
-    sequence: int
-    created: datetime
-    kind: str
-    app: str
-    label: str
+    header: Header
     key: str
-    algorithm: str
-    who: tuple[str, ...] = ()
+    who: tuple[str, ...]
 
 
 class Said(NamedTuple):
@@ -159,12 +135,10 @@ class Record(NamedTuple):
         waits: what it asks.
         holds: the holds that nobody has released.
         changes: the difference of its last states.
-        begun: the difference to what it began with.
+        begun: its version and tools, and what they were when it began, in sentences.
         history: its newest records, oldest first.
-        earlier: how many records came before those.
         answers: what people signed about it, by time.
         journal: the newest lines of the journal about it.
-        lines: how many lines came before those.
     """
 
     desk: Desk
@@ -176,12 +150,10 @@ class Record(NamedTuple):
     waits: tuple[Wait, ...] = ()
     holds: tuple[Order, ...] = ()
     changes: Changes | None = None
-    begun: Begun | None = None
+    begun: tuple[str, ...] = ()
     history: tuple[Step, ...] = ()
-    earlier: int = 0
     answers: tuple[Said, ...] = ()
     journal: tuple[Entry, ...] = ()
-    lines: int = 0
 
     @property
     def store(self) -> str:
@@ -235,24 +207,23 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
     """
     check_name("thread", thread)
     walk = _Walk(desk, thread)
-    found = Record(desk, thread, [], walk.unread, holds=tuple(walk.holds))
-    found = found._replace(**_lines(desk.ledger, thread, journal, walk.unread))
+    lines = tuple(walk.lines(journal))
+    found = Record(desk, thread, [], walk.unread, holds=tuple(walk.holds), journal=lines)
     try:
         ended = walk.verify()
         waits = () if ended else tuple(walk.waits())
     except NotFound:
         raise
     except CheckpointError as error:
-        failed, said = list(_failed(desk.ledger, thread, error)), tuple(walk.ordered())
+        failed, said = list(_failed(error)), tuple(walk.ordered())
         return found._replace(checks=failed, alarm=_named(error), answers=said)
     return found._replace(
         checks=list(walk.checks()),
         ended=ended,
         waits=waits,
         changes=walk.changes(),
-        begun=walk.begun(),
+        begun=tuple(walk.begun()),
         history=tuple(walk.steps),
-        earlier=len(walk.heads) - len(walk.steps),
         answers=tuple(sorted((*walk.answered(waits), *walk.ordered()), key=lambda each: each.at)),
     )
 
@@ -261,36 +232,13 @@ def _named(error: CheckpointError) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _failed(ledger: Ledger, thread: str, error: CheckpointError) -> Iterator[Check]:
+def _failed(error: CheckpointError) -> Iterator[Check]:
     """Yield the checks of a run that does not verify. One error ended all of them."""
     what = "anchor" if isinstance(error, AnchorError) else "seal"
     what = "chain" if isinstance(error, WrongPlace | RecordsMissing) else what
     for each in ("seal", "chain", "anchor"):
-        text = f"Not told: the check of the {what} ended it."
-        if each == "anchor" and ledger.anchor is not None:
-            with suppress(CheckpointError):
-                seen = ledger.anchored(thread)
-                text = f"It has seen {seen or 'nothing of this run'}. {text}"
-        yield Check(each, ok=False, text=error.what if each == what else text)
-
-
-def _lines(
-    ledger: Ledger, thread: str, journal: Journal | None, unread: dict[str, str]
-) -> dict[str, Any]:
-    """Return the journal's newest lines about a run, and how many came before them."""
-    if journal is None:
-        unread["journal"] = "The settings name no journal, so there is none to look into."
-        return {}
-    newest, count = deque[Entry](maxlen=MOST), 0
-    try:
-        for entry in journal.show(thread=thread, tenant=ledger.tenant_name):
-            if entry.store == ledger.store:
-                newest.append(entry)
-                count += 1
-    except CheckpointError as error:
-        unread["journal"] = _named(error)
-        return {}
-    return {"journal": tuple(newest), "lines": count - len(newest)}
+        ended = f"Not told: the check of the {what} ended it."
+        yield Check(each, ok=False, text=error.what if each == what else ended)
 
 
 class _Walk:
@@ -305,7 +253,7 @@ class _Walk:
         self.steps = deque[Step](maxlen=MOST)
         self.states = deque[Opened](maxlen=_STATES)
         self.first: Opened | None = None
-        self.used = dict[str, tuple[Approval, Step]]()
+        self.used = dict[str, tuple[Approval, Header]]()
         self.span: Span
         operators, tenant = desk.gate.operators, self.ledger.tenant_name
         if desk.answers is None:
@@ -322,6 +270,18 @@ class _Walk:
     @property
     def holds(self) -> list[Order]:
         return held(list(self.orders.values()), self.desk.gate.operators)
+
+    def lines(self, journal: Journal | None) -> Iterable[Entry]:
+        """Return the newest lines of the journal about the run."""
+        if journal is None:
+            self.unread["journal"] = "The settings name no journal, so there is none to look into."
+            return ()
+        try:
+            ours = journal.show(thread=self.thread, tenant=self.ledger.tenant_name)
+            return deque((each for each in ours if each.store == self.ledger.store), maxlen=MOST)
+        except CheckpointError as error:
+            self.unread["journal"] = _named(error)
+            return ()
 
     def verify(self) -> str:
         """Check each seal, link and the anchor, and say if the run was deleted."""
@@ -343,12 +303,10 @@ class _Walk:
         if header.kind == "state":
             self.first = self.first or opened
             self.states.append(opened)
-        created = datetime.fromisoformat(header.created)
-        told = header.sequence, created, header.kind, header.app, header.label
-        revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
-        step = Step(*told, key.id, f"{key.algorithm}{revoked}")
         if self.span.head - header.sequence < MOST:
-            self.steps.append(step._replace(who=tuple(self._who(opened, step))))
+            revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
+            told = f"{key.id} ({key.algorithm}{revoked})"
+            self.steps.append(Step(header, told, tuple(self._who(opened))))
 
     def waits(self) -> list[Wait]:
         """Return what the run asks at the end that was verified."""
@@ -390,7 +348,7 @@ class _Walk:
 
     # --- who let it happen
 
-    def _who(self, opened: Opened, step: Step) -> Iterator[str]:
+    def _who(self, opened: Opened) -> Iterator[str]:
         """Yield who stands behind a record, as far as signatures tell."""
         header, statements = opened.header, list[Any]()
         try:
@@ -407,7 +365,7 @@ class _Walk:
                 if payload.expired:
                     yield f"nobody: the wait had ended, then {payload.expired}"
             for text in statements:
-                yield self._statement(text, step)
+                yield self._statement(text, header)
         except CheckpointError as error:
             self.unread["history"] = f"Who answered is not told of every record. {error.what}"
         except (KeyError, TypeError):
@@ -417,16 +375,16 @@ class _Walk:
         order = self.orders.get(note["order"])
         if order is None:
             return "an order that the place of the answers does not vouch for"
-        return f"{_ORDERED[order.what]} by {order.by}, {_minute(order.at)}, key {order.key}"
+        return f"{order.what} by {order.by}, {_minute(order.at)}, key {order.key}"
 
-    def _statement(self, text: str, step: Step) -> str:
+    def _statement(self, text: str, header: Header) -> str:
         try:
             said = self.desk.gate.people.open(text, revoked=True)
         except ApprovalError as error:
             return f"an answer that does not verify: {error.what}"
         if not self._is_here(said.question):
             return f"an answer of {said.approver} that is not about this run"
-        self.used.setdefault(said.text, (said, step))
+        self.used.setdefault(said.text, (said, header))
         gone = ", which is revoked by now" if said.key in self.desk.gate.people.revoked else ""
         return f"{said.verdict} by {said.approver}, {_minute(said.issued)}, key {said.key}{gone}"
 
@@ -451,22 +409,19 @@ class _Walk:
             self.unread["answers"] = _named(error)
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each, asked), each.text, each.text in self.used)
+            yield Said(*said, self._then(each, waits), each.text, each.text in self.used)
 
-    def _then(self, said: Approval, asked: list[Question]) -> str:
+    def _then(self, said: Approval, waits: tuple[Wait, ...]) -> str:
         if said.text in self.used:
-            step = self.used[said.text][1]
+            header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"
-            return f"a worker {did} {_minute(step.created)} at #{step.sequence}"
-        if said.question not in asked:
-            return "not used: the run went on without it"
-        if said.key in self.desk.gate.people.revoked:
-            return "does not count: the key is revoked"
-        try:
-            said.check_time(datetime.now(UTC), self.desk.gate.policy.lifetime)
-        except ApprovalError as error:
-            return f"does not count: {error.what}"
-        return "no worker has found it yet"
+            return f"a worker {did} {_minute(header.created)} at #{header.sequence}"
+        for wait in waits:
+            if said.question == wait.question:
+                counts = said.verdict == "denied" or said.approver in wait.yes
+                lapsed = "does not count any more: it has lapsed, or the key is revoked"
+                return "no worker has found it yet" if counts else lapsed
+        return "not used: the run went on without it"
 
     def ordered(self) -> Iterator[Said]:
         """Yield each hold and release."""
@@ -495,23 +450,25 @@ class _Walk:
                 at, first = before, since
         return Changes(first, until, [])
 
-    def begun(self) -> Begun | None:
-        """Compare the newest state with the oldest."""
+    def begun(self) -> Iterator[str]:
+        """Compare the newest state with the oldest, in sentences."""
         if self.first is None:
-            return None
-        old, new = self.first, self.states[-1]
-        words, tools = [], ToolSet()
+            return
+        (old, new), at = (self.first.header, self.states[-1].header), self.first.header.sequence
+        is_same = old.app == new.app
+        was = f"as it did #{at}" if is_same else f"and {old.app or '(no app)'} wrote #{at}"
+        yield f"{new.app or '(no app)'} wrote it, {was}."
+        if old.tools == new.tools:
+            yield f"Its tools are those of #{at}."
+            return
         try:
-            had, has = self._payload(old), self._payload(new)
-            tools = has.tools if has else tools
+            had, has = self._payload(self.first), self._payload(self.states[-1])
             if had and has:
-                words = [said for _, _, said in compare(has.tools, had.tools)]
-            elif old.header.tools != new.header.tools:
-                words = ["It has another tool set, and its records do not say which tools."]
+                yield from (said for _, _, said in compare(has.tools, had.tools))
+            else:
+                yield "It has another tool set, and its records do not say which tools."
         except CheckpointError as error:
-            words = [f"Its tools are not told. {error.what}"]
-        digests, app = (old.header.tools, new.header.tools), (old.header.app, new.header.app)
-        return Begun(old.header.sequence, app, digests, tuple(tools), tuple(words))
+            yield f"It has other tools, which are not told. {error.what}"
 
     def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
@@ -541,11 +498,9 @@ class _Walk:
             ) from None
 
 
-_ORDERED: Final = {"hold": "held", "release": "released"}
-
-
-def _minute(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def _minute(moment: datetime | str) -> str:
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _precedes(older: Any, newer: Any) -> bool:
@@ -570,25 +525,15 @@ def _part(plain: Any) -> Any:
 
 
 def _differences(before: Any, after: Any) -> Iterator[Change]:
-    old, new = ({leaf.path: leaf for leaf in _flat(each)} for each in (before, after))
+    old, new = dict(_flat(before)), dict(_flat(after))
     for path in dict.fromkeys((*old, *new)):
         was, now = old.get(path), new.get(path)
         if was != now:
-            yield Change(path, was and was.shown, now and now.shown)
-
-
-class _Leaf(NamedTuple):
-    path: str
-    text: str
-    is_secret: bool
-
-    @property
-    def shown(self) -> str:
-        return MASKED if self.is_secret else self.text
+            yield Change(path, was and was[0], now and now[0])
 
 
 def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf]:
-    """Yield each value with its path, and whether its name, or one above it, says secret."""
+    """Yield each value by its path. It is masked if its name, or one above it, says secret."""
     inside: list[tuple[Any, Any]] = []
     tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
     text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
@@ -606,7 +551,7 @@ def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf
         step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
         yield from _flat(each, f"{path}{step}", secret=is_secret)
     if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
-        yield _Leaf(path, text, secret)
+        yield path, (MASKED if secret else text, text)
 
 
 def _are_pairs(value: Any) -> bool:
