@@ -362,7 +362,7 @@ class Console:
                 return
             verb = cast(Verb, subject.act)
             wait = desk.standing(subject.question, verb, name)
-            if why := Record(desk, subject.thread, [], {}).stops(wait, verb, name):
+            if why := Record(desk, subject.thread).stops(wait, verb, name):
                 raise ApprovalSpent(why, "Nothing was signed. Look at the run again.")
 
     def _signed(self, subject: Subject, person: Approver, why: str) -> Signed:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -121,15 +121,17 @@ class Said(NamedTuple):
     is_used: bool = False
 
 
-class Record(NamedTuple):
-    """All that is known of one run.
+class Record:
+    """All that is known of one run, once `record_of` has filled it.
 
     Attributes:
         desk: the store, in the scope of the run's tenant.
+        store: its name.
+        tenant: whose run it is, or "".
         thread: the run.
-        checks: seal, chain and anchor.
         unread: what could not be looked at, and why: by "questions", "state", "history", "answers"
             and "journal".
+        checks: seal, chain and anchor.
         alarm: why it does not verify, or "". Then nothing that its records say is here.
         ended: that it was deleted, or "".
         waits: what it asks.
@@ -141,29 +143,23 @@ class Record(NamedTuple):
         journal: the newest lines of the journal about it.
     """
 
-    desk: Desk
-    thread: str
-    checks: list[Check]
-    unread: dict[str, str]
-    alarm: str = ""
-    ended: str = ""
-    waits: tuple[Wait, ...] = ()
-    holds: tuple[Order, ...] = ()
-    changes: Changes | None = None
-    begun: tuple[str, ...] = ()
-    history: tuple[Step, ...] = ()
-    answers: tuple[Said, ...] = ()
-    journal: tuple[Entry, ...] = ()
+    def __init__(self, desk: Desk, thread: str) -> None:
+        self.desk, self.thread = desk, thread
+        self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
+        self.unread, self.alarm, self.ended = dict[str, str](), "", ""
+        self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
+        self.changes: Changes | None = None
+        self.begun, self.answers = list[str](), list[Said]()
+        self.history = deque[Step](maxlen=MOST)
+        self.journal = deque[Entry](maxlen=MOST)
 
-    @property
-    def store(self) -> str:
-        """The name of the store."""
-        return self.desk.ledger.store
-
-    @property
-    def tenant(self) -> str:
-        """Whose run it is, or nobody's."""
-        return self.desk.ledger.tenant_name
+    @contextmanager
+    def looking(self, what: str) -> Iterator[None]:
+        """Say what cannot be looked at in this block, and go on."""
+        try:
+            yield
+        except CheckpointError as error:
+            self.unread[what] = _named(error)
 
     def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.
@@ -206,26 +202,23 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
         NotFound: there is no such run, or it was pruned while it was read.
     """
     check_name("thread", thread)
-    walk = _Walk(desk, thread)
-    lines = tuple(walk.lines(journal))
-    found = Record(desk, thread, [], walk.unread, holds=tuple(walk.holds), journal=lines)
+    record = Record(desk, thread)
+    walk = _Walk(record)
+    walk.look_beside(journal)
     try:
-        ended = walk.verify()
-        waits = () if ended else tuple(walk.waits())
+        walk.verify()
+        walk.ask()
     except NotFound:
         raise
     except CheckpointError as error:
-        failed, said = list(_failed(error)), tuple(walk.ordered())
-        return found._replace(checks=failed, alarm=_named(error), answers=said)
-    return found._replace(
-        checks=list(walk.checks()),
-        ended=ended,
-        waits=waits,
-        changes=walk.changes(),
-        begun=tuple(walk.begun()),
-        history=tuple(walk.steps),
-        answers=tuple(sorted((*walk.answered(waits), *walk.ordered()), key=lambda each: each.at)),
-    )
+        record.alarm, record.checks = _named(error), list(_failed(error))
+        record.history.clear()
+    else:
+        record.checks, record.begun = list(walk.checks()), list(walk.begun())
+        record.answers = list(walk.answered())
+        record.changes = walk.changes()
+    record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
+    return record
 
 
 def _named(error: CheckpointError) -> str:
@@ -242,49 +235,40 @@ def _failed(error: CheckpointError) -> Iterator[Check]:
 
 
 class _Walk:
-    """What one walk over a run's records gathers, each of them verified."""
+    """One walk over a run's records, which verifies each of them and fills what is told."""
 
-    def __init__(self, desk: Desk, thread: str) -> None:
-        self.desk, self.ledger, self.thread = desk, desk.ledger, thread
-        self.unread = dict[str, str]()
+    def __init__(self, record: Record) -> None:
+        self.record, self.desk, self.ledger = record, record.desk, record.desk.ledger
+        self.thread = record.thread
         self.orders = dict[str, Order]()
-        self.heads = dict[int, str]()
-        self.keys = dict[str, str]()
-        self.steps = deque[Step](maxlen=MOST)
+        self.heads, self.keys = dict[int, str](), dict[str, str]()
         self.states = deque[Opened](maxlen=_STATES)
         self.first: Opened | None = None
         self.used = dict[str, tuple[Approval, Header]]()
         self.span: Span
-        operators, tenant = desk.gate.operators, self.ledger.tenant_name
-        if desk.answers is None:
-            self.unread["answers"] = (
-                "There is no place for answers to look into. Those that a worker used are here."
-            )
-            return
-        try:
-            given = desk.answers.orders(self.ledger.store, thread, operators, tenant=tenant)
-            self.orders = {each.text: each for each in given}
-        except CheckpointError as error:
-            self.unread["answers"] = _named(error)
 
-    @property
-    def holds(self) -> list[Order]:
-        return held(list(self.orders.values()), self.desk.gate.operators)
-
-    def lines(self, journal: Journal | None) -> Iterable[Entry]:
-        """Return the newest lines of the journal about the run."""
+    def look_beside(self, journal: Journal | None) -> None:
+        """Read the orders of operators and the lines of the journal."""
+        record, operators = self.record, self.desk.gate.operators
+        run = record.store, record.thread
+        if self.desk.answers is None:
+            none = "There is no place for answers to look into. Those that a worker used are here."
+            record.unread["answers"] = none
+        else:
+            with record.looking("answers"):
+                given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
+                self.orders = {each.text: each for each in given}
+        record.holds = held(list(self.orders.values()), operators)
         if journal is None:
-            self.unread["journal"] = "The settings name no journal, so there is none to look into."
-            return ()
-        try:
-            ours = journal.show(thread=self.thread, tenant=self.ledger.tenant_name)
-            return deque((each for each in ours if each.store == self.ledger.store), maxlen=MOST)
-        except CheckpointError as error:
-            self.unread["journal"] = _named(error)
-            return ()
+            none = "The settings name no journal, so there is none to look into."
+            record.unread["journal"] = none
+            return
+        with record.looking("journal"):
+            lines = journal.show(thread=record.thread, tenant=record.tenant)
+            record.journal.extend([each for each in lines if each.store == record.store])
 
-    def verify(self) -> str:
-        """Check each seal, link and the anchor, and say if the run was deleted."""
+    def verify(self) -> None:
+        """Check each seal, link and the anchor, and tell if the run was deleted."""
         ledger = self.ledger
         place, limits = (ledger.storage, ledger.store, ledger.keys), ledger.codec.limits
         view = View(*place, ledger.anchor, limits, tenant=ledger.tenant_name)
@@ -294,8 +278,7 @@ class _Walk:
         try:
             next(ledger.back(self.thread))  # there is none, or this process has seen more
         except ThreadDeleted as error:
-            return error.what
-        return ""
+            self.record.ended = error.what
 
     def take(self, opened: Opened) -> None:
         header, key = opened.header, self.ledger.keys.find(opened.key)
@@ -306,21 +289,25 @@ class _Walk:
         if self.span.head - header.sequence < MOST:
             revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
             told = f"{key.id} ({key.algorithm}{revoked})"
-            self.steps.append(Step(header, told, tuple(self._who(opened))))
+            self.record.history.append(Step(header, told, tuple(self._who(opened))))
 
-    def waits(self) -> list[Wait]:
-        """Return what the run asks at the end that was verified."""
+    def ask(self) -> None:
+        """Tell what the run asks at the end that was verified."""
+        record = self.record
+        if record.ended:
+            return
         try:
             waits = self.desk.waits(self.thread, whole=False)
         except (SealError, AnchorError, RecordsMissing, NotFound):
             raise  # somebody changed it since
         except CheckpointError as error:
-            self.unread["questions"] = _named(error)
-            return []
+            record.unread["questions"] = _named(error)
+            return
         if all(self._is_here(each.question) for each in waits):
-            return waits
-        self.unread["questions"] = "The run has moved on while it was read. Load the page again."
-        return []
+            record.waits = waits
+        else:
+            moved = "The run has moved on while it was read. Load the page again."
+            record.unread["questions"] = moved
 
     def checks(self) -> Iterator[Check]:
         """Yield what held, in words."""
@@ -333,18 +320,17 @@ class _Walk:
         all_of_it = f"#{span.first} to #{span.head}, {len(self.heads)} in all"
         links = f"Each record follows the one before it: {all_of_it}.{cut * (span.first > 1)}"
         yield Check("chain", ok=True, text=links)
-        seen, said = span.anchored, ""
+        seen = span.anchored
         if anchor is None:
-            said = "There is no anchor, so nobody could tell an old copy of this run from today's."
+            text = "There is no anchor, so nobody could tell an old copy of this run from today's."
         elif seen is None:
-            said = "The anchor has not seen this run, so all of it could be cut off unnoticed."
-        if seen is None:
-            yield Check("anchor", ok=False, text=said)
-            return
-        newer = span.head - seen.sequence
-        when = f", since {_minute(seen.seen)}" if seen.seen else ""
-        rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
-        yield Check("anchor", ok=True, text=f"It has seen {seen}{when}.{rest}")
+            text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
+        else:
+            newer = span.head - seen.sequence
+            when = f", since {_minute(seen.seen)}" if seen.seen else ""
+            rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
+            text = f"It has seen {seen}{when}.{rest}"
+        yield Check("anchor", ok=seen is not None, text=text)
 
     # --- who let it happen
 
@@ -367,7 +353,9 @@ class _Walk:
             for text in statements:
                 yield self._statement(text, header)
         except CheckpointError as error:
-            self.unread["history"] = f"Who answered is not told of every record. {error.what}"
+            self.record.unread["history"] = (
+                f"Who answered is not told of every record. {error.what}"
+            )
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
 
@@ -395,28 +383,26 @@ class _Walk:
         known = self.heads.get(at.sequence) == at.digest or at.sequence < self.span.first
         return place == ours and known
 
-    def answered(self, waits: tuple[Wait, ...]) -> Iterator[Said]:
+    def answered(self) -> Iterator[Said]:
         """Yield each yes and no, with what came of it."""
         found = {text: said for text, (said, _) in self.used.items()}
-        asked = [each.question for each in waits]
+        asked = [each.question for each in self.record.waits]
         before = [each.question for each in reversed(found.values())]
-        try:
+        with self.record.looking("answers"):
             for question in [*dict.fromkeys((*asked, *before))][:_QUESTIONS]:
                 if self.desk.answers is not None:
                     put = self.desk.answers.about(question, self.desk.gate.people)
                     found |= {each.text: each for each in put}  # with its reason
-        except CheckpointError as error:
-            self.unread["answers"] = _named(error)
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each, waits), each.text, each.text in self.used)
+            yield Said(*said, self._then(each), each.text, each.text in self.used)
 
-    def _then(self, said: Approval, waits: tuple[Wait, ...]) -> str:
+    def _then(self, said: Approval) -> str:
         if said.text in self.used:
             header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"
             return f"a worker {did} {_minute(header.created)} at #{header.sequence}"
-        for wait in waits:
+        for wait in self.record.waits:
             if said.question == wait.question:
                 counts = said.verdict == "denied" or said.approver in wait.yes
                 lapsed = "does not count any more: it has lapsed, or the key is revoked"
@@ -425,7 +411,7 @@ class _Walk:
 
     def ordered(self) -> Iterator[Said]:
         """Yield each hold and release."""
-        holds = self.holds
+        holds = self.record.holds
         for each in self.orders.values():
             then = "holds it" if each in holds else "released" if each.what == "hold" else ""
             said = each.by, each.what, each.key, each.at, None, each.why, then
@@ -435,14 +421,13 @@ class _Walk:
 
     def changes(self) -> Changes | None:
         """Compare the newest state with the last one that was another."""
-        if not self.states:
+        states = list[tuple[int, Any]]()
+        with self.record.looking("state"):
+            states = [(each.header.sequence, self._json(each)) for each in self.states]
+        if not states:
             return None
-        try:
-            *older, newest = [(each.header.sequence, self._json(each)) for each in self.states]
-        except CheckpointError as error:
-            self.unread["state"] = error.what
-            return None
-        (until, last), at, first = newest, newest[1], newest[0]
+        *older, (until, last) = states
+        first, at = until, last
         for since, before in reversed(older):
             if _precedes(before, at):
                 if rows := list(_differences(_part(before), _part(last))):
