@@ -14,9 +14,8 @@ from safepoint.console import charts, pages
 from safepoint.console.html import Html
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.console.signing import Signature, Signed, Subject
-from safepoint.desk import Desk, State, Wait
+from safepoint.desk import State, Wait
 from safepoint.errors import JournalBroken
-from safepoint.gate import Gate
 from safepoint.journal import Actor, Entry
 from safepoint.names import Head, spelled
 from safepoint.settings import Store
@@ -26,9 +25,6 @@ NOW: Final = datetime.now(UTC)
 HOUR: Final = timedelta(hours=1)
 KEY: Final = SigningKey.generate("ed25519")
 LEDGER: Final = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(KEY))
-SHARED: Final = Ledger(
-    InMemoryCheckpointStorage(), store="refunds", keys=Keyring(SigningKey.generate("hmac-sha256"))
-)
 STORES: Final = ["invoices", "refunds"]
 DIGEST: Final = f"sha256:{'3f9a' * 16}"
 COUNTS: Final[Mapping[State, int]] = {"waiting": 4, "held": 1, "denied": 1, "expired": 1}
@@ -124,9 +120,7 @@ def others(text: str | None) -> dict[str, Html]:
     told = entries(text)
     path = (text or "/srv/invoices").replace("\0", "")[:200]
     kept = Store(store=stores[0], storage=path, anchor="/srv/anchor")
-    gate = Gate(approvers=Approvers({"dana": KEY.public}))
-    desk, alone = Desk(LEDGER, None, gate), Desk(SHARED, None, Gate())
-    made_of, bare = (kept, desk), (Store(store="refunds", postgres="secret"), alone)
+    bare = Store(store="refunds", postgres="secret")
     good = pages.Verification(10_000, 10_000, 0, NOW - timedelta(seconds=95), NOW)
     bad = good._replace(alarms=2, error=text or "order-13: SealBroken: it was edited.")
     runs = pages.Verification(4_211, 10_000, 1, NOW)
@@ -142,11 +136,11 @@ def others(text: str | None) -> dict[str, Html]:
     return {
         "journal": pages.journal(HOME, stores, stores[0], told, thread=text or ""),
         "long-journal": pages.journal(HOME, STORES, "refunds", told * 30, what="save", number=2),
-        "broken-journal": pages.journal(HOME, STORES, "invoices", None, error=broken),
+        "broken-journal": pages.journal(HOME, STORES, "invoices", broken),
         "no-journal": pages.journal(HOME, STORES, "refunds", None),
-        "store": pages.store(HOME, stores, *made_of, good, "f" * 22, points, refused),
-        "verifying": pages.store(HOME, STORES, *made_of, runs, None, points[:1], None),
-        "failed": pages.store(HOME, STORES, *bare, bad, "f" * 22, [], broken),
+        "store": pages.store(HOME, stores, kept, good, "f" * 22, points, refused),
+        "verifying": pages.store(HOME, STORES, kept, runs, None, points[:1], None),
+        "failed": pages.store(HOME, STORES, bare, bad, "f" * 22, [], broken),
         "asking": pages.signature(HOME, asked),
         "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
         "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),

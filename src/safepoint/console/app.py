@@ -50,6 +50,7 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
 )
+from safepoint.journal import Entry
 from safepoint.names import digest_of
 from safepoint.settings import Store
 
@@ -220,22 +221,18 @@ class Console:
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
-        name, entries, refused = self._named(asked).store, None, None
+        name = self._named(asked).store
         thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
+        entries: list[Entry] | CheckpointError | None = None
         with ExitStack() as stack:
             try:
                 journal = self._stores[name].journal_of(stack, write=False)
                 if journal is not None:
                     entries = list(journal.show(thread=thread or None, what=what or None))
             except JournalError as error:
-                refused = error
-        body = pages.journal(
-            *(self._home, list(self._stores), name, entries),
-            thread=thread,
-            what=what,
-            number=_number(asked),
-            error=refused,
-        )
+                entries = error
+        given = self._home, list(self._stores), name, entries
+        body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
         return self._page(asked.user, f"Journal of {name}", body, active="journal")
 
     def _store(self, asked: _Asked) -> Response:
@@ -244,13 +241,13 @@ class Console:
         runs = last is not None and last.finished is None
         form = self._forms.hold(subject) if self._signing and not runs else None
         refused: Mapping[str, int] | CheckpointError | None = None
-        with self._desk(subject) as (desk, stack):
+        with ExitStack() as stack:
             try:
                 told = store.journal_of(stack, write=False)
                 refused = None if told is None else charts.reasons(told.show())
             except CheckpointError as error:
                 refused = error
-        given = store, desk, last, form, self._index.over_time(), refused
+        given = store, last, form, self._index.over_time(), refused
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
         return self._page(asked.user, title, body, active="store", refresh=refresh)

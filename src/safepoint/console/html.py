@@ -8,7 +8,6 @@ something too.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -32,8 +31,6 @@ _ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)
 _ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
 _ODD: Final = re.compile(r"[^ -~]+")
 _ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
-_CONTROLS: Final = {"\0": "NULL", "\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN"}
-_NAMED: Final = 4
 
 
 def tag(name: str, /, *inside: Inside, **attributes: str | int | bool | None) -> Html:
@@ -96,31 +93,18 @@ def visible(text: str) -> Html:
     from safepoint.console.html import visible
 
     print(visible("ACME\u202e<b>"))
-    #> ACME<mark class="odd" title="U+202E RIGHT-TO-LEFT OVERRIDE">\u202e</mark>&lt;b&gt;
+    #> ACME<mark class="odd">\u202e</mark>&lt;b&gt;
     ```
     """
     return _marked(_ODD_OR_SPACE, text)
 
 
 def _marked(odd: re.Pattern[str], text: str) -> Html:
-    parts, end = list[str](), 0
-    for found in odd.finditer(text):
-        mark = f'<mark class="odd" title="{_names(found.group())}">{_escapes(found)}</mark>'
-        parts += (escape(text[end : found.start()]), mark)
-        end = found.end()
-    return Html("".join((*parts, escape(text[end:]))))
+    return Html(odd.sub(lambda each: f'<mark class="odd">{_escapes(each)}</mark>', escape(text)))
 
 
 def _escapes(found: re.Match[str]) -> str:
     return "".join(r"\x20" if each == " " else ascii(each)[1:-1] for each in found.group())
-
-
-def _names(odd: str) -> str:
-    kinds = list(dict.fromkeys(odd))
-    more = f", and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
-    names = (_CONTROLS.get(each, "") or unicodedata.name(each, "UNNAMED") for each in kinds)
-    told = [f"U+{ord(each):04X} {name}" for each, name in zip(kinds, names, strict=True)]
-    return ", ".join(told[:_NAMED]) + more
 
 
 # --- what several pages are made of

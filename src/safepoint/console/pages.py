@@ -33,7 +33,7 @@ from safepoint.console.html import (
 )
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.console.signing import Signature
-from safepoint.desk import Desk, State, Wait
+from safepoint.desk import State, Wait
 from safepoint.errors import CheckpointError
 from safepoint.journal import WHATS, Entry
 from safepoint.names import digest_of
@@ -275,12 +275,11 @@ def journal(
     home: str,
     stores: Sequence[str],
     store: str,
-    entries: Sequence[Entry] | None,
+    entries: Sequence[Entry] | CheckpointError | None,
     *,
     thread: str = "",
     what: str = "",
     number: int = 1,
-    error: CheckpointError | None = None,
 ) -> Html:
     """Return who did what.
 
@@ -288,20 +287,20 @@ def journal(
         home: as `layout`.
         stores: all that there are.
         store: whose journal it is.
-        entries: all that fit, in the order of `Journal.show`; None if there is no journal.
+        entries: all that fit, in the order of `Journal.show`; why it does not verify, if it does
+            not; None if there is no journal.
         thread: only those about this one were wanted.
         what: only those of this kind were wanted.
         number: of the page, from 1.
-        error: why it does not verify, if it does not.
     """
     name = tag("input", name="thread", id="thread", value=thread, autocomplete="off")
     where = address(home, "journal", store)
     form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
     pages, shown = 1, card("note", "Nothing that fits is in it.")
-    if error:
-        shown = _broken(error)
-    elif entries is None:
-        shown = card("note", "This store has no journal. Name one in its settings: journal.")
+    if entries is None:
+        shown = card("note", _LACK["journal"])
+    elif isinstance(entries, CheckpointError):
+        shown = _broken(entries)
     elif entries:
         pages = -(-len(entries) // PER_PAGE)
         number = min(max(number, 1), pages)
@@ -311,7 +310,7 @@ def journal(
         tag("h1", "Journal of ", visible(store)),
         tag("p", "Who did what, newest first. Each line was verified.", class_="lead"),
         _store_tabs(home, "journal", stores, store),
-        form if error or entries is not None else None,
+        form,
         shown,
         _pager(number, pages, home, "journal", store, thread=thread, what=what),
     )
@@ -342,9 +341,8 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
 _LACK: Final = {
     "anchor": "None. Nobody could tell an old question from today's: nothing is approved.",
     "answers": "None. What is signed has to be carried to a worker by hand.",
-    "journal": "None. Nobody could say who did what.",
+    "journal": "None. Nobody could say who did what. Name one in the settings: journal.",
 }
-_SHARED: Final = "Nothing is approved: whoever can verify with such a key could sign."
 
 
 class Verification(NamedTuple):
@@ -362,7 +360,6 @@ def store(
     home: str,
     stores: Sequence[str],
     made_of: Store,
-    desk: Desk,
     verification: Verification | None,
     form: str | None,
     over_time: Sequence[tuple[datetime, int]],
@@ -374,14 +371,13 @@ def store(
         home: as `layout`. While it is verified, give that `refresh=2`.
         stores: all that there are.
         made_of: what the settings say of it.
-        desk: the same, open.
         verification: the last one, or the one that runs; None if there was none.
         form: the id of the form that begins one; None if nobody may.
         over_time: how many waited, as the index tells it.
         refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
             None if there is none.
     """
-    told = tag("p", "The store has no journal.", class_="quiet")
+    told: Inside = _LACK["journal"]
     if isinstance(refusals, CheckpointError):
         told = _broken(refusals)
     elif refusals is not None:
@@ -393,31 +389,20 @@ def store(
         tag("h2", "Verification"),
         _verification(home, name, verification, form),
         tag("h2", "Parts"),
-        facts(_parts(made_of, desk)),
+        facts(_parts(made_of)),
         tag("h2", "Waiting over time"),
         charts.waiting_over_time(over_time),
         tag("h2", "Refusals by reason"),
-        told,
+        tag("div", told),
     )
 
 
-def _parts(store: Store, desk: Desk) -> Iterator[tuple[str, Inside]]:
-    """Yield what a store is made of, what its lack of a part means, and who may decide in it."""
+def _parts(store: Store) -> Iterator[tuple[str, Inside]]:
+    """Yield what a store is made of, and what its lack of a part means."""
     yield "Storage", visible(_where(store.storage, store.postgres))
     for name, lack in _LACK.items():
         found = _where(getattr(store, name), getattr(store, f"postgres_{name}"))
         yield name.capitalize(), visible(found or lack)
-    ring, gate = desk.ledger.keys, desk.gate
-    keys = ((str(key.id), key.algorithm, ring.revoked(key.id) is not None) for key in ring)
-    yield (
-        "Keys",
-        listed(f"{key} ({algorithm}){', revoked' * gone}" for key, algorithm, gone in keys),
-    )
-    yield "Approval", _SHARED * any(key.algorithm != "ed25519" for key in ring)
-    for what, people in (("Approvers", gate.people), ("Operators", gate.operators)):
-        named = [(name, key, key in people.revoked) for key, (name, _) in people.keys.items()]
-        lines = (f"{name}, key {key}{', revoked' * gone}" for name, key, gone in named)
-        yield what, listed(lines) or "nobody"
 
 
 def _where(path: str | None, dsn: str | None) -> str:
