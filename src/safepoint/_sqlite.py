@@ -608,9 +608,11 @@ def is_open(path: str) -> bool:
 
     Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
     """
-    found = _identity(path)
-    mains = [slot.database.main for slot in _slots() if slot.connection is not None]
-    return found is not None and any(main and main[1:3] == found[1:3] for main in mains)
+    with suppress(OSError, ValueError):  # of what is no path of a file
+        found = _identity(path)
+        mains = [slot.database.main for slot in _slots() if slot.connection is not None]
+        return found is not None and any(main and main[1:3] == found[1:3] for main in mains)
+    return False
 
 
 def _before_fork() -> None:

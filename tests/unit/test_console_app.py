@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from safepoint import Approver, Ask
+from safepoint import Approver, Ask, Tool
 from safepoint.errors import ApprovalNeeded, KeyRefused, ThreadHeld
 from safepoint.names import digest_of
 from safepoint.settings import in_default_places
@@ -304,6 +304,19 @@ def test_two_tabs_and_two_places(place: Place) -> None:
     assert place.put() == before
 
 
+def test_what_waits_for_the_terminal_is_checked_when_its_turn_comes(place: Place) -> None:
+    for thread in ("first", "second"):
+        place.office.start(thread)
+    first, second = (place.tab.post(place.run(each).form("deny")) for each in ("first", "second"))
+    place.terminal.wait(PROMPT)
+    erin_goes_on(place, "second")
+    before, screen = place.put(), len(place.terminal.screen)
+    place.terminal.type("\n")
+    assert "No passphrase was typed." in place.tab.follow(first).text
+    assert "second has moved on since it was shown." in place.tab.follow(second).text
+    assert (place.put(), PROMPT in place.terminal.screen[screen:]) == (before, False)
+
+
 def test_a_tenants_run_is_answered_for_that_tenant_alone(place: Place) -> None:
     for tenant in ("acme", "umbra"):
         place.office.flow().start(place.office.ledger().tenant(tenant), thread="order-1")
@@ -322,6 +335,8 @@ def test_a_yes_is_for_one_run_and_never_always(place: Place) -> None:
     form = place.run("same-1").form("approve")
     place.sign(form, thread="same-2", store="payroll", tenant="acme", question="{}")
     assert "approve" in place.run("same-2").verbs
+    with pytest.raises(ApprovalNeeded):  # a yes reused with another environment
+        place.office.flow(tools=[Tool("bank")]).resume(place.office.ledger(), "same-1")
     with pytest.raises(ApprovalNeeded):
         place.office.flow().resume(place.office.ledger(), "same-2")
 

@@ -32,7 +32,6 @@ from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
     Forms,
-    FormUnknown,
     FormUsed,
     Signed,
     Signer,
@@ -159,9 +158,11 @@ class Console:
     ) -> Response:
         body = pages.refusal(self._home, status, title, error.what, error.do)
         if isinstance(error, FormUsed):
-            subject = error.subject
-            run = run_address(self._home, subject.store, subject.tenant, subject.thread)
-            came = address(self._home, "signature", error.signature) if error.signature else run
+            store, tenant, thread = error.subject[1:4]
+            came = run_address(self._home, store, tenant, thread)
+            if error.signature or not thread:
+                page = ("signature", error.signature) if thread else ("store", store)
+                came = address(self._home, *page)
             body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
         return self._page(user, title, body, status=status)
 
@@ -216,8 +217,6 @@ class Console:
             names = [each and each.name for each in (self._approver, self._operator)]
             form = self._former(subject) if self._signing else None
             body = run_page(self._home, record, form, *names)
-            if form is None:
-                body = joined(body, _at_home(record))
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
@@ -226,9 +225,13 @@ class Console:
         entries: list[Entry] | CheckpointError | None = None
         with ExitStack() as stack:
             try:
-                journal = self._stores[name].journal_of(stack, write=False)
+                store = self._stores[name]
+                journal = store.journal_of(stack, write=False)
                 if journal is not None:
-                    entries = list(journal.show(thread=thread or None, what=what or None))
+                    wanted = journal.show(
+                        thread=thread or None, what=what or None, tenant=store.tenant
+                    )
+                    entries = list(wanted)
             except JournalError as error:
                 entries = error
         given = self._home, list(self._stores), name, entries
@@ -244,7 +247,8 @@ class Console:
         with ExitStack() as stack:
             try:
                 told = store.journal_of(stack, write=False)
-                refused = None if told is None else charts.reasons(told.show())
+                if told is not None:
+                    refused = charts.reasons(told.show(tenant=store.tenant))
             except CheckpointError as error:
                 refused = error
         given = store, last, form, self._index.over_time(), refused
@@ -257,8 +261,6 @@ class Console:
     def _verify(self, asked: _Asked) -> Response:
         """Begin to verify a store, unless somebody is at it."""
         subject = self._forms.take(asked.fields.get("form", ""), "verify")
-        if subject.store != asked.path["store"]:
-            raise FormUnknown
         with self._lock:
             last = self._verified.get(subject.store)
             if last is None or last.finished is not None:
@@ -394,22 +396,6 @@ class Console:
         body = pages.signature(self._home, found)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
-
-
-def _at_home(record: Record) -> Html:
-    """Say how to sign what a page for many shows, where the key is."""
-    whose = f" --tenant {record.tenant}" if record.tenant else ""
-    lines = [
-        f"safepoint {verb} {record.store} {record.thread}{whose} --as YOU --key FILE"
-        f" --digest {wait.digest}"
-        for wait in record.waits
-        for verb in ("deny", "approve")
-    ]
-    if not lines:
-        return Html("")
-    why = "A page for many holds no key. On your own machine, where the question is shown again:"
-    code = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
-    return tag("section", tag("h2", "To sign it"), tag("p", why), code)
 
 
 def _number(asked: _Asked) -> int:

@@ -163,12 +163,22 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
     if stop:
         other = f" Nothing is denied here either: {no}" if no not in ("", stop) else ""
         yield tag("p", badge("refused", "No approval here"), " ", visible(f"{stop}{other}"))
+        if who is None:
+            yield from _at_home(record, wait)
         return
     where = "on the terminal that started the console, after the run and its anchor were verified"
     back = tag("a", "Or go back to Deny", href=f"#why-{number}")
     signs = visible(f"{who} would sign this, {where} once more."), " ", back
     yield tag("p", signs, class_="screen")
     yield sign(wait, "approve", "Approve: sign this on your terminal")
+
+
+def _at_home(record: Record, wait: Wait) -> Iterator[Html]:
+    """Yield how to sign what a page without a key shows, where the key is."""
+    whose = f" --tenant {record.tenant}" if record.tenant else ""
+    about = f"{record.store} {record.thread}{whose} --as YOU --key FILE --digest {wait.digest}"
+    yield tag("p", "Sign it on your own machine, where the question is shown once more:")
+    yield code(f"safepoint deny {about}\nsafepoint approve {about}")
 
 
 def _reason(name: str, label: str, *, required: bool = False) -> Html:
