@@ -118,8 +118,7 @@ def others(text: str | None) -> dict[str, Html]:
     stores = [text or "invoices", "refunds"]
     broken = JournalBroken(text or "Entry 4 is not what was signed.", "Restore one that verifies.")
     told = entries(text)
-    path = (text or "/srv/invoices").replace("\0", "")[:200]
-    kept = Store(store=stores[0], storage=path, anchor="/srv/anchor")
+    kept = Store(store=stores[0], storage=text or "/srv/invoices.db", anchor="/srv/anchor")
     bare = Store(store="refunds", postgres="secret")
     good = pages.Verification(10_000, 10_000, 0, NOW - timedelta(seconds=95), NOW)
     bad = good._replace(alarms=2, error=text or "order-13: SealBroken: it was edited.")

@@ -37,7 +37,7 @@ from safepoint.desk import State, Wait
 from safepoint.errors import CheckpointError
 from safepoint.journal import WHATS, Entry
 from safepoint.names import digest_of
-from safepoint.settings import Store, is_database
+from safepoint.settings import Store
 
 PER_PAGE: Final = 100
 ALARMS: Final = 100
@@ -298,7 +298,7 @@ def journal(
     form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
     pages, shown = 1, card("note", "Nothing that fits is in it.")
     if entries is None:
-        shown = card("note", _LACK["journal"])
+        shown = card("note", _NO_JOURNAL)
     elif isinstance(entries, CheckpointError):
         shown = _broken(entries)
     elif entries:
@@ -338,11 +338,13 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
 
 # --- Store health
 
-_LACK: Final = {
-    "anchor": "None. Nobody could tell an old question from today's: nothing is approved.",
-    "answers": "None. What is signed has to be carried to a worker by hand.",
-    "journal": "None. Nobody could say who did what. Name one in the settings: journal.",
-}
+_NO_JOURNAL: Final = "None. Nobody could say who did what. Name one in the settings: journal."
+_PARTS: Final = (
+    ("storage", "postgres", "None."),
+    ("anchor", "postgres_anchor", "None. Nobody could tell an old question from today's."),
+    ("answers", "postgres_answers", "None. What is signed is carried to a worker by hand."),
+    ("journal", "postgres_journal", _NO_JOURNAL),
+)
 
 
 class Verification(NamedTuple):
@@ -377,7 +379,7 @@ def store(
         refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
             None if there is none.
     """
-    told: Inside = _LACK["journal"]
+    told: Inside = _NO_JOURNAL
     if isinstance(refusals, CheckpointError):
         told = _broken(refusals)
     elif refusals is not None:
@@ -398,18 +400,10 @@ def store(
 
 
 def _parts(store: Store) -> Iterator[tuple[str, Inside]]:
-    """Yield what a store is made of, and what its lack of a part means."""
-    yield "Storage", visible(_where(store.storage, store.postgres))
-    for name, lack in _LACK.items():
-        found = _where(getattr(store, name), getattr(store, f"postgres_{name}"))
-        yield name.capitalize(), visible(found or lack)
-
-
-def _where(path: str | None, dsn: str | None) -> str:
-    """Say where a part is, "" if there is none. A connection string is shown to nobody."""
-    if dsn is not None:
-        return "PostgreSQL"
-    return f"{'SQLite' if is_database(path) else 'Files'}: {path}" if path else ""
+    """Yield where each part of a store is. A connection string is shown to nobody."""
+    for path, dsn, lack in _PARTS:
+        where = "PostgreSQL" if getattr(store, dsn) else getattr(store, path)
+        yield path.capitalize(), visible(where or lack)
 
 
 def _verification(home: str, name: str, last: Verification | None, form: str | None) -> Html:

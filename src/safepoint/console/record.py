@@ -25,7 +25,6 @@ from safepoint.errors import (
     ApprovalError,
     CheckpointError,
     DecodeError,
-    LimitExceeded,
     NotFound,
     RecordsMissing,
     SealError,
@@ -42,10 +41,8 @@ from safepoint.workflow import Payload, without_state
 
 MOST: Final = 200
 """How many records, and how many lines of the journal, a page shows: the newest."""
-MOST_CHANGES: Final = 100
 _STATES: Final = 8  # to find the last one that differs
 _QUESTIONS: Final = 20  # of which the answers are looked up
-_LARGE: Final = 4 * 1024 * 1024
 _LONG: Final = 300
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SECRET: Final = re.compile(
@@ -77,14 +74,12 @@ class Changes(NamedTuple):
     Attributes:
         since: the sequence of the older one.
         until: that of the newest; the same if there is no other to compare with.
-        rows: the differences, at most 100.
-        more: how many there are besides.
+        rows: the differences.
     """
 
     since: int
     until: int
     rows: list[Change]
-    more: int = 0
 
 
 class Step(NamedTuple):
@@ -107,7 +102,6 @@ class Said(NamedTuple):
         why: the reason that they gave, or "".
         then: what came of it.
         text: the signed text.
-        is_used: whether a worker went on with it.
     """
 
     who: str
@@ -118,7 +112,6 @@ class Said(NamedTuple):
     why: str
     then: str
     text: str
-    is_used: bool = False
 
 
 class Record:
@@ -216,7 +209,8 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
     else:
         record.checks, record.begun = list(walk.checks()), list(walk.begun())
         record.answers = list(walk.answered())
-        record.changes = walk.changes()
+        with record.looking("state"):
+            record.changes = walk.changes()
     record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
     return record
 
@@ -353,9 +347,7 @@ class _Walk:
             for text in statements:
                 yield self._statement(text, header)
         except CheckpointError as error:
-            self.record.unread["history"] = (
-                f"Who answered is not told of every record. {error.what}"
-            )
+            self.record.unread["history"] = _named(error)
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
 
@@ -395,7 +387,7 @@ class _Walk:
                     found |= {each.text: each for each in put}  # with its reason
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each), each.text, each.text in self.used)
+            yield Said(*said, self._then(each), each.text)
 
     def _then(self, said: Approval) -> str:
         if said.text in self.used:
@@ -421,19 +413,15 @@ class _Walk:
 
     def changes(self) -> Changes | None:
         """Compare the newest state with the last one that was another."""
-        states = list[tuple[int, Any]]()
-        with self.record.looking("state"):
-            states = [(each.header.sequence, self._json(each)) for each in self.states]
-        if not states:
-            return None
-        *older, (until, last) = states
+        read = ((each.header.sequence, self._json(each)) for each in reversed(self.states))
+        until, last = next(read, (0, None))
         first, at = until, last
-        for since, before in reversed(older):
+        for since, before in read:
             if _precedes(before, at):
                 if rows := list(_differences(_part(before), _part(last))):
-                    return Changes(since, until, rows[:MOST_CHANGES], len(rows[MOST_CHANGES:]))
-                at, first = before, since
-        return Changes(first, until, [])
+                    return Changes(since, until, rows)
+                first, at = since, before
+        return Changes(first, until, []) if until else None
 
     def begun(self) -> Iterator[str]:
         """Compare the newest state with the oldest, in sentences."""
@@ -446,14 +434,11 @@ class _Walk:
         if old.tools == new.tools:
             yield f"Its tools are those of #{at}."
             return
-        try:
+        yield f"Its tools are not those of #{at}."
+        with self.record.looking("state"):
             had, has = self._payload(self.first), self._payload(self.states[-1])
             if had and has:
                 yield from (said for _, _, said in compare(has.tools, had.tools))
-            else:
-                yield "It has another tool set, and its records do not say which tools."
-        except CheckpointError as error:
-            yield f"It has other tools, which are not told. {error.what}"
 
     def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
@@ -468,11 +453,6 @@ class _Walk:
     def _json(self, opened: Opened) -> Any:
         """Return a verified record as JSON: tags stand for types that need not be known."""
         data = plain_of(opened, self.ledger.cipher)
-        if len(data) > _LARGE:
-            raise LimitExceeded(
-                f"#{opened.header.sequence} has {len(data)} bytes, which is too large to compare.",
-                "Load it with the worker's code.",
-            )
         check_shape(data, self.ledger.codec.limits)
         try:
             return json.loads(data)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from safepoint.answers import MAX_WHY, Order
 from safepoint.console.html import (
@@ -39,8 +39,9 @@ from safepoint.names import thread_text
 Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 """Gives the id of a form for a verb: about what is asked, about a hold, or about a thread."""
 _Sign: TypeAlias = Callable[..., Html]
-_LOOK = {"deny": "button button--no", "approve": "button button--yes"}
-_NEWEST = f"These are the newest {MOST}. Those before them verified too."
+_LOOK: Final = {"deny": "button button--no", "approve": "button button--yes"}
+MOST_CHANGES: Final = 100
+_NEWEST: Final = f"These are the newest {MOST}. Those before them verified too."
 
 
 def run_page(
@@ -131,20 +132,12 @@ def _checks(record: Record) -> Html:
 def _questions(record: Record, sign: _Sign, who: str | None) -> Iterator[Html]:
     count = len(record.waits)
     if not count:
-        went_on = None if "questions" in record.unread else _went_on(record)
-        yield _part(record, "What it asks", "questions", went_on)
+        nobody = None if "questions" in record.unread else tag("p", "It waits for nobody.")
+        yield _part(record, "What it asks", "questions", nobody)
     for number, wait in enumerate(record.waits, 1):
         title = "What it asks" if count == 1 else f"What it asks, {number} of {count}"
         inside = tag("div", _asked(record, wait, sign, who, number), class_="bracketed")
         yield _part(record, title, "", inside)
-
-
-def _went_on(record: Record) -> Html:
-    """Say that it waits for nobody, and how the last answer was used."""
-    how: Inside = None
-    for each in [each for each in record.answers if each.is_used][-1:]:
-        how = visible(each.who), f" {each.what} it ", moment(each.at), ", and ", each.then, "."
-    return tag("p", "It waits for nobody. ", how)
 
 
 def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int) -> Iterator[Html]:
@@ -228,10 +221,11 @@ def _changes(changes: Changes) -> Html:
         same = f"Its state is the same from #{changes.since} to #{changes.until}."
         return tag("p", f"There is no state before #{changes.until} here." if alone else same)
     rows = list[list[Inside]]()
-    for path, before, after in changes.rows:
+    for path, before, after in changes.rows[:MOST_CHANGES]:
         where = tag("code", visible(path or "(all of it)"))
         rows.append([where, _value(before, "old"), _value(after, "new")])
-    more = f" {changes.more} more differ, which are not shown." if changes.more else ""
+    left = len(changes.rows) - MOST_CHANGES
+    more = f" {left} more differ, which are not shown." if left > 0 else ""
     masked = "Values whose name says secret are masked, such as passwords, tokens and keys."
     said = tag("p", f"From #{changes.since} to #{changes.until}.{more} {masked}")
     return joined(said, table("Values that differ", ("Where", "Before", "After"), rows))
@@ -255,11 +249,11 @@ def _answers(record: Record) -> Html:
         return tag("p", "Nobody has said anything about it.")
     heads = ("Who", "What", "Signed", "Reason", "Then")
     rows = table("What people signed about the run", heads, map(_answer, record.answers))
-    return joined(rows, (_copied(_signed(each), each.text) for each in record.answers))
-
-
-def _signed(said: Said) -> str:
-    return f"What {said.who} signed {said.at:%Y-%m-%d %H:%M} UTC: {said.what}"
+    texts = list[Html]()
+    for each in record.answers:
+        summary = f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}"
+        texts.append(_copied(summary, each.text))
+    return joined(rows, texts)
 
 
 def _answer(said: Said) -> list[Inside]:
