@@ -43,8 +43,6 @@ PER_PAGE: Final = 100
 ALARMS: Final = 100
 REFRESH: Final = 30
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
-Choices: TypeAlias = tuple[Collection[str], Collection[str], Collection[str]]
-"""The stores, apps and reasons that there are."""
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -179,7 +177,7 @@ def waiting(
     counts: Mapping[State, int],
     alarms: Sequence[Alarm],
     status: Status,
-    choices: Choices,
+    choices: tuple[Collection[str], ...],
     *,
     refresh: int = 0,
 ) -> Html:
@@ -192,7 +190,7 @@ def waiting(
         counts: how many there are in each state.
         alarms: what does not verify.
         status: how far the pass in the background is.
-        choices: what there is to choose from.
+        choices: the stores, apps and reasons that there are.
         refresh: after how many seconds it is loaded again, 0 if it is not. Tell `layout` too.
     """
     query = {**wanted._asdict(), "refresh": refresh}
@@ -443,29 +441,26 @@ def signature(home: str, found: Signature) -> Html:
     shown = digest and tag("code", visible(digest))
     rows = [("What", tag("strong", subject.act)), ("Run", _place(home, *run)), ("Digest", shown)]
     back = tag("p", tag("a", "Back to the run", href=run_address(home, *run)), class_="screen")
-    end = facts(rows), back
+    text: Inside = None
     if found.state == "signed":
         by = badge("ok", "Signed"), " by ", tag("strong", visible(found.by)), "."
         until: Inside = None
-        if said.before is not None:
-            left = away(said.before)
-            until = "A worker has to find it before ", moment(said.before), f", {left}."
-        box = card("good", by, visible(said.line), until)
-        return joined(tag("h1", "Signed"), box, tag("h2", "What was signed"), code(said.text), end)
-    if found.state == "refused":
+        if at := said.before:
+            until = "A worker has to find it before ", moment(at), f", {away(at)}."
+        title, box = "Signed", card("good", by, visible(said.line), until)
+        text = tag("h2", "What was signed"), code(said.text)
+    elif found.state == "refused":
         box = card("alarm", badge("refused", "Refused"), visible(said.line))
-        return joined(tag("h1", "Nothing was signed"), box, end)
-    turn = "It asks for this one now."
-    if found.place > 1:
-        turn = f"This one is number {found.place:,} in the queue: those before it come first."
-    look = "Look whether it names the same digest. " * bool(digest)
-    box = card(
-        "note",
-        f"The terminal that started this console asks for it. {turn}",
-        f"{look}If you type nothing there, nothing is signed.",
-        tag("span", "This page looks every 2 s whether you did.", class_="quiet screen"),
-    )
-    return joined(tag("h1", "Type your passphrase on the terminal"), box, end)
+        title = "Nothing was signed"
+    else:
+        title = "Type your passphrase on the terminal"
+        turn = "The terminal that started this console asks for it now."
+        if found.place > 1:
+            turn = f"It is number {found.place:,} in the queue of the terminal."
+        look = "Look whether it names the same digest. " * bool(digest)
+        sign = f"{look}If you type nothing there, nothing is signed."
+        box = card("note", turn, sign, "This page looks every 2 s whether you did.")
+    return joined(tag("h1", title), box, text, facts(rows), back)
 
 
 def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html:
