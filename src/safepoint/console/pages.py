@@ -223,10 +223,9 @@ def _status(status: Status, alarms: int) -> Html:
         drawn = _progress("Threads looked at", status.looked, status.threads)
         return joined(tag("p", so_far, class_="lead"), drawn)
     when = moment(status.finished, away(status.finished))
-    did = "compared with" if alarms else "verified against"
     ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
     again = f" Looking again: {looked}." if status.looked < status.threads else None
-    said = f"All {status.threads:,} threads {did} the anchor "
+    said = f"All {status.threads:,} threads compared with the anchor "
     return tag("p", said, when, ended, again, class_="lead")
 
 
@@ -245,12 +244,9 @@ def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> 
     if rows:
         headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
         return table("Runs that wait", headings, (_row(home, *each) for each in rows))
-    if any(wanted[:3]):
-        whole = tag("a", "Show all", href=address(home, "", state=wanted.state))
-        return card("note", ["Nothing fits that filter. ", whole, "."])
-    if wanted.state == "waiting" and is_empty:
+    if is_empty and wanted == Filter():
         return card("note", tag("strong", "Nothing waits for you."), _NEWCOMER)
-    return card("note", f"Nothing is {wanted.state or 'here'}.")
+    return card("note", f"Nothing that fits is {wanted.state or 'here'}.")
 
 
 def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[Inside]:

@@ -97,17 +97,13 @@ def _copied(summary: str, text: str) -> Html:
 
 def _title(record: Record) -> Html:
     known = thread_text(record.thread) or ""
-    state = "alarm" if record.alarm else "held" if record.holds else ""
-    states = dict.fromkeys([state, *(each.state for each in record.waits)])
-    badges = [badge(each) for each in states if each]
     rows: list[tuple[str, Inside]] = [
         ("Store", visible(record.store)),
         ("Tenant", visible(record.tenant)),
         ("Known to its framework as", visible(known) if known != record.thread else None),
         ("Looked at", moment(datetime.now(UTC))),
     ]
-    shown = tag("p", badges, class_="row") if badges else None
-    return joined(tag("h1", "Run ", visible(record.thread)), shown, facts(rows))
+    return joined(tag("h1", "Run ", visible(record.thread)), facts(rows))
 
 
 def _checks(record: Record) -> Html:
