@@ -93,6 +93,8 @@ def waiting(text: str | None) -> dict[str, Html]:
     names = (text or each for each in ("invoices", "", "order-13", "SealBroken", broken))
     alarms = [Alarm._make((*names, False))]
     alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
+    away = Alarm(text or "payroll", "", "", "StorageUnavailable", text or "It is not there.", False)
+    alarms.append(away)
     done = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12), 8.0)
     begun = Status(3_200, 10_000, 0, None, 0.0)
     choices = [text or "invoices"], [text or "invoice@2"], [text or "asked"]
@@ -102,7 +104,15 @@ def waiting(text: str | None) -> dict[str, Html]:
         for name in ("held", "denied", "expired")
     }
     lists |= {
-        "waiting": (Page(found["waiting"], 1, 3, 120), Filter(), COUNTS, alarms, done, choices),
+        "waiting": (
+            Page(found["waiting"], 1, 3, 120),
+            Filter(),
+            COUNTS,
+            [away, *alarms],
+            done,
+            choices,
+        ),
+        "away": (nothing, Filter(), {}, [away], done, ([], [], [])),
         "empty": (nothing, Filter(), {}, [], done, ([], [], [])),
         "unfit": (nothing, Filter(text or "refunds"), COUNTS, [], done, choices),
     }
@@ -152,6 +162,6 @@ def every_page(text: str | None = None) -> dict[str, Html]:
     active = {"journal": "journal", "store": "store", "waiting": "waiting"}
     who, title = text or "dana", f"Page {text}" if text else "Page"
     return {
-        name: pages.layout(HOME, title, body, user=who, active=active.get(name, ""), stores=STORES)
+        name: pages.layout(HOME, title, body, who=who, active=active.get(name, ""), stores=STORES)
         for name, body in {**waiting(text), **others(text)}.items()
     }

@@ -132,5 +132,5 @@ def every_run(home: str) -> dict[str, str]:
         for thread in ("waiting", "long", "done", "tampered"):
             record = told(folder, thread, office.journal)
             body = run_page(home, record, lambda _, verb: f"form-{verb}", "dana", "opal")
-            found[f"run-{thread}"] = layout(home, thread, body, user="dana")
+            found[f"run-{thread}"] = layout(home, thread, body, who="dana, approves")
     return found

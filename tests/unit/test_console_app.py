@@ -519,7 +519,7 @@ def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
         finally:
             proxy.shutdown()
     assert (page.status, page.forms, posted.status, past.status) == (200, [], 405, 403)
-    assert "You are ana" in page.text
+    assert "ana, looks only" in page.text
     digest = digest_of(run.question.text.encode())
     line = f"safepoint approve invoices order-7 --as YOU --key FILE --digest {digest}"
     assert any(line in each for each in page.codes)

@@ -138,7 +138,7 @@ def without_answers(office: Office) -> Options:
         (without_an_anchor, ["deny", "hold"], "invoices has no anchor, so nobody could tell"),
         (not_anchored, ["deny", "hold"], "The anchor has not seen this run"),
         (a_stranger, ["hold"], "'omar' is no approver of invoices"),
-        (no_key, ["hold"], "This console has no approver's key, so nothing is signed here."),
+        (no_key, ["hold"], "This console has no approver's key, so no yes or no is signed here."),
         (held, ["deny", "approve", "release", "hold"], "held by opal: "),
         (without_answers, ["deny", "approve"], "invoices has no place for orders"),
     ],
@@ -153,7 +153,9 @@ def test_what_stops_an_approval_is_said_in_its_place(
     assert (page.verbs, record.alarm) == (verbs, "")
     assert why in page.text
     assert page.lines == record.waits[0].question.described
-    assert ("No approval here" in page.text) == ("approve" not in verbs)
+    is_said = make is approved_already
+    assert ("No approval here" in page.text) == ("approve" not in verbs and not is_said)
+    assert ("You said yes" in page.text, "answered, no worker yet" in page.text) == (is_said,) * 2
     assert shown(record, None, None)[0].verbs == []
 
 
@@ -229,9 +231,13 @@ def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
     page, _ = shown(record)
     assert record.alarm.startswith(f"{error}: ")
     assert [each.what for each in record.checks if each.text in record.alarm] == [what]
-    assert not any(each.ok for each in record.checks)
-    told_of = (record.ended, record.waits, record.changes, record.begun, [*record.history])
-    assert told_of == ("", [], None, [], [])
+    assert [each.what for each in record.checks if each.ok] == ["answers"]
+    assert (
+        f"Approve nothing of this run. Tell whoever runs the store. safepoint explain {error}"
+        in (page.text)
+    )
+    told_of = (record.ended, record.waits, record.changes, record.begun, record.last)
+    assert (*told_of, [*record.history]) == ("", [], None, [], None, [])
     assert ("SECRET" in page.text, page.lines, page.copied[0][:12]) == (False, [], "safepoint/1 ")
     assert page.verbs == ["release", "hold"]
     assert "This run does not verify" in page.text
@@ -284,8 +290,10 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
     page, _ = shown(record)
     assert all(each in page.text for each in (*record.begun, said.then))
     assert said.text.removesuffix("\n") in page.copied
-    assert page.verbs == ["hold"]
+    assert (page.verbs, page.lines) == (["hold"], question.described)
     assert "resumedone" in page.text
+    assert "went on" in page.text
+    assert f"approved by dana, key {said.key}; {said.then}" in page.text
 
 
 CHANGES: list[tuple[Any, Any, list[Change]]] = [
@@ -455,6 +463,9 @@ def test_what_could_not_be_looked_at_is_said(office: Office) -> None:
     assert record.unread["questions"].startswith("AnswersBroken: ")
     assert (page.lines, page.verbs) == ([], ["hold"])
     assert "Not looked at: AnswersBroken" in page.text
+    assert "The answers could not be looked at" in page.text
+    assert [each.what for each in record.checks if not each.ok] == ["answers"]
+    assert "Nobody" not in page.text.replace("Nobody can tell", "")
 
 
 class Turned:

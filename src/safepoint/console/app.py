@@ -143,8 +143,6 @@ class Console:
         user = request.scope.get("state", {}).get("user", "")
         try:
             return act(_Asked(request.path_params, _fields(given), user))
-        except NotFound as error:
-            return self._refused(error, 404, user, "Nothing is here")
         except CheckpointError as error:
             return self._refused(error, _status(error), user)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
@@ -154,9 +152,13 @@ class Console:
             return self._refused(failed, 500, user)
 
     def _refused(
-        self, error: CheckpointError, status: int, user: str, title: str = "Refused"
+        self, error: CheckpointError, status: int, user: str, about: Subject | None = None
     ) -> Response:
+        title = "Nothing is here" if status == 404 else "Refused"
         body = pages.refusal(self._home, status, title, error.what, error.do)
+        if about:
+            run = run_address(self._home, *about[1:4])
+            body = joined(body, tag("p", tag("a", "Back to the run", href=run)))
         if isinstance(error, FormUsed):
             store, tenant, thread = error.subject[1:4]
             came = run_address(self._home, store, tenant, thread)
@@ -170,7 +172,9 @@ class Console:
         self, user: str, title: str, body: Html, status: int = 200, **options: Any
     ) -> Response:
         stores = list(self._stores)
-        page = pages.layout(self._home, title, body, user=user, stores=stores, **options)
+        signers = (self._approver, "approves"), (self._operator, "holds")
+        who = "; ".join(f"{each.name}, {does}" for each, does in signers if each)
+        page = pages.layout(self._home, title, body, user=user, who=who, stores=stores, **options)
         return Response(page, status, media_type="text/html")
 
     def _named(self, asked: _Asked) -> Subject:
@@ -326,7 +330,7 @@ class Console:
                 f"The reason has {len(why)} characters, and {MAX_WHY} are allowed.",
                 "Nothing was signed. Go back, and say it in fewer words.",
             )
-        subject = self._forms.take(form, verb)
+        subject = self._forms.take(form, verb)._replace(why=why)
         signer = self._signer(subject.act)
         if self._signing is None or signer is None:
             raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
@@ -337,7 +341,10 @@ class Console:
             lambda: self._check(subject, signer.name),
             lambda person: self._signed(subject, person, why),
         )
-        task.check()
+        try:
+            task.check()
+        except CheckpointError as error:
+            return self._refused(error, _status(error), asked.user, about=subject)
         made = self._signing.ask(task)
         self._forms.led_to(form, made)
         return RedirectResponse(f"{self._home}/signature/{made}", 303)
@@ -443,4 +450,6 @@ def _fields(given: bytes) -> dict[str, str]:
 
 def _status(error: CheckpointError) -> int:
     """Return what HTTP calls an error: asked for wrongly, refused, or not possible now."""
-    return 400 if isinstance(error, InvalidId) else 409 if status_of(error) == 1 else 503
+    if isinstance(error, InvalidId | NotFound):
+        return 404 if isinstance(error, NotFound) else 400
+    return 409 if status_of(error) == 1 else 503

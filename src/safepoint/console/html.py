@@ -123,11 +123,16 @@ def run_address(home: str, store: str, tenant: str, thread: str) -> str | None:
     return address(home, "run", store, *([f"@{tenant}"] if tenant else []), thread)
 
 
+def utc(at: datetime | str) -> str:
+    """Spell a time for people, to the second."""
+    given = datetime.fromisoformat(at) if isinstance(at, str) else at
+    return f"{given.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
 def moment(at: datetime, text: str = "") -> Html:
-    """Show a time in UTC: to the minute, or by another text, and exactly for machines."""
+    """Show a time: to the second, or by another text, and exactly for machines."""
     exact = at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    told = text or f"{exact[:10]} {exact[11:16]} UTC"
-    return tag("time", told, datetime=exact, class_="moment")
+    return tag("time", text or utc(at), datetime=exact, class_="moment")
 
 
 def away(at: datetime) -> str:
@@ -166,9 +171,15 @@ def card(role: str, *paragraphs: Inside) -> Html:
 
 
 def alarm(title: str, *inside: Inside) -> Html:
-    """Return a part that tells of something that does not verify. A page has at most one."""
-    heading = tag("h2", title, id="alarm")
-    return tag("section", heading, inside, class_="card alarm", aria_labelledby="alarm")
+    """Return a part that tells of something that does not verify. Each title is there once."""
+    name = re.sub(r"\W+", "-", title).lower()
+    heading = tag("h2", title, id=name)
+    return tag("section", heading, inside, class_="card alarm", aria_labelledby=name)
+
+
+def explained(error: str, do: str) -> Html:
+    """Say what to do about an error, and what explains it."""
+    return tag("p", do, " ", tag("code", "safepoint explain ", visible(error)))
 
 
 def code(text: str) -> Html:

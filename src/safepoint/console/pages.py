@@ -6,9 +6,10 @@ Each returns what stands inside `layout`. The page of one run is in `run_page`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
+from safepoint.approval import shown as told
 from safepoint.console import charts
 from safepoint.console.html import (
     Html,
@@ -19,6 +20,7 @@ from safepoint.console.html import (
     badge,
     card,
     code,
+    explained,
     facts,
     hidden,
     joined,
@@ -41,7 +43,10 @@ from safepoint.settings import Store
 
 PER_PAGE: Final = 100
 ALARMS: Final = 100
+MOST_SHOWN: Final = 100  # characters of the arguments, in full or not at all
 REFRESH: Final = 30
+_BROKEN: Final = "Does not verify: cannot be approved"
+_TELL: Final = "Approve nothing of these runs. Tell whoever runs the store."
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
 
 _PAGE: Final = """<!doctype html>
@@ -64,7 +69,7 @@ r="4.4"/></svg>Safepoint <span>console</span></a>
 {body}
 </main>
 <footer class="foot">
-<p>What is shown here was verified first. What you sign is signed on your terminal.</p>
+<p>{foot}</p>
 </footer>
 </body>
 </html>
@@ -82,6 +87,7 @@ def layout(
     body: Html,
     *,
     user: str = "",
+    who: str = "",
     active: str = "",
     stores: Sequence[str] = (),
     refresh: int | None = None,
@@ -93,6 +99,7 @@ def layout(
         title: of the page, for the tab.
         body: what one of the functions below returned.
         user: who looks at it, or "" if that is not known.
+        who: who signs here and what, such as "dana, approves", or "" if nobody does.
         active: which part it belongs to: "waiting", "journal", "store" or "".
         stores: the names of the stores. The journal and the health of the first are linked.
         refresh: after how many seconds the browser loads it again.
@@ -101,11 +108,15 @@ def layout(
     if stores:
         places.append(("journal", "Journal", address(home, "journal", stores[0])))
         places.append(("store", "Store health", address(home, "store", stores[0])))
+    you = who or f"{user}{', ' * bool(user)}looks only"
+    signs = " What you sign is signed on your terminal." if who else ""
+    verified = f"What is shown here was verified first, or is marked.{signs} Looked at "
     parts: dict[str, Inside] = {
         "home": home,
-        "title": tag("title", f"{title} - Safepoint console"),
+        "title": tag("title", f"{title} - {you} - Safepoint console"),
         "body": body,
-        "user": user and tag("p", "You are ", tag("strong", visible(user)), class_="user"),
+        "user": tag("p", visible(you), class_="user"),
+        "foot": (verified, moment(datetime.now(UTC)), ": ", visible(you), "."),
         "links": _links((text, href, key == active) for key, text, href in places),
         "refresh": tag("meta", http_equiv="refresh", content=refresh) if refresh else None,
     }
@@ -204,14 +215,17 @@ def waiting(
     form = _filter(f"{home}/", (_select(*each) for each in fields), kept)
     every = address(home, "", **{**query, "refresh": 0 if refresh else REFRESH})
     text = f"Stop refreshing every {refresh} s" if refresh else f"Refresh every {REFRESH} s"
+    broken, dark = ([e for e in alarms if bool(e.thread) == has] for has in (True, False))
+    is_calm = not alarms and status.finished is not None and not any(counts.values())
     return joined(
         tag("h1", "Waiting for people"),
-        _status(status, len(alarms)),
+        _status(status, len(broken)),
         tag("p", tag("a", text, href=every), class_="quiet screen"),
-        _alarms(home, alarms) if alarms else None,
+        alarm("Could not be looked at", _alarms(home, dark, len(dark))) if dark else None,
+        alarm(_BROKEN, tag("p", _TELL), _alarms(home, broken, len(broken))) if broken else None,
         _tabs("By state", tabs),
         form if any((*wanted[:3], *counts.values())) else None,
-        _rows(home, page.rows, wanted, is_empty=not any(counts.values())),
+        _rows(home, page.rows, wanted, is_calm=is_calm),
         _pager(page.number, page.pages, home, "", **query),
     )
 
@@ -229,37 +243,53 @@ def _status(status: Status, alarms: int) -> Html:
     return tag("p", said, when, ended, again, class_="lead")
 
 
-def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
+def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
     items = list[Html]()
     for each in alarms[:ALARMS]:
         what = tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row")
+        dark = "" if each.thread else f"Cannot tell what waits in {each.store}: "
         hides = "The storage does not list it, and the anchor knows it. " * each.is_hidden
-        items.append(tag("li", what, hides, visible(each.text)))
-    more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
-    rest = tag("p", more) if len(alarms) > ALARMS else None
-    return alarm("Does not verify: cannot be approved", tag("ul", items), rest)
+        text = visible(dark), hides, visible(each.text)
+        items.append(tag("li", what, text, explained(each.error, "What it means:")))
+    more = f"And {total - ALARMS:,} more: safepoint verify lists them all."
+    return tag("ul", items), tag("p", more) if total > ALARMS else None
 
 
-def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> Html:
+def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_calm: bool) -> Html:
     if rows:
-        headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
+        headings = ["Wants", "Run", "App", "Waits", "Answers"]
         return table("Runs that wait", headings, (_row(home, *each) for each in rows))
-    if is_empty and wanted == Filter():
+    if is_calm and wanted == Filter():
         return card("note", tag("strong", "Nothing waits for you."), _NEWCOMER)
-    return card("note", f"Nothing that fits is {wanted.state or 'here'}.")
+    return card("note", f"Nothing that verified and fits is {wanted.state or 'here'}.")
 
 
 def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[Inside]:
     asked, since = wait.question, quiet("since ", moment(wait.since))
     where = run_address(home, store, tenant, thread)
     wants = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
-    by = visible(asked.app), quiet(visible(", ".join(asked.reasons)))
+    given = [f"{_named(name)}: {told(value)}" for name, value in asked.arguments.items()]
+    full = ", ".join(given)
+    full = full if len(full) <= MOST_SHOWN else f"{len(given)} arguments, open it to read them"
+    by = visible(asked.app), quiet("why: ", visible(", ".join(asked.reasons)))
     times: Inside = "for as long as nobody answers", since
     if asked.until:
         until = datetime.fromisoformat(asked.until)
         ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
         times = ends, quiet("until ", moment(until)), since
-    return [wants, _place(home, store, tenant, thread), by, times, listed(wait.said)]
+    said = state_badge(wait), listed(wait.said)
+    return [(wants, quiet(visible(full))), _place(home, store, tenant, thread), by, times, said]
+
+
+def _named(name: str) -> str:
+    return name if name.isascii() and name.isidentifier() else told(name)
+
+
+def state_badge(wait: Wait) -> Html:
+    """Show what stops something that waits, or that only a worker is missing."""
+    if wait.state == "waiting" and len(wait.yes) >= wait.needed:
+        return badge("ok", "answered, no worker yet")
+    return badge(wait.state)
 
 
 # --- Journal
@@ -290,7 +320,7 @@ def journal(
     name = tag("input", name="thread", id="thread", value=thread, autocomplete="off")
     where = address(home, "journal", store)
     form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
-    pages, shown = 1, card("note", "Nothing that fits is in it.")
+    pages, shown, lead = 1, card("note", "Nothing that fits is in it."), "Who did what."
     if entries is None:
         shown = card("note", _NO_JOURNAL)
     elif isinstance(entries, CheckpointError):
@@ -300,9 +330,10 @@ def journal(
         number = min(max(number, 1), pages)
         newest = [*reversed(entries)][(number - 1) * PER_PAGE : number * PER_PAGE]
         shown = journal_lines(home, newest)
+        lead = "Who did what, newest first. Each line was verified."
     return joined(
         tag("h1", "Journal of ", visible(store)),
-        tag("p", "Who did what, newest first. Each line was verified.", class_="lead"),
+        tag("p", lead, class_="lead"),
         _store_tabs(home, "journal", stores, store),
         form,
         shown,
@@ -312,7 +343,7 @@ def journal(
 
 def _broken(error: CheckpointError) -> Html:
     kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
-    return alarm("The journal does not verify", kind, text)
+    return alarm("The journal does not verify", kind, text, explained(type(error).__name__, _RUNS))
 
 
 def journal_lines(home: str, entries: Iterable[Entry]) -> Html:
@@ -333,6 +364,11 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
 # --- Store health
 
 _NO_JOURNAL: Final = "None. Nobody could say who did what. Name one in the settings: journal."
+_RUNS: Final = "Tell whoever runs the store."
+_NEVER: Final = (
+    "What waits is found by the end of each thread, and compared with the anchor. This verifies"
+    " all of it: every signature, the journal and the answers. Nobody did since this was started."
+)
 _PARTS: Final = (
     ("storage", "postgres", "None."),
     ("anchor", "postgres_anchor", "None. Nobody could tell an old question from today's."),
@@ -405,8 +441,7 @@ def _verification(home: str, name: str, last: Verification | None, form: str | N
     where = address(home, "store", name, "verify")
     begin = tag("form", button, method="post", action=where, class_="screen") if form else None
     if last is None:
-        never = "Nobody has verified all of it since this console was started."
-        return joined(tag("p", never), begin)
+        return joined(tag("p", _NEVER), begin)
     count = f"{last.alarms or 'no'} alarm{'s' * (last.alarms > 1)}"
     said = f"{last.done:,} of {last.of:,} threads, {count}"
     if last.finished is None:
@@ -436,18 +471,23 @@ def signature(home: str, found: Signature) -> Html:
     digest = digest_of(subject.question.text.encode()) if subject.question else subject.hold
     shown = digest and tag("code", visible(digest))
     rows = [("What", tag("strong", subject.act)), ("Run", _place(home, *run)), ("Digest", shown)]
+    rows.append(("Reason", visible(subject.why)))
     back = tag("p", tag("a", "Back to the run", href=run_address(home, *run)), class_="screen")
-    text: Inside = None
+    text, line = joined(), visible(said.line)
     if found.state == "signed":
         by = badge("ok", "Signed"), " by ", tag("strong", visible(found.by)), "."
         until: Inside = None
         if at := said.before:
             until = "A worker has to find it before ", moment(at), f", {away(at)}."
-        title, box = "Signed", card("good", by, visible(said.line), until)
-        text = tag("h2", "What was signed"), code(said.text)
+        title, box = "Signed", card("good", by, line, until)
+        text = joined(tag("h2", "What was signed"), code(said.text))
     elif found.state == "refused":
-        box = card("alarm", badge("refused", "Refused"), visible(said.line))
-        title = "Nothing was signed"
+        again = f"Go back to the run and press {subject.act.capitalize()} again."
+        title, box = "Nothing was signed", card("alarm", badge("refused", "Refused"), line)
+        if said.line.startswith("No passphrase was typed"):
+            box = card("note", badge("expired", "Given up"), line)
+        elif "stays locked" in said.line:
+            box = card("alarm", badge("refused", "Refused"), line, again)
     else:
         title = "Type your passphrase on the terminal"
         turn = "The terminal that started this console asks for it now."

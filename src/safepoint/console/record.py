@@ -19,9 +19,11 @@ from safepoint.answers import Order, held
 from safepoint.approval import Approval, Question, shown
 from safepoint.asking import ORDERED, SPENT
 from safepoint.codec import check_shape
+from safepoint.console.html import utc
 from safepoint.desk import Desk, Verb, Wait
 from safepoint.errors import (
     AnchorError,
+    AnswersError,
     ApprovalError,
     CheckpointError,
     DecodeError,
@@ -102,6 +104,7 @@ class Said(NamedTuple):
         why: the reason that they gave, or "".
         then: what came of it.
         text: the signed text.
+        question: what a yes or no is to.
     """
 
     who: str
@@ -112,6 +115,7 @@ class Said(NamedTuple):
     why: str
     then: str
     text: str
+    question: Question | None = None
 
 
 class Record:
@@ -124,10 +128,11 @@ class Record:
         thread: the run.
         unread: what could not be looked at, and why: by "questions", "state", "history", "answers"
             and "journal".
-        checks: seal, chain and anchor.
+        checks: seal, chain and anchor; and the answers, if there is a place for them.
         alarm: why it does not verify, or "". Then nothing that its records say is here.
         ended: that it was deleted, or "".
         waits: what it asks.
+        last: the newest answer that a worker used.
         holds: the holds that nobody has released.
         changes: the difference of its last states.
         begun: its version and tools, and what they were when it began, in sentences.
@@ -142,6 +147,7 @@ class Record:
         self.unread, self.alarm, self.ended = dict[str, str](), "", ""
         self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
         self.changes: Changes | None = None
+        self.last: Approval | None = None
         self.begun, self.answers = list[str](), list[Said]()
         self.history = deque[Step](maxlen=MOST)
         self.journal = deque[Entry](maxlen=MOST)
@@ -163,7 +169,7 @@ class Record:
             name: who would sign, or None if this console has no key.
         """
         if name is None:
-            return "This console has no approver's key, so nothing is signed here."
+            return "This console has no approver's key, so no yes or no is signed here."
         try:
             self.desk.check(verb, name)
             self.desk.check_time(wait, verb)
@@ -211,7 +217,12 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
         record.answers = list(walk.answered())
         with record.looking("state"):
             record.changes = walk.changes()
+        record.last = next((said for said, _ in reversed(walk.used.values())), None)
     record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
+    if desk.answers is not None:
+        failed = "answers" in record.unread
+        text = f"What people signed about it {'could not be looked at' if failed else 'verifies'}."
+        record.checks.append(Check("answers", ok=not failed, text=text))
     return record
 
 
@@ -295,7 +306,8 @@ class _Walk:
         except (SealError, AnchorError, RecordsMissing, NotFound):
             raise  # somebody changed it since
         except CheckpointError as error:
-            record.unread["questions"] = _named(error)
+            told = "questions", *(["answers"] if isinstance(error, AnswersError) else [])
+            record.unread |= dict.fromkeys(told, _named(error))
             return
         if all(self._is_here(each.question) for each in waits):
             record.waits = waits
@@ -321,7 +333,7 @@ class _Walk:
             text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
         else:
             newer = span.head - seen.sequence
-            when = f", since {_minute(seen.seen)}" if seen.seen else ""
+            when = f", since {utc(seen.seen)}" if seen.seen else ""
             rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
             text = f"It has seen {seen}{when}.{rest}"
         yield Check("anchor", ok=seen is not None, text=text)
@@ -355,7 +367,7 @@ class _Walk:
         order = self.orders.get(note["order"])
         if order is None:
             return "an order that the place of the answers does not vouch for"
-        return f"{order.what} by {order.by}, {_minute(order.at)}, key {order.key}"
+        return f"{order.what} by {order.by}, {utc(order.at)}, key {order.key}"
 
     def _statement(self, text: str, header: Header) -> str:
         try:
@@ -366,7 +378,7 @@ class _Walk:
             return f"an answer of {said.approver} that is not about this run"
         self.used.setdefault(said.text, (said, header))
         gone = ", which is revoked by now" if said.key in self.desk.gate.people.revoked else ""
-        return f"{said.verdict} by {said.approver}, {_minute(said.issued)}, key {said.key}{gone}"
+        return f"{said.verdict} by {said.approver}, {utc(said.issued)}, key {said.key}{gone}"
 
     def _is_here(self, question: Question) -> bool:
         """Tell whether a question is about a record that was verified here, or pruned."""
@@ -387,13 +399,13 @@ class _Walk:
                     found |= {each.text: each for each in put}  # with its reason
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each), each.text)
+            yield Said(*said, self._then(each), each.text, each.question)
 
     def _then(self, said: Approval) -> str:
         if said.text in self.used:
             header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"
-            return f"a worker {did} {_minute(header.created)} at #{header.sequence}"
+            return f"a worker {did} {utc(header.created)} at #{header.sequence}"
         for wait in self.record.waits:
             if said.question == wait.question:
                 counts = said.verdict == "denied" or said.approver in wait.yes
@@ -461,11 +473,6 @@ class _Walk:
                 f"{opened.header.place} is sealed, and is no state.",
                 "Find out what else has the writer's key.",
             ) from None
-
-
-def _minute(moment: datetime | str) -> str:
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _precedes(older: Any, newer: Any) -> bool:

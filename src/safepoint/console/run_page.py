@@ -7,10 +7,11 @@ sign. Approve stands after the question's last line, if nothing stops it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from safepoint.answers import MAX_WHY, Order
+from safepoint.approval import Question
 from safepoint.console.html import (
     Html,
     Inside,
@@ -20,6 +21,7 @@ from safepoint.console.html import (
     badge,
     card,
     code,
+    explained,
     facts,
     hidden,
     joined,
@@ -28,9 +30,10 @@ from safepoint.console.html import (
     quiet,
     table,
     tag,
+    utc,
     visible,
 )
-from safepoint.console.pages import journal_lines
+from safepoint.console.pages import journal_lines, state_badge
 from safepoint.console.record import MOST, Changes, Record, Said, Step
 from safepoint.desk import Wait
 from safepoint.errors import CheckpointError
@@ -41,6 +44,8 @@ Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 _Sign: TypeAlias = Callable[..., Html]
 _LOOK: Final = {"deny": "button button--no", "approve": "button button--yes"}
 MOST_CHANGES: Final = 100
+MOST_ASKED: Final = 20
+_DO: Final = "Approve nothing of this run. Tell whoever runs the store."
 _NEWEST: Final = f"These are the newest {MOST}. Those before them verified too."
 
 
@@ -72,6 +77,7 @@ def run_page(
         _title(record),
         _checks(record),
         asked,
+        [] if record.alarm else _last(record),
         _holds(record, sign, operator if form else None),
         [] if record.alarm else _known(record),
         _part(record, "Answers and holds", "answers", _answers(record)),
@@ -101,25 +107,50 @@ def _title(record: Record) -> Html:
         ("Store", visible(record.store)),
         ("Tenant", visible(record.tenant)),
         ("Known to its framework as", visible(known) if known != record.thread else None),
-        ("Looked at", moment(datetime.now(UTC))),
     ]
-    return joined(tag("h1", "Run ", visible(record.thread)), facts(rows))
+    state = tag("p", joined(*dict.fromkeys(_state(record)), by=" "))
+    return joined(tag("h1", "Run ", visible(record.thread)), state, facts(rows))
+
+
+def _state(record: Record) -> Iterator[Html]:
+    """Yield what stops the run, or what became of what it asked."""
+    if record.alarm:
+        yield badge("alarm", "does not verify")
+    elif "questions" in record.unread:
+        yield badge("alarm", "cannot be told")
+    elif record.ended:
+        yield badge("expired", "deleted")
+    elif record.waits:
+        yield from map(state_badge, record.waits)
+    elif record.last is not None:
+        yield badge("denied") if record.last.verdict == "denied" else badge("ok", "went on")
+    else:
+        yield badge("expired", "waits for nobody")
+    if record.holds:
+        yield badge("held")
 
 
 def _checks(record: Record) -> Html:
-    rows = list[tuple[str, Inside]]()
+    rows, answers = list[tuple[str, Inside]](), record.unread.get("answers", "")
     for each in record.checks:
-        mark = badge("ok", "holds") if each.ok else badge("expired", "not checked")
-        if each.text in record.alarm:
-            mark = badge("alarm", "does not hold")
+        mark = badge("ok", "intact") if each.ok else badge("expired", "not checked")
+        if each.text in record.alarm or (each.what == "answers" and not each.ok):
+            mark = badge("alarm", "broken" if each.text in record.alarm else "not intact")
         rows.append((each.what.capitalize(), [mark, " ", visible(each.text)]))
     nothing = "Nothing that its records say is shown, and nothing in it can be approved."
-    why = tag("p", visible(record.alarm)), tag("p", nothing)
+    unsaid = "Nobody can tell who approved, denied or holds it, so no worker goes on with it."
+    is_dark = bool(answers) and record.desk.answers is not None
     return joined(
-        alarm("This run does not verify", why) if record.alarm else None,
+        _alarm("This run does not verify", record.alarm, nothing) if record.alarm else None,
+        _alarm("The answers could not be looked at", answers, unsaid) if is_dark else None,
         card("note", visible(record.ended)) if record.ended else None,
         tag("section", tag("h2", "Checked"), facts(rows)),
     )
+
+
+def _alarm(title: str, error: str, so: str) -> Html:
+    do = explained(error.partition(":")[0], _DO)
+    return alarm(title, do, tag("p", visible(error)), tag("p", so))
 
 
 # --- what it asks, and what can be said to it
@@ -130,7 +161,10 @@ def _questions(record: Record, sign: _Sign, who: str | None) -> Iterator[Html]:
     if not count:
         nobody = None if "questions" in record.unread else tag("p", "It waits for nobody.")
         yield _part(record, "What it asks", "questions", nobody)
-    for number, wait in enumerate(record.waits, 1):
+    if count > MOST_ASKED:
+        first = f"It asks {count} things. These are the first {MOST_ASKED}: answer them, and the"
+        yield card("note", f"{first} next ones are here. safepoint waiting --full lists all.")
+    for number, wait in enumerate(record.waits[:MOST_ASKED], 1):
         title = "What it asks" if count == 1 else f"What it asks, {number} of {count}"
         inside = tag("div", _asked(record, wait, sign, who, number), class_="bracketed")
         yield _part(record, title, "", inside)
@@ -144,14 +178,16 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
     no, stop = record.stops(wait, "deny", who), record.stops(wait, "approve", who)
     if not no:
         why = _reason(f"why-{number}", "Reason, for people (you need not give one)")
+        yield _about(record)
         yield sign(wait, "deny", "Deny", why, focus=number == 1)
-    lines = (tag("li", visible(each)) for each in wait.question.described)
-    yield tag("ol", lines, class_="code lines")
+    yield _lines(wait.question)
     yield facts([("Digest of all that is signed", tag("code", wait.digest))])
     yield _copied("The question as one text, to copy", wait.question.text)
     if stop:
         other = f" Nothing is denied here either: {no}" if no not in ("", stop) else ""
-        yield tag("p", badge("refused", "No approval here"), " ", visible(f"{stop}{other}"))
+        has = badge("ok", "You said yes") if who in wait.yes else None
+        here = has or badge("refused", "No approval here")
+        yield tag("p", here, " ", visible(f"{stop}{other}"))
         if who is None:
             yield from _at_home(record, wait)
         return
@@ -160,6 +196,33 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
     signs = visible(f"{who} would sign this, {where} once more."), " ", back
     yield tag("p", signs, class_="screen")
     yield sign(wait, "approve", "Approve: sign this on your terminal")
+
+
+def _about(record: Record) -> Html:
+    """Say in one line what Deny is about, and whether it verified."""
+    tenant = f", tenant {record.tenant}" if record.tenant else ""
+    bad = ", ".join(each.what for each in record.checks if not each.ok)
+    good = ", ".join(each.what for each in record.checks if each.ok)
+    said = f" in {record.store}{tenant}: {good} intact{f'; {bad} not checked' * bool(bad)}"
+    return tag("p", tag("strong", visible(record.thread)), said, class_="about")
+
+
+def _lines(question: Question) -> Html:
+    lines = (tag("li", visible(each)) for each in question.described)
+    return tag("ol", lines, class_="code lines")
+
+
+def _last(record: Record) -> Html | None:
+    """Return what a run that waits for nobody asked last, who said what, and what came of it."""
+    if record.waits or record.last is None:
+        return None
+    asked, rows = record.last.question, list[tuple[str, Inside]]()
+    for each in record.answers:
+        if each.question == asked:
+            why = f", because {each.why}" if each.why else ""
+            said = f"{each.what} by {each.who}, key {each.key}{why}; {each.then}"
+            rows.append((utc(each.at), visible(said)))
+    return _part(record, "What it asked last", "", _lines(asked), facts(rows))
 
 
 def _at_home(record: Record, wait: Wait) -> Iterator[Html]:
@@ -178,7 +241,9 @@ def _reason(name: str, label: str, *, required: bool = False) -> Html:
 
 def _holds(record: Record, sign: _Sign, operator: str | None) -> Html:
     """Return what an operator can do. A run that does not verify can be held, too."""
-    inside: list[Inside] = [] if record.holds else [tag("p", "Nobody holds it.")]
+    unread = "Whether somebody holds it could not be looked at."
+    none = unread if "answers" in record.unread else "Nobody holds it."
+    inside: list[Inside] = [] if record.holds else [tag("p", none)]
     for each in record.holds:
         said = visible(f"by {each.by}: {each.why}"), ", since ", moment(each.at)
         inside.append(tag("p", badge("held"), " ", said))
@@ -191,7 +256,7 @@ def _holds(record: Record, sign: _Sign, operator: str | None) -> Html:
         why = tag("p", "No hold or release here: ", visible(stopped), class_="quiet screen")
         return _part(record, "Hold", "", inside, why)
     for each in record.holds:
-        text = f"Release {each.hold[:19]}: sign this on your terminal"
+        text = f"Release the hold of {each.by} of {utc(each.at)}: sign this on your terminal"
         inside.append(sign(each, "release", text))
     reason = _reason("why-hold", "Reason, for people", required=True)
     inside.append(sign(record.thread, "hold", "Hold: sign this on your terminal", reason))
@@ -240,14 +305,15 @@ def _step(step: Step) -> list[Inside]:
     return [f"#{header.sequence}", created, kind, visible(header.app), key, who]
 
 
-def _answers(record: Record) -> Html:
+def _answers(record: Record) -> Html | None:
     if not record.answers:
-        return tag("p", "Nobody has said anything about it.")
+        nobody = tag("p", "Nobody has said anything about it.")
+        return None if "answers" in record.unread else nobody
     heads = ("Who", "What", "Signed", "Reason", "Then")
     rows = table("What people signed about the run", heads, map(_answer, record.answers))
     texts = list[Html]()
     for each in record.answers:
-        summary = f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}"
+        summary = f"What {each.who} signed {utc(each.at)}: {each.what}"
         texts.append(_copied(summary, each.text))
     return joined(rows, texts)
 

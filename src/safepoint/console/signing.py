@@ -50,6 +50,7 @@ class Subject(NamedTuple):
         thread: the thread, or "".
         question: the very question that the page showed, for an answer to it.
         hold: the digest of the hold that the page showed, for its release.
+        why: the reason that was given, once the form was sent.
     """
 
     act: Act
@@ -58,6 +59,7 @@ class Subject(NamedTuple):
     thread: str = ""
     question: Question | None = None
     hold: str = ""
+    why: str = ""
 
 
 class _Form(NamedTuple):
