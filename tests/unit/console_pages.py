@@ -94,7 +94,6 @@ def waiting(text: str | None) -> dict[str, Html]:
     alarms = [Alarm._make((*names, False))]
     alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
     away = Alarm(text or "payroll", "", "", "StorageUnavailable", text or "It is not there.", False)
-    alarms.append(away)
     done = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12), 8.0)
     begun = Status(3_200, 10_000, 0, None, 0.0)
     choices = [text or "invoices"], [text or "invoice@2"], [text or "asked"]

@@ -12,7 +12,7 @@ import pytest
 
 from safepoint.approval import shown
 from safepoint.console import html
-from safepoint.console.html import Html, address, joined, tag, visible
+from safepoint.console.html import Html, address, joined, reads_as, tag, visible
 from tests.unit.console_pages import HOME, every_page, question
 
 HOSTILE: Final = {
@@ -108,6 +108,14 @@ def test_what_is_signed_is_shown_to_the_letter() -> None:
         same = shown(text)[1:-1].replace(r"\\", "\\").replace(r"\'", "'")
         strict = re.sub(r"\A | \Z", r"\\x20", same)
         assert told == strict, text[:40]
+
+
+def test_only_letters_of_latin_scripts_are_spelled_as_they_look() -> None:
+    assert reads_as("J\xfcrgen \u0141 <b>") == (
+        '<div class="quiet">reads as: J&#252;rgen &#321; &lt;b&gt;</div>'
+    )
+    odd = ("ascii", 7, None, "u\u0308", "\xa0\xfc", "\xad\xfc", "\xfc\n", "\xfc\u0430", "\xd7")
+    assert [reads_as(each) for each in (*odd, *HOSTILE.values())] == [None] * (len(odd) + 21)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """HTML made on the server, from markup of our own and from text of others.
 
 Whatever is no `Html` is text: it is escaped, and no character outside printable ASCII gets into a
-page, whoever wrote it. Text of others goes through `visible`, which shows spaces that could hide
-something too.
+page, whoever wrote it, but what `reads_as` adds. Text of others goes through `visible`, which shows
+spaces that could hide something too.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ _TAG: Final = re.compile(r"(?!script|style|iframe|object|embed|base|img|use)[a-z
 _ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)[a-zA-Z0-9-]+")
 _ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
 _ODD: Final = re.compile(r"[^ -~]+")
+_LATIN: Final = re.compile(  # without what is a pair of letters, or looks like another
+    r"[ -~\xc0-\xd6\xd8-\xf6\xf8-\u0130\u0134-\u0137\u0139-\u013e\u0141-\u0148\u014a-\u017e]+"
+)
 _ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
 
 
@@ -97,6 +100,17 @@ def visible(text: str) -> Html:
     ```
     """
     return _marked(_ODD_OR_SPACE, text)
+
+
+def reads_as(value: object) -> Html | None:
+    """Spell a text as it looks, if its letters are ASCII, Latin-1 and Latin Extended-A alone.
+
+    It stands below the text with its escapes, which is what counts.
+    """
+    if not isinstance(value, str) or value.isascii() or not _LATIN.fullmatch(value):
+        return None
+    spelled = escape(value).encode("ascii", "xmlcharrefreplace").decode()
+    return quiet("reads as: ", Html(spelled))
 
 
 def _marked(odd: re.Pattern[str], text: str) -> Html:

@@ -247,10 +247,10 @@ def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
     items = list[Html]()
     for each in alarms[:ALARMS]:
         what = tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row")
-        dark = "" if each.thread else f"Cannot tell what waits in {each.store}: "
+        dark = None if each.thread else ("Cannot tell what waits in ", visible(each.store), ": ")
         hides = "The storage does not list it, and the anchor knows it. " * each.is_hidden
-        text = visible(dark), hides, visible(each.text)
-        items.append(tag("li", what, text, explained(each.error, "What it means:")))
+        means = explained(each.error, "What it means:")
+        items.append(tag("li", what, dark, hides, visible(each.text), means))
     more = f"And {total - ALARMS:,} more: safepoint verify lists them all."
     return tag("ul", items), tag("p", more) if total > ALARMS else None
 
@@ -268,8 +268,8 @@ def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[In
     asked, since = wait.question, quiet("since ", moment(wait.since))
     where = run_address(home, store, tenant, thread)
     wants = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
-    given = [f"{_named(name)}: {told(value)}" for name, value in asked.arguments.items()]
-    full = ", ".join(given)
+    given = [(e if e.isidentifier() else told(e), told(v)) for e, v in asked.arguments.items()]
+    full = ", ".join(f"{name}: {value}" for name, value in given)
     full = full if len(full) <= MOST_SHOWN else f"{len(given)} arguments, open it to read them"
     by = visible(asked.app), quiet("why: ", visible(", ".join(asked.reasons)))
     times: Inside = "for as long as nobody answers", since
@@ -279,10 +279,6 @@ def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[In
         times = ends, quiet("until ", moment(until)), since
     said = state_badge(wait), listed(wait.said)
     return [(wants, quiet(visible(full))), _place(home, store, tenant, thread), by, times, said]
-
-
-def _named(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() else told(name)
 
 
 def state_badge(wait: Wait) -> Html:
@@ -483,11 +479,10 @@ def signature(home: str, found: Signature) -> Html:
         text = joined(tag("h2", "What was signed"), code(said.text))
     elif found.state == "refused":
         again = f"Go back to the run and press {subject.act.capitalize()} again."
-        title, box = "Nothing was signed", card("alarm", badge("refused", "Refused"), line)
-        if said.line.startswith("No passphrase was typed"):
+        box = card("alarm", badge("refused"), line, again if "stays locked" in line else None)
+        if line.startswith("No passphrase was typed"):
             box = card("note", badge("expired", "Given up"), line)
-        elif "stays locked" in said.line:
-            box = card("alarm", badge("refused", "Refused"), line, again)
+        title = "Nothing was signed"
     else:
         title = "Type your passphrase on the terminal"
         turn = "The terminal that started this console asks for it now."

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Final, TypeAlias
 
 from safepoint.answers import MAX_WHY, Order
-from safepoint.approval import Question
+from safepoint.approval import Question, shown
 from safepoint.console.html import (
     Html,
     Inside,
@@ -28,6 +28,7 @@ from safepoint.console.html import (
     listed,
     moment,
     quiet,
+    reads_as,
     table,
     tag,
     utc,
@@ -114,35 +115,32 @@ def _title(record: Record) -> Html:
 
 def _state(record: Record) -> Iterator[Html]:
     """Yield what stops the run, or what became of what it asked."""
-    if record.alarm:
-        yield badge("alarm", "does not verify")
-    elif "questions" in record.unread:
-        yield badge("alarm", "cannot be told")
-    elif record.ended:
-        yield badge("expired", "deleted")
-    elif record.waits:
-        yield from map(state_badge, record.waits)
-    elif record.last is not None:
-        yield badge("denied") if record.last.verdict == "denied" else badge("ok", "went on")
+    if record.alarm or "questions" in record.unread:
+        yield badge("alarm", "does not verify" if record.alarm else "cannot be told")
+    elif record.last is None or record.waits or record.ended:
+        none = badge("expired", "deleted" if record.ended else "waits for nobody")
+        yield from map(state_badge, record.waits) if record.waits else [none]
     else:
-        yield badge("expired", "waits for nobody")
+        yield badge("denied") if record.last.verdict == "denied" else badge("ok", "went on")
     if record.holds:
         yield badge("held")
 
 
 def _checks(record: Record) -> Html:
-    rows, answers = list[tuple[str, Inside]](), record.unread.get("answers", "")
+    rows, dark = list[tuple[str, Inside]](), None
+    unsaid = "Nobody can tell who approved, denied or holds it, so no worker goes on with it."
     for each in record.checks:
         mark = badge("ok", "intact") if each.ok else badge("expired", "not checked")
-        if each.text in record.alarm or (each.what == "answers" and not each.ok):
-            mark = badge("alarm", "broken" if each.text in record.alarm else "not intact")
+        if each.text in record.alarm:
+            mark = badge("alarm", "broken")
+        elif each.what == "answers" and not each.ok:
+            mark, error = badge("alarm", "not intact"), record.unread["answers"]
+            dark = _alarm("The answers could not be looked at", error, unsaid)
         rows.append((each.what.capitalize(), [mark, " ", visible(each.text)]))
     nothing = "Nothing that its records say is shown, and nothing in it can be approved."
-    unsaid = "Nobody can tell who approved, denied or holds it, so no worker goes on with it."
-    is_dark = bool(answers) and record.desk.answers is not None
     return joined(
         _alarm("This run does not verify", record.alarm, nothing) if record.alarm else None,
-        _alarm("The answers could not be looked at", answers, unsaid) if is_dark else None,
+        dark,
         card("note", visible(record.ended)) if record.ended else None,
         tag("section", tag("h2", "Checked"), facts(rows)),
     )
@@ -185,8 +183,8 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
     yield _copied("The question as one text, to copy", wait.question.text)
     if stop:
         other = f" Nothing is denied here either: {no}" if no not in ("", stop) else ""
-        has = badge("ok", "You said yes") if who in wait.yes else None
-        here = has or badge("refused", "No approval here")
+        here = badge("refused" if who else "expired", "No approval here")
+        here = badge("ok", "You said yes") if who in wait.yes else here
         yield tag("p", here, " ", visible(f"{stop}{other}"))
         if who is None:
             yield from _at_home(record, wait)
@@ -201,14 +199,16 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
 def _about(record: Record) -> Html:
     """Say in one line what Deny is about, and whether it verified."""
     tenant = f", tenant {record.tenant}" if record.tenant else ""
-    bad = ", ".join(each.what for each in record.checks if not each.ok)
-    good = ", ".join(each.what for each in record.checks if each.ok)
-    said = f" in {record.store}{tenant}: {good} intact{f'; {bad} not checked' * bool(bad)}"
+    good, bad = ([e.what for e in record.checks if e.ok == ok] for ok in (True, False))
+    said = f" in {record.store}{tenant}: {', '.join(good)} intact"
+    said += f"; {', '.join(bad)} not checked" if bad else ""
     return tag("p", tag("strong", visible(record.thread)), said, class_="about")
 
 
 def _lines(question: Question) -> Html:
-    lines = (tag("li", visible(each)) for each in question.described)
+    given = question.arguments.items()
+    values = {f"argument {shown(name)}: {shown(value)}": value for name, value in given}
+    lines = (tag("li", visible(e), reads_as(values.get(e))) for e in question.described)
     return tag("ol", lines, class_="code lines")
 
 
@@ -220,8 +220,8 @@ def _last(record: Record) -> Html | None:
     for each in record.answers:
         if each.question == asked:
             why = f", because {each.why}" if each.why else ""
-            said = f"{each.what} by {each.who}, key {each.key}{why}; {each.then}"
-            rows.append((utc(each.at), visible(said)))
+            said = f"{each.what} {utc(each.at)}, key {each.key}{why}; {each.then}"
+            rows.append((each.who, visible(said)))
     return _part(record, "What it asked last", "", _lines(asked), facts(rows))
 
 
