@@ -135,11 +135,13 @@ def others(text: str | None) -> dict[str, Html]:
     points = [(NOW - (48 - at) * HOUR, at * 7919 % 13) for at in range(48)]
     refused = charts.reasons(entries(None)) if text is None else {text: 3, "deny": 1}
     place = text or "invoices", text or "acme", text or "order-7"
-    asked = Signature(Subject("approve", *place, question()), text or "dana", place=3)
+    why = text or "the payee is not in our books"
+    asked = Signature(Subject("approve", *place, question(), "", why), text or "dana", place=3)
     put = text or "It was put with the answers of invoices."
     said = Signed(put, text or Approver("dana", KEY).approve(question()), NOW + HOUR)
     hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
-    error = text or "KeyRefused: The passphrase does not open the key. Nothing was signed."
+    error = text or "The key opal.key stays locked: the passphrase is wrong. Type it again."
+    given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
     refusal = "That form was used already", "The run has moved on since.", "Open it again."
     return {
         "journal": pages.journal(HOME, stores, stores[0], told, thread=text or ""),
@@ -152,6 +154,7 @@ def others(text: str | None) -> dict[str, Html]:
         "asking": pages.signature(HOME, asked),
         "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
         "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),
+        "given-up": pages.signature(HOME, hold._replace(state="refused", said=given_up)),
         "refusal": pages.refusal(HOME, 409, *(text or each for each in refusal)),
     }
 

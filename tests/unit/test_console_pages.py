@@ -13,6 +13,7 @@ import pytest
 from safepoint.approval import shown
 from safepoint.console import html
 from safepoint.console.html import Html, address, joined, reads_as, tag, visible
+from safepoint.console.pages import layout
 from tests.unit.console_pages import HOME, every_page, question
 
 HOSTILE: Final = {
@@ -108,6 +109,34 @@ def test_what_is_signed_is_shown_to_the_letter() -> None:
         same = shown(text)[1:-1].replace(r"\\", "\\").replace(r"\'", "'")
         strict = re.sub(r"\A | \Z", r"\\x20", same)
         assert told == strict, text[:40]
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "unsaid"),
+    [
+        ("away", "Cannot tell what waits in payroll: It is not there.", "Nothing waits for you"),
+        ("away", "Could not be looked at", "Does not verify"),
+        ("empty", "Nothing waits for you.", "Could not be"),
+        ("waiting", "safepoint explain SealBroken", "Nothing waits for you"),
+        ("waiting", "amount: 42, to: 'ACME'", "open it to read them"),
+        ("journal", "Each line was verified.", "does not verify"),
+        ("broken-journal", "safepoint explain JournalBroken", "was verified."),
+        ("no-journal", "Nobody could say who did what.", "was verified."),
+        ("unsigned", "press Release again", "Given up"),
+        ("given-up", "Given up", "Refused"),
+        ("asking", "the payee is not in our books", "Signed"),
+    ],
+)
+def test_what_a_page_says_is_true_there(name: str, said: str, unsaid: str) -> None:
+    text = Outline(every_page()[name]).text
+    assert (said in text, unsaid in text) == (True, False)
+
+
+def test_a_page_says_who_signs_there() -> None:
+    for who, says in (("dana, approves", "dana, approves"), ("", "ana, looks only")):
+        text = Outline(layout(HOME, "Page", joined(), user="ana", who=who)).text
+        assert text.count(says) == 3
+        assert ("signed on your terminal" in text) == bool(who)
 
 
 def test_only_letters_of_latin_scripts_are_spelled_as_they_look() -> None:

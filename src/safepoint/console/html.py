@@ -14,6 +14,8 @@ from html import escape
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
+from safepoint import errors
+
 
 class Html(str):
     """Markup. Whatever else is text, and is escaped."""
@@ -191,9 +193,10 @@ def alarm(title: str, *inside: Inside) -> Html:
     return tag("section", heading, inside, class_="card alarm", aria_labelledby=name)
 
 
-def explained(error: str, do: str) -> Html:
+def explained(error: str, do: str = "") -> Html:
     """Say what to do about an error, and what explains it."""
-    return tag("p", do, " ", tag("code", "safepoint explain ", visible(error)))
+    means = "What it means: ", tag("code", f"safepoint explain {error}")
+    return tag("p", do, means if hasattr(errors, error) else None)
 
 
 def code(text: str) -> Html:

@@ -46,6 +46,7 @@ ALARMS: Final = 100
 MOST_SHOWN: Final = 100  # characters of the arguments, in full or not at all
 REFRESH: Final = 30
 _BROKEN: Final = "Does not verify: cannot be approved"
+_DARK: Final = "Cannot tell what waits in "
 _TELL: Final = "Approve nothing of these runs. Tell whoever runs the store."
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
 
@@ -221,7 +222,7 @@ def waiting(
         tag("h1", "Waiting for people"),
         _status(status, len(broken)),
         tag("p", tag("a", text, href=every), class_="quiet screen"),
-        alarm("Could not be looked at", _alarms(home, dark, len(dark))) if dark else None,
+        alarm("Could not be looked at", _alarms(home, dark, len(dark), _DARK)) if dark else None,
         alarm(_BROKEN, tag("p", _TELL), _alarms(home, broken, len(broken))) if broken else None,
         _tabs("By state", tabs),
         form if any((*wanted[:3], *counts.values())) else None,
@@ -243,14 +244,13 @@ def _status(status: Status, alarms: int) -> Html:
     return tag("p", said, when, ended, again, class_="lead")
 
 
-def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
+def _alarms(home: str, alarms: Sequence[Alarm], total: int, so: str = "") -> Inside:
     items = list[Html]()
     for each in alarms[:ALARMS]:
         what = tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row")
-        dark = None if each.thread else ("Cannot tell what waits in ", visible(each.store), ": ")
+        dark = (so, visible(each.store), ": ") if so else None
         hides = "The storage does not list it, and the anchor knows it. " * each.is_hidden
-        means = explained(each.error, "What it means:")
-        items.append(tag("li", what, dark, hides, visible(each.text), means))
+        items.append(tag("li", what, dark, hides, visible(each.text), explained(each.error)))
     more = f"And {total - ALARMS:,} more: safepoint verify lists them all."
     return tag("ul", items), tag("p", more) if total > ALARMS else None
 
@@ -360,7 +360,7 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
 # --- Store health
 
 _NO_JOURNAL: Final = "None. Nobody could say who did what. Name one in the settings: journal."
-_RUNS: Final = "Tell whoever runs the store."
+_RUNS: Final = "Tell whoever runs the store. "
 _NEVER: Final = (
     "What waits is found by the end of each thread, and compared with the anchor. This verifies"
     " all of it: every signature, the journal and the answers. Nobody did since this was started."

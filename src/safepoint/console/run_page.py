@@ -46,7 +46,7 @@ _Sign: TypeAlias = Callable[..., Html]
 _LOOK: Final = {"deny": "button button--no", "approve": "button button--yes"}
 MOST_CHANGES: Final = 100
 MOST_ASKED: Final = 20
-_DO: Final = "Approve nothing of this run. Tell whoever runs the store."
+_DO: Final = "Approve nothing of this run. Tell whoever runs the store. "
 _NEWEST: Final = f"These are the newest {MOST}. Those before them verified too."
 
 
