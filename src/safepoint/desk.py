@@ -21,6 +21,7 @@ from safepoint.errors import (
     ApprovalMismatch,
     ApprovalSpent,
     ApprovalUntrusted,
+    CheckpointError,
     ConfigurationError,
     KeyRefused,
     NotFound,
@@ -382,6 +383,29 @@ class Desk:
             raise ConfigurationError(f"{self.ledger.store} has no place for orders.", _NO_ANSWERS)
         self._check_listed(name, self.gate.operators, "operator")
         return self.answers
+
+
+def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:
+    """Verify what a store has besides its threads, as far as it is there: journal and answers.
+
+    Yields the name of each, with how many records it has, or with what is wrong.
+    """
+
+    def journal() -> int | None:
+        found = store.journal_of(stack, write=False)
+        return found and (found.tenant(store.tenant) if store.tenant else found).verify()
+
+    def answers() -> int | None:
+        desk = Desk.open(store, stack)
+        listed = desk.gate.people, desk.gate.operators
+        return desk.answers and desk.answers.verify(*listed, tenant=store.tenant)
+
+    for name, look in (("Journal", journal), ("Answers", answers)):
+        try:
+            if (count := look()) is not None:
+                yield name, count
+        except CheckpointError as error:
+            yield name, error
 
 
 def where(ledger: Ledger, thread: str = "") -> str:
