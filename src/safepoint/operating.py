@@ -28,6 +28,7 @@ from safepoint._command import (
     counted,
     flag,
     key_of,
+    own_id,
     passphrase,
     progress,
     status_of,
@@ -520,7 +521,7 @@ def _lock_key(options: argparse.Namespace) -> int:
 
 
 def _own_key(file: str) -> SigningKey:
-    if locked_id(file) is None:
+    if own_id(file) is None:
         return SigningKey.from_file(file)
     return unlock(file, f"The key {shell(file)} is locked.")
 

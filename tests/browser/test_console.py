@@ -92,6 +92,7 @@ class Seat(NamedTuple):
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
     made = Office(tmp_path)
+    made.keep_journal()
     locked(made, "dana", "opal")
     note = "\n".join(f"line {number}: as agreed by mail" for number in range(80))
     made.start("order-7", Ask("pay", {"amount": 42, "payee": "alice", "note": note}))

@@ -30,7 +30,8 @@ from safepoint.console.html import (
 )
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.desk import Desk, State, Wait
-from safepoint.errors import CheckpointError
+from safepoint.errors import CheckpointError, InvalidId, JournalBroken
+from safepoint.gate import Gate
 from safepoint.journal import WHATS, Entry, Journal
 from safepoint.settings import Store, is_database
 
@@ -161,6 +162,7 @@ def _place(home: str, store: str, tenant: str, thread: str, *, within: str = "")
     parts = [("in ", visible(store))] if store != within else []
     parts += [("tenant ", visible(tenant))] if tenant else []
     link = tag("a", visible(thread), href=run_address(home, store, tenant, thread))
+    link = link if thread else tag("a", "all of it", href=address(home, "store", store))
     return joined(link, quiet(joined(*parts, by=", ")) if parts else None)
 
 
@@ -224,7 +226,7 @@ def waiting(
     elif is_filtered:
         whole = tag("a", "Show all", href=address(home, "", state=wanted.state))
         rows = _box("Nothing fits that filter. ", whole, ".")
-    elif wanted.state != "waiting" or any(counts.values()):
+    elif wanted.state != "waiting" or any(counts.values()) or alarms:
         rows = _box(f"Nothing is {wanted.state or 'here'}.")
     else:
         rows = _NEWCOMER
@@ -232,7 +234,9 @@ def waiting(
         tag("h1", "Waiting for people"),
         _status(status, len(alarms)),
         tag("p", *again, class_="row quiet screen"),
-        _alarms(home, alarms) if alarms else None,
+        _alarm("Does not verify: cannot be approved", _alarms(home, alarms, len(alarms)))
+        if alarms
+        else None,
         _tabs("By state", tabs),
         _filter(f"{home}/", (_select(*each) for each in fields), kept)
         if is_filtered or any(counts.values())
@@ -256,7 +260,7 @@ def _status(status: Status, alarms: int) -> Html:
     return tag("p", said, when, ended, again, class_="lead")
 
 
-def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
+def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
     hiding = "The storage does not list it, and the anchor knows it. "
     items = (
         tag(
@@ -266,9 +270,8 @@ def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
         )
         for each in alarms[:ALARMS]
     )
-    more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
-    rest = tag("p", more) if len(alarms) > ALARMS else None
-    return _alarm("Does not verify: cannot be approved", tag("ul", items), rest)
+    more = f"And {total - ALARMS:,} more: safepoint verify lists them all."
+    return tag("ul", items), tag("p", more) if total > ALARMS else None
 
 
 def _row(home: str, row: Row) -> list[Inside]:
@@ -295,10 +298,10 @@ def _times(wait: Wait) -> Inside:
 
 def _said(wait: Wait) -> Inside:
     """Say what people said so far."""
-    said = f"{len(wait.yes)} of {wait.needed} yes"
+    said = f"{len(wait.yes)} of {wait.needed} yes by your settings"
     by: Inside = ("by ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
     if not wait.is_answerable:
-        said, by = f"{wait.needed} yes needed", "no place for answers"
+        said, by = f"{wait.needed} yes needed by your settings", "no place for answers"
     told = [("denied", each.approver, each.why) for each in wait.no]
     told += [("held", each.by, each.why) for each in wait.holds]
     return (
@@ -374,8 +377,11 @@ def journal(
 
 
 def _broken(error: CheckpointError) -> Html:
+    if isinstance(error, InvalidId):
+        return _box(visible(str(error)))
     kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
-    return _alarm("The journal does not verify", kind, text)
+    does = "does not verify" if isinstance(error, JournalBroken) else "cannot be looked at"
+    return _alarm(f"The journal {does}", kind, text)
 
 
 def _entry(home: str, entry: Entry) -> list[Inside]:
@@ -401,14 +407,22 @@ _SHARED: Final = "Whoever can verify with it could sign: nothing is approved."
 
 
 class Verification(NamedTuple):
-    """How far "Verify all of it" is, or how it ended: threads, and how many alarms there were."""
+    """How far "Verify all of it" is, or how it ended.
+
+    Attributes:
+        done: how many threads were verified, of how many.
+        alarms: how many alarms there were.
+        found: the first of them.
+        beside: what was verified besides the threads.
+    """
 
     done: int
     of: int
     alarms: int
     begun: datetime
     finished: datetime | None = None
-    error: str = ""
+    found: tuple[Alarm, ...] = ()
+    beside: str = ""
 
 
 class Health(NamedTuple):
@@ -427,21 +441,23 @@ class Health(NamedTuple):
     people: Sequence[tuple[str, str, str, bool]]
 
     @classmethod
-    def of(cls, store: Store, desk: Desk, journal: Journal | None) -> Health:
-        """Return what an open store is made of."""
+    def of(cls, store: Store, desk: Desk | None, journal: Journal | None) -> Health:
+        """Return what a store is made of; without a desk, as far as the settings say it."""
         parts = [
             ("Storage", _part(store.storage, store.postgres)),
             ("Anchor", _part(store.anchor, store.postgres_anchor) or _NO_ANCHOR),
             ("Answers", _part(store.answers, store.postgres_answers) or _NO_ANSWERS),
             ("Journal", _part(store.journal, store.postgres_journal) or _NO_JOURNAL),
         ]
-        rings = [("records", desk.ledger.keys), *([("journal", journal.keys)] if journal else [])]
+        rings = [("records", desk.ledger.keys)] if desk else []
+        rings += [*([("journal", journal.keys)] if journal else [])]
         keys = [
             (key.id, key.algorithm, task, ring.revoked(key.id) is not None)
             for task, ring in rings
             for key in ring
         ]
-        people = [*_people("approves", desk.gate.people), *_people("holds", desk.gate.operators)]
+        gate = desk.gate if desk else Gate()
+        people = [*_people("approves", gate.people), *_people("holds", gate.operators)]
         return cls(str(store.store), parts, keys, people)
 
 
@@ -465,6 +481,7 @@ def store(
     form: str | None,
     over_time: Sequence[tuple[datetime, int]],
     refusals: Mapping[str, int] | CheckpointError | None,
+    error: CheckpointError | None = None,
 ) -> Html:
     """Return what a store is made of, and how it is.
 
@@ -477,6 +494,7 @@ def store(
         over_time: how many waited, as the index tells it.
         refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
             None if there is none.
+        error: why it could not be looked at, if it could not.
     """
     keys = (
         (tag("code", visible(key)), visible(algorithm), task, _counts(algorithm, task, gone))
@@ -496,6 +514,7 @@ def store(
         tag("h1", "Health of ", visible(health.store)),
         tag("p", lead, class_="lead"),
         _store_tabs(home, "store", stores, health.store),
+        tag("p", badge("alarm"), " ", visible(str(error)), class_="card alarm") if error else None,
         tag("h2", "Verification"),
         _verification(home, health.store, verification, form),
         tag("h2", "Parts"),
@@ -532,14 +551,14 @@ def _verification(home: str, name: str, last: Verification | None, form: str | N
         said = f"Verifying: {last.done:,} of {last.of:,} threads, {count} so far."
         drawn = _progress("Threads verified", last.done, last.of)
         return tag("div", tag("p", said), drawn, class_="card note")
-    is_good = not last.alarms and not last.error
     took = lasting(last.finished - last.begun)
-    said = f"{last.done:,} of {last.of:,} threads, {count}. It took {took}, and ended "
+    said = f"{last.done:,} of {last.of:,} threads{last.beside}, {count}. It took {took}, and ended "
+    is_good = not last.alarms
     return tag(
         "div",
         tag("p", badge("ok", "It verifies") if is_good else badge("alarm", "It does not verify")),
         tag("p", said, moment(last.finished), "."),
-        tag("p", visible(last.error)) if last.error else None,
+        _alarms(home, last.found, last.alarms) if last.alarms else None,
         begin,
         class_=f"card {'good' if is_good else 'alarm'}",
     )
