@@ -298,15 +298,15 @@ def _times(wait: Wait) -> Inside:
 
 def _said(wait: Wait) -> Inside:
     """Say what people said so far."""
-    said = f"{len(wait.yes)} of {wait.needed} yes by your settings"
-    by: Inside = ("by ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
+    said = f"{len(wait.yes)} of {wait.needed} yes"
+    by: Inside = ("of ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
     if not wait.is_answerable:
-        said, by = f"{wait.needed} yes needed by your settings", "no place for answers"
+        said, by = f"{wait.needed} yes needed", "no place for answers"
     told = [("denied", each.approver, each.why) for each in wait.no]
     told += [("held", each.by, each.why) for each in wait.holds]
     return (
         tag("strong", _pips(len(wait.yes), wait.needed), said, class_="whole"),
-        quiet(by),
+        quiet("by your settings, ", by),
         (
             tag("div", badge(state), " by ", visible(who), (": ", visible(why)) if why else None)
             for state, who, why in told
