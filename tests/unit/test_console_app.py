@@ -487,7 +487,7 @@ def test_a_store_that_is_away(tmp_path: Path) -> None:
         until(lambda: "invoices could not be looked at." in tab.get("/").text)
         assert "Nothing waits for you" not in tab.get("/").text
         page = tab.get("/store/invoices")
-        assert (page.status, f"Files: {tmp_path}/state" in page.text) == (200, True)
+        assert (page.status, f"Storage{tmp_path}/state" in page.text) == (200, True)
         assert "anchor does not exist, so no rollback would be noticed." in page.text
 
 
