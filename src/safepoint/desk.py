@@ -92,7 +92,7 @@ class Wait(NamedTuple):
             by = f", of {', '.join(self.yes)}" if self.yes else ""
             yield f"{len(self.yes)} of {self.needed} yes by your settings{by}"
         else:
-            yield f"{self.needed} yes needed by your settings, and no place to look for answers"
+            yield f"{self.needed} yes needed by your settings, and there is no place for answers"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
         for hold in self.holds:
