@@ -125,7 +125,7 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
     race.check(amounts)
 
 
-@pytest.mark.parametrize("times", [15, pytest.param(40, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("times", [6, pytest.param(40, marks=pytest.mark.deep)])
 def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int) -> None:
     """After the spend nobody is asked again. They may all act, and the key makes it one payment."""
     amounts, refusals = {}, Counter[str]()
