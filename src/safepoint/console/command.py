@@ -199,7 +199,7 @@ def _serving(
         finally:
             ended()
 
-    thread = Thread(target=serve, name="console")
+    thread = Thread(target=serve, name="console", daemon=True)
     console.start()
     thread.start()
     try:

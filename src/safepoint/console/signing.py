@@ -261,24 +261,24 @@ class Signing:
         """Sign what pages ask for, until the terminal is closed or `end` is called.
 
         Args:
-            entered: what to do when somebody presses Enter and nothing waits.
+            entered: what to do when somebody presses Enter and was not asked.
         """
         while not self._ended:
             ready, _, _ = select.select([0, self._woken], [], [])
-            if self._woken in ready:
-                os.read(self._woken, 4096)
-            while self._told:
-                print(self._told.popleft(), file=sys.stderr)
-            while self._tasks and not self._ended:
-                self._serve_one(*self._tasks.popleft())
             if 0 in ready:
                 if not _read_away():
                     return
                 entered()
+            if self._woken in ready:
+                os.read(self._woken, 4096)
+            while self._told:
+                _print(self._told.popleft())
+            while self._tasks and not self._ended:
+                self._serve_one(*self._tasks.popleft())
 
     def _serve_one(self, made: str, task: Task) -> None:
         self._note(made, "asked")
-        print("", *(row for line in task.about for row in rows(line, 2)), sep="\n", file=sys.stderr)
+        _print("", *task.about)
         try:
             task.check()
             said = self._signed(task)
@@ -288,7 +288,7 @@ class Signing:
         except Exception as error:  # noqa: BLE001  the next one is to be signed all the same
             state = "refused"
             said = Signed(f"It failed ({type(error).__name__}). Look whether it was signed.")
-        print(said.line, file=sys.stderr)
+        _print(said.line)
         self._note(made, state, said)
 
     def _signed(self, task: Task) -> Signed:
@@ -301,6 +301,11 @@ class Signing:
         with self._lock:
             if made in self._known:
                 self._known[made] = self._known[made]._replace(state=state, said=said)
+
+
+def _print(*lines: str) -> None:
+    """Print lines of which none can pass for another."""
+    print(*(row for line in lines for row in rows(line, 2)), sep="\n", file=sys.stderr)
 
 
 def _read_away() -> bool:
