@@ -40,7 +40,9 @@ def resumed(path: str, thread: str, approvals: list[str]) -> Told:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Any]:
-    with multiprocessing.get_context("spawn").Pool(WORKERS, no_sync) as workers:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__])  # one process imports it for all
+    with forks.Pool(WORKERS, no_sync) as workers:
         yield workers
 
 
