@@ -127,20 +127,18 @@ def _state(record: Record) -> Iterator[Html]:
 
 
 def _checks(record: Record) -> Html:
-    rows, dark = list[tuple[str, Inside]](), None
-    unsaid = "Nobody can tell who approved, denied or holds it, so no worker goes on with it."
+    rows = list[tuple[str, Inside]]()
     for each in record.checks:
         mark = badge("ok", "intact") if each.ok else badge("expired", "not checked")
         if each.text in record.alarm:
             mark = badge("alarm", "broken")
-        elif each.what == "answers" and not each.ok:
-            mark, error = badge("alarm", "not intact"), record.unread["answers"]
-            dark = _alarm("The answers could not be looked at", error, unsaid)
         rows.append((each.what.capitalize(), [mark, " ", visible(each.text)]))
+    dark = record.unread.get("answers", "") if record.desk.answers is not None else ""
+    unsaid = "Nobody can tell who approved, denied or holds it, so no worker goes on with it."
     nothing = "Nothing that its records say is shown, and nothing in it can be approved."
     return joined(
         _alarm("This run does not verify", record.alarm, nothing) if record.alarm else None,
-        dark,
+        _alarm("The answers could not be looked at", dark, unsaid) if dark else None,
         card("note", visible(record.ended)) if record.ended else None,
         tag("section", tag("h2", "Checked"), facts(rows)),
     )
@@ -199,10 +197,9 @@ def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int
 def _about(record: Record) -> Html:
     """Say in one line what Deny is about, and whether it verified."""
     tenant = f", tenant {record.tenant}" if record.tenant else ""
-    good, bad = ([e.what for e in record.checks if e.ok == ok] for ok in (True, False))
-    said = f" in {record.store}{tenant}: {', '.join(good)} intact"
-    said += f"; {', '.join(bad)} not checked" if bad else ""
-    return tag("p", tag("strong", visible(record.thread)), said, class_="about")
+    bad = ", ".join(each.what for each in record.checks if not each.ok)
+    held = f"{bad} not checked" if bad else f"{', '.join(e.what for e in record.checks)} intact"
+    return tag("p", tag("strong", visible(record.thread)), f" in {record.store}{tenant}: {held}")
 
 
 def _lines(question: Question) -> Html:
@@ -216,13 +213,9 @@ def _last(record: Record) -> Html | None:
     """Return what a run that waits for nobody asked last, who said what, and what came of it."""
     if record.waits or record.last is None:
         return None
-    asked, rows = record.last.question, list[tuple[str, Inside]]()
-    for each in record.answers:
-        if each.question == asked:
-            why = f", because {each.why}" if each.why else ""
-            said = f"{each.what} {utc(each.at)}, key {each.key}{why}; {each.then}"
-            rows.append((each.who, visible(said)))
-    return _part(record, "What it asked last", "", _lines(asked), facts(rows))
+    asked = record.last.question
+    said = _said([each for each in record.answers if each.question == asked])
+    return _part(record, "What it asked last", "", _lines(asked), said)
 
 
 def _at_home(record: Record, wait: Wait) -> Iterator[Html]:
@@ -309,13 +302,16 @@ def _answers(record: Record) -> Html | None:
     if not record.answers:
         nobody = tag("p", "Nobody has said anything about it.")
         return None if "answers" in record.unread else nobody
-    heads = ("Who", "What", "Signed", "Reason", "Then")
-    rows = table("What people signed about the run", heads, map(_answer, record.answers))
     texts = list[Html]()
     for each in record.answers:
         summary = f"What {each.who} signed {utc(each.at)}: {each.what}"
         texts.append(_copied(summary, each.text))
-    return joined(rows, texts)
+    return joined(_said(record.answers), texts)
+
+
+def _said(answers: Sequence[Said]) -> Html:
+    heads = ("Who", "What", "Signed", "Reason", "Then")
+    return table("What people signed about the run", heads, map(_answer, answers))
 
 
 def _answer(said: Said) -> list[Inside]:
