@@ -159,7 +159,9 @@ def erin_goes_on(place: Place, thread: str) -> None:
 def stale(place: Place, thread: str) -> Answer:
     form = place.run(thread).form("approve")
     erin_goes_on(place, thread)
-    return place.tab.post(form)
+    answer = place.tab.post(form)
+    assert any(each.endswith(f"/run/invoices/{thread}") for each in answer.links)
+    return answer
 
 
 def expired(place: Place, thread: str) -> Answer:
