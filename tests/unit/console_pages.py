@@ -154,6 +154,7 @@ def others(text: str | None) -> dict[str, Html]:
         "asking": pages.signature(HOME, subject, number=3),
         "signed": pages.signature(HOME, subject, signed=signed),
         "unsigned": pages.signature(HOME, subject, error=error),
+        "unknown": pages.signature(HOME, subject, error=error, is_known=False),
         "refusal": pages.refusal(HOME, 409, *(text or each for each in said)),
     }
 

@@ -49,7 +49,6 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
 )
-from safepoint.names import digest_of
 from safepoint.settings import Store
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
@@ -398,15 +397,17 @@ class Console:
         found = self._signing and self._signing.state(asked.path["id"])
         if not found:
             raise NotFound("This console knows no such signature.", "Go back to what waits.")
-        subject, question = found.subject, found.subject.question
-        digest = digest_of(question.text.encode()) if question else subject.hold
-        shows = pages.Subject(subject.act, subject.store, subject.tenant, subject.thread, digest)
+        subject = found.subject
+        shows = pages.Subject(*subject[:4], subject.digest)
         done = None
         if found.state == "signed":
             name, said = found.by, found.said
             done = pages.Signed(name, said.text, said.line, said.before)
-        error = found.said.line if found.state == "refused" else ""
-        body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
+        error = found.said.line if found.state in ("refused", "unknown") else ""
+        is_known, place = found.state != "unknown", found.place
+        body = pages.signature(
+            self._home, shows, number=place, signed=done, error=error, is_known=is_known
+        )
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
 
@@ -426,7 +427,7 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
     yield f"tenant: {subject.tenant or '(none)'}"
     yield f"store: {subject.store}"
     if subject.question is not None:
-        yield f"digest: {digest_of(subject.question.text.encode())}"
+        yield f"digest: {subject.digest}"
     if subject.hold:
         yield f"hold: {subject.hold}"
     if why:

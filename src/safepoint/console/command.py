@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from ipaddress import ip_address
 from socket import socket
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from safepoint.console.signing import Signer
 
 _SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
+_OWN: Final = ("key", "operator_key", "person", "port")
 
 
 def commands(sub: Any) -> None:
@@ -36,9 +38,7 @@ def commands(sub: Any) -> None:
     parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
     parser.add_argument("--key", metavar="FILE", help="your own locked key, to approve and deny")
     parser.add_argument("--operator-key", metavar="FILE", help="that to hold and release runs")
-    parser.add_argument(
-        "--port", metavar="N", type=int, default=0, help="of 127.0.0.1 (a free one)"
-    )
+    parser.add_argument("--port", metavar="N", type=int, help="of 127.0.0.1 (a free one)")
     parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     share = parser.add_argument_group("for a team, behind a proxy, to look and sign nothing")
     share.add_argument("--share", action="store_true", help="show it to those whom a proxy lets in")
@@ -76,14 +76,15 @@ def _check(options: argparse.Namespace) -> None:
     if (options.key or options.operator_key) and not options.person:
         options.refuse("--key and --operator-key need --as")
     given = [name for name in _SHARED if getattr(options, name) is not None]
-    spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, "key", "operator_key")}
+    spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, *_OWN)}
+    spelled["person"] = "--as"
     if options.share:
         for name in _SHARED:
             if name not in given:
                 options.refuse(f"--share needs {spelled[name]}")
-        for name in ("key", "operator_key"):
+        for name in _OWN:
             if getattr(options, name) is not None:
-                options.refuse(f"--share takes no {spelled[name]}: a page for many holds no key")
+                options.refuse(f"--share takes no {spelled[name]}: a page for many is nobody's own")
     elif given:
         options.refuse(f"{spelled[given[0]]} is for --share")
     elif not (os.isatty(0) and os.isatty(2)):
@@ -131,7 +132,7 @@ def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> i
     approver, operator = _signer(options, options.key), _signer(options, options.operator_key)
     signing, index = Signing(), Index(stores)
     console = Console(stores, index, signing.tell, signing, approver, operator)
-    with listening(("127.0.0.1", options.port)) as listener:
+    with listening(("127.0.0.1", options.port or 0)) as listener:
         door = Door(console, f"127.0.0.1:{listener.getsockname()[1]}")
         console.move(door.home)
 
@@ -162,11 +163,19 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     address, _, port = options.listen.rpartition(":")
     if not address or not port.isdecimal():
         options.refuse("--listen is ADDRESS:PORT, such as 127.0.0.1:8421")
-    secret = Hidden(settings.secret_in("--proxy-secret", options.proxy_secret).encode())
+    # Whoever can read it could name any user, so root's own is no exception.
+    told = settings.secret_in("--proxy-secret", options.proxy_secret, mounted=False)
+    secret = Hidden(told.encode())
     ended = Event()
     console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
     with listening((address.strip("[]"), int(port))) as listener:
+        if not ip_address(listener.getsockname()[0]).is_loopback:
+            print(
+                f"{address} is not this machine's own: pages and the proxy's secret go there in"
+                " clear. Nobody else may be on the way between the proxy and it.",
+                file=sys.stderr,
+            )
         print(
             f"The console of {', '.join(stores)} for https://{options.host}, to look alone, is at"
             f" {address}:{listener.getsockname()[1]}. In the proxy, once it knows who comes:",

@@ -575,7 +575,13 @@ class Signed(NamedTuple):
 
 
 def signature(
-    home: str, subject: Subject, *, number: int = 1, signed: Signed | None = None, error: str = ""
+    home: str,
+    subject: Subject,
+    *,
+    number: int = 1,
+    signed: Signed | None = None,
+    error: str = "",
+    is_known: bool = True,
 ) -> Html:
     """Return what became of something that is to be signed on the terminal.
 
@@ -585,6 +591,7 @@ def signature(
         number: its place in the queue, 1 if the terminal asks for it now.
         signed: what was signed.
         error: why nothing was.
+        is_known: whether that is certain; if not, it may be signed.
     """
     _, *place, digest = subject
     about = [("What", tag("strong", visible(subject.verb))), ("Run", _place(home, *place))]
@@ -598,8 +605,10 @@ def signature(
         text = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
         return joined(tag("h1", "Signed"), _signed(signed), tag("h2", "What was signed"), text, end)
     if error:
-        why = tag("p", badge("refused", "Refused")), tag("p", visible(error))
-        return joined(tag("h1", "Nothing was signed"), tag("div", why, class_="card alarm"), end)
+        mark = badge("refused", "Refused" if is_known else "Unknown")
+        why = tag("div", tag("p", mark), tag("p", visible(error)), class_="card alarm")
+        title = "Nothing was signed" if is_known else "It may be signed"
+        return joined(tag("h1", title), why, end)
     turn = "It asks for this one now."
     if number > 1:
         turn = f"This one is number {number:,} in the queue: those before it come first."
