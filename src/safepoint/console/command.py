@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from socket import socket
 from threading import Event, Thread
@@ -169,13 +169,8 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     ended = Event()
     console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
+    _warn_of(address.strip("[]"))
     with listening((address.strip("[]"), int(port))) as listener:
-        if not ip_address(listener.getsockname()[0]).is_loopback:
-            print(
-                f"{address} is not this machine's own: pages and the proxy's secret go there in"
-                " clear. Nobody else may be on the way between the proxy and it.",
-                file=sys.stderr,
-            )
         print(
             f"The console of {', '.join(stores)} for https://{options.host}, to look alone, is at"
             f" {address}:{listener.getsockname()[1]}. In the proxy, once it knows who comes:",
@@ -188,6 +183,18 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
         with _serving(door, listener, console, ended.set):
             ended.wait()
     return 0
+
+
+def _warn_of(address: str) -> None:
+    """Say what goes over a network."""
+    with suppress(ValueError):  # of a name
+        if address == "localhost" or ip_address(address).is_loopback:
+            return
+    print(
+        f"Others reach {address}: pages and the proxy's secret go there in clear. Let nobody but"
+        " the proxy be on the way.",
+        file=sys.stderr,
+    )
 
 
 # --- the server
