@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -384,10 +385,13 @@ def test_a_session_ends_by_a_newer_link_that_is_used_and_after_hours_without_a_c
 def test_who_connects_and_says_nothing_makes_room(own: Console) -> None:
     page = own.page()
     with ExitStack() as stack:
-        for _ in range(3 * CONNECTIONS):
-            address = ("127.0.0.1", own.port)
-            stack.enter_context(socket.create_connection(address, PATIENCE))
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", own.port), PATIENCE))
+            for _ in range(3 * CONNECTIONS)
+        ]
         assert own.send(page).status == 200
+        closed, _, _ = select.select(silent, [], [], 0)
+        assert len(closed) >= CONNECTIONS
     assert logging.getLogger("asyncio").disabled  # or others write on the terminal
 
 
