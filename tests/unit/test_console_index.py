@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from safepoint.answers import Answers
 from safepoint.approval import Reason
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Filter, Index
+from safepoint.names import ANSWERS, Head
 from safepoint.settings import Store
 from safepoint.workflow import Call, Run
 from tests.unit.storage_helpers import python
@@ -299,6 +301,28 @@ def test_a_row_is_verified_when_its_page_is_made(
     for each in (index, later):
         assert (alarms(each), threads(each)) == (told, ["order-1", "order-3"])
     assert later.status().looked == 3  # the anchor's, too, that the storage does not name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
+    engine: str, make: Any, opened: Any
+) -> None:
+    """Somebody dropped what a person said, or put something there: neither looks like silence."""
+    shop = make(engine)
+    runs = [shop.start(f"order-{number}") for number in range(5)]
+    index = opened(orders=shop)
+    index.look(whole=True)
+    assert len(threads(index)) == 5
+    answered = [f"answer {shop.keys['erin'].id} {run.question.text}" for run in runs[:2]]
+    ordered = [f"order {shop.keys['opal'].id} invoices/{run.thread}" for run in runs[2:4]]
+    anchored, stored = zip(answered, ordered, strict=True)
+    for about in anchored:
+        chain = sha256(about.encode()).hexdigest()
+        shop.answers.anchor.advance(ANSWERS, chain, Head(1, f"sha256:{'a' * 64}"))
+    for about in stored:
+        shop.answers.storage.append(sha256(about.encode()).hexdigest(), 1, b"no")
+    assert threads(index) == ["order-4"]
+    assert alarms(index) == [(f"order-{number}", "AnswersBroken", False) for number in range(4)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -373,7 +373,7 @@ class Index:
             self.look(whole=is_whole)
             ended = time.monotonic()
             if is_whole:
-                due = ended + max(_WHOLE, 20 * (ended - begun))
+                due = ended + max(_WHOLE, 5 * (ended - begun))
             self._stop.wait(_PAUSE if is_whole else max(_PAUSE, 4 * (ended - begun)))
 
     def look(self, *, whole: bool) -> None:
