@@ -28,7 +28,7 @@ from safepoint.names import digest_of
 Act = Literal["approve", "deny", "hold", "release", "verify"]
 MOST: Final = 1000
 """How many forms are kept, and how many signatures."""
-PER_RUN: Final = 64
+PER_RUN: Final = 128
 """How many forms of one run are kept, so that a run that asks much leaves those of others."""
 KEPT: Final = 30 * 60
 """For how many seconds a form may be sent."""
@@ -96,8 +96,8 @@ class FormUnknown(ResumeRefused):
 
     def __init__(self) -> None:
         super().__init__(
-            "This console knows no such form: it is from before a restart, or older than"
-            f" {KEPT // 60} minutes.",
+            "This console knows no such form: it is from before a restart, older than"
+            f" {KEPT // 60} minutes, or from before its run was opened many times more.",
             "Nothing was signed. Look at the run again.",
         )
 
