@@ -145,6 +145,7 @@ def others(text: str | None) -> dict[str, Html]:
         "asking": pages.signature(HOME, asked),
         "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
         "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),
+        "unknown": pages.signature(HOME, hold._replace(state="unknown", said=Signed(error))),
         "refusal": pages.refusal(HOME, 409, *(text or each for each in refusal)),
     }
 
