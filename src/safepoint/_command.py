@@ -333,8 +333,8 @@ def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
     key_id = locked_id(path)
     if key_id is None:
         return SigningKey.from_file(path, passphrase="")  # which says what it is
-    asks = f"Passphrase of key {key_id}, or Enter to give up: "
-    given = passphrase(f"{prompt}\n{asks}", within)
+    asks = f"{prompt}\nPassphrase of key {key_id}, or Enter to give up: "
+    given = passphrase(asks, within)
     for _ in range(_TRIES - 1):
         try:
             return SigningKey.from_file(path, passphrase=given)
@@ -353,13 +353,15 @@ def passphrase(prompt: str, within: float = math.inf) -> Hidden:
     Raises:
         KeyRefused: there is no terminal, or nothing was typed.
     """
-    with _terminal() as (fd, screen), _no_echo(fd):
-        print(prompt, end="", file=screen, flush=True)
-        given = Hidden(b"")
+    with _terminal() as (fd, screen), no_echo(fd) as woken:
+        given, asked = Hidden(b""), -1
         try:
             deadline = time.monotonic() + within
             # A signal that came right before a look is heard after it, so none is long.
             while time.monotonic() < deadline:
+                if asked != len(woken):  # not yet; or what is on the screen by now is the shell's
+                    asked = len(woken)
+                    print(prompt, end="", file=screen, flush=True)
                 if select.select([fd], [], [], min(within, 1))[0]:
                     given = Hidden(os.read(fd, _LONGEST))
                     break
@@ -391,24 +393,39 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
 
 
 @contextmanager
-def _no_echo(fd: int) -> Iterator[None]:
-    """Show nothing of what is typed, and show it again afterwards, whatever ends it."""
+def no_echo(fd: int) -> Iterator[Sequence[float]]:
+    """Show nothing of what is typed, and show it again afterwards, whatever ends it.
+
+    A shell that stopped the command has its own way with the terminal: it is silenced once more
+    when the command goes on. Yields when that was.
+    """
     import termios
 
     before = termios.tcgetattr(fd)
     silent = [*before[:3], before[3] & ~termios.ECHO, *before[4:]]
+    woken: list[float] = []
+
+    def silence(*_: object) -> None:
+        with suppress(termios.error):  # stopped again in the midst of it, or the terminal is gone
+            termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
+            woken.append(time.monotonic())
+
     would_kill = [
         each
         for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
         if signal.getsignal(each) is signal.SIG_DFL
     ]
+    continued = signal.getsignal(signal.SIGCONT)
     with suppress(ValueError):  # of a thread, where signals do not arrive
         for each in would_kill:
             signal.signal(each, ended_by)
+        signal.signal(signal.SIGCONT, silence)
     try:
-        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
-        yield
+        termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
+        yield woken
     finally:
+        with suppress(ValueError):
+            signal.signal(signal.SIGCONT, continued)
         with suppress(termios.error):  # of a terminal that is gone
             termios.tcsetattr(fd, termios.TCSANOW, before)
         with suppress(ValueError):

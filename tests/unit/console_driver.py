@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+
+from tests.unit.terminal import is_shown, show
 
 PATIENCE: Final = 120
 """How many seconds to wait for what has to come. Only what is broken takes that long."""
@@ -88,7 +89,12 @@ class Terminal:
 
     def echoes(self) -> bool:
         """Whether the terminal shows what is typed."""
-        return bool(termios.tcgetattr(self._ours)[3] & termios.ECHO)
+        return is_shown(self._ours)
+
+    def go_on(self) -> None:
+        """Do what a shell does after Ctrl-Z, at `fg`."""
+        show(self._ours)
+        self.process.send_signal(signal.SIGCONT)
 
     def end(self, number: int = signal.SIGINT) -> int:
         """End it, and return its status."""

@@ -157,6 +157,7 @@ def others(text: str | None) -> dict[str, Html]:
         "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
         "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),
         "given-up": pages.signature(HOME, hold._replace(state="refused", said=given_up)),
+        "unknown": pages.signature(HOME, hold._replace(state="unknown", said=Signed(error))),
         "refusal": pages.refusal(HOME, 409, *(text or each for each in refusal)),
     }
 

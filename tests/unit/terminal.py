@@ -12,7 +12,7 @@ import termios
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from signal import Signals
+from signal import SIGCONT, Signals
 from typing import Final
 
 Step = tuple[str, str | Signals | Callable[[], str | None]]
@@ -81,6 +81,8 @@ def talk(
                 seen = len(screen)
                 assert is_shown(ours) != (prompt in (PHRASE, NEW, AGAIN)), screen
                 if isinstance(typed, Signals):
+                    if typed is SIGCONT:
+                        show(ours)
                     process.send_signal(typed)
                 elif text := typed if isinstance(typed, str) else typed():
                     os.write(ours, text.encode("utf-8", "surrogateescape"))
@@ -93,6 +95,14 @@ def talk(
     assert is_shown(ours), screen
     os.close(ours)
     return process.returncode, screen.replace("\r\n", "\n"), out
+
+
+def show(terminal: int) -> None:
+    """Show what is typed, as a shell does that stops a command, and before that goes on."""
+    before = termios.tcgetattr(terminal)
+    termios.tcsetattr(
+        terminal, termios.TCSANOW, [*before[:3], before[3] | termios.ECHO, *before[4:]]
+    )
 
 
 def is_shown(terminal: int) -> bool:

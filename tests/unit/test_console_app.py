@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from copy import copy
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.harness.optional import need
 need("uvicorn", "the console needs uvicorn; make test installs it")
 need("starlette", "the console needs Starlette; make test installs it")
 
+from safepoint.console.signing import PER_RUN, Forms, FormUnknown, Subject
 from tests.unit.commands import said
 from tests.unit.console_driver import (
     PASSPHRASE,
@@ -104,7 +106,7 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
     (signed,) = gate.answers.about(run.question, gate.people)
     assert signed.question.text == run.question.text == f"{raw}\n"
     assert f"{signed.text}" in [f"{each}\n" for each in done.codes]
-    (digest,) = re.findall(r"digest: (sha256:\w+)\n", place.terminal.screen)
+    (digest,) = set(re.findall(r"digest: (sha256:\w+)\n", place.terminal.screen))
     assert digest in page.text
     assert digest in done.text
     assert PASSPHRASE not in place.terminal.screen
@@ -171,8 +173,10 @@ def expired(place: Place, thread: str) -> Answer:
         page = place.run(name)
         if "approve" in page.verbs:
             break
-    until(lambda: "approve" not in place.run(name).verbs)
-    return place.tab.post(page.form("approve"))
+    shown = [page]
+    while "approve" in shown[-1].verbs:
+        shown = [shown[-1], place.run(name)]  # of many, the newest forms are kept
+    return place.tab.post(shown[0].form("approve"))
 
 
 def tampered(place: Place, thread: str) -> Answer:
@@ -292,10 +296,21 @@ def test_double_click_and_replay(place: Place) -> None:
     assert first.headers["Location"] in again.links
 
 
+def test_a_run_that_asks_much_leaves_the_forms_of_others() -> None:
+    forms = Forms()
+    other, *many = (Subject("deny", "invoices", "", each) for each in ("other", *["much"] * 1200))
+    kept = forms.hold(other)
+    ids = [forms.hold(each) for each in many]
+    assert forms.take(kept, "deny") == other
+    assert {forms.take(each, "deny").thread for each in ids[-PER_RUN:]} == {"much"}
+    with pytest.raises(FormUnknown):
+        forms.take(ids[-PER_RUN - 1], "deny")
+
+
 def test_two_tabs_and_two_places(place: Place) -> None:
     """What was said in another tab is not said again, and what changed meanwhile is not signed."""
     place.office.start("tabs")
-    other = Tab(place.terminal.new_link())
+    other = copy(place.tab)
     first, second = place.run("tabs").form("approve"), other.get("/run/invoices/tabs")
     late = place.run("tabs").form("deny")
     place.sign(first)
@@ -386,13 +401,15 @@ def test_what_does_not_unlock_the_key_signs_nothing(place: Place) -> None:
         place.terminal.type(f"{PASSPHRASE}")  # what was typed before it was asked for
         sent = place.tab.post(place.run("unsigned").form("approve"))
         for each in typed:
+            place.terminal.wait(r"dana signs: APPROVE unsigned\ndigest: sha256:\w{64}\n")
             place.terminal.sign(each)
         done = place.tab.follow(sent)
         assert ("Nothing was signed" in done.text, why in done.text) == (True, True), done.text
     assert place.put() == before
 
 
-def test_nobody_types(tmp_path: Path) -> None:
+def test_nobody_types_in_time(tmp_path: Path) -> None:
+    """What is typed too late, or after Ctrl-Z, is not shown, either; and Enter is still heard."""
     office = Office(tmp_path)
     locked(office, "dana")
     office.start()
@@ -400,8 +417,39 @@ def test_nobody_types(tmp_path: Path) -> None:
     with console(tmp_path, *DANA, begin=begin) as terminal:
         tab = Tab(terminal.link())
         sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        terminal.wait(PROMPT)
+        terminal.type(PASSPHRASE[:9])
         assert "No passphrase was typed." in tab.follow(sent).text
+        terminal.type(f"{PASSPHRASE[9:]}\n")
+        terminal.link()
+        terminal.go_on()
+        until(lambda: not terminal.echoes())
+        terminal.type(PASSPHRASE)
+        terminal.new_link()
+        assert not any(each in terminal.screen for each in PASSPHRASE.split())
     assert tree(tmp_path / "answers") == {}
+
+
+AFTER = {
+    "put, and not anchored": "from safepoint.anchor import FileAnchor as part; name = 'advance'",
+    "any defect": "from safepoint.console.index import Index as part; name = 'look_again'",
+}
+
+
+@pytest.mark.parametrize("why", AFTER)
+def test_what_fails_after_it_was_signed_is_not_called_unsigned(why: str, tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    locked(office, "dana")
+    office.start()
+    begin = f"{AFTER[why]}\ndef fail(*_): raise OSError('full')\nsetattr(part, name, fail)"
+    with console(tmp_path, *DANA, begin=begin) as terminal:
+        tab = Tab(terminal.link())
+        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        terminal.sign()
+        done = tab.follow(sent)
+        assert ("It may be signed" in done.text, "Nothing was" in done.text) == (True, False)
+        terminal.wait("It may be signed")
+    assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
 
 
 # --- a store -------------------------------------------------------------------------------------
@@ -623,6 +671,7 @@ def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
     ):
         Proxy.port, Proxy.secret = int(terminal.wait(r"127\.0\.0\.1:(\d+)")[1]), "s" * 43
         terminal.wait("X-Safepoint-Proxy")
+        assert "in clear" not in terminal.screen
         threading.Thread(target=proxy.serve_forever, args=(0.05,)).start()
         try:
             tab = Tab(f"http://127.0.0.1:{proxy.server_port}")
@@ -660,6 +709,26 @@ REFUSED: dict[str, tuple[int, str]] = {
         2,
         "safepoint console: --share takes no --key",
     ),
+    "--share --listen 127.0.0.1:0 --host a --user-header X --proxy-secret s --as a": (
+        2,
+        "safepoint console: --share takes no --as",
+    ),
+    "--share --listen 127.0.0.1:0 --host a --user-header X --proxy-secret s --port 0": (
+        2,
+        "safepoint console: --share takes no --port",
+    ),
+    "--share --listen 127.0.0.1:0 --host a.example --user-header X-User --proxy-secret open": (
+        2,
+        "--proxy-secret is in open, which others can reach (mode 0644).",
+    ),
+    "--share --listen 192.0.2.1:0 --host a.example --user-header X-User --proxy-secret secret": (
+        2,
+        "The console cannot listen at '192.0.2.1:0'",
+    ),
+    "--share --listen 127.0.0.1:0 --host * --user-header X-User --proxy-secret secret": (
+        2,
+        "'*' is no host as browsers send it.",
+    ),
     "--share --listen 127.0.0.1 --host a.example --user-header X-User --proxy-secret secret": (
         2,
         "safepoint console: --listen is ADDRESS:PORT",
@@ -684,11 +753,12 @@ REFUSED: dict[str, tuple[int, str]] = {
 
 def test_refusals_without_a_terminal(tmp_path: Path) -> None:
     office = Office(tmp_path)
-    for name, text in (("secret", "s" * 32), ("short", "s" * 31)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o600)
+    for name, size, mode in (("secret", 32, 0o600), ("short", 31, 0o600), ("open", 32, 0o644)):
+        (tmp_path / name).write_text("s" * size)
+        (tmp_path / name).chmod(mode)
     for line, (status, begins) in REFUSED.items():
         found, out, err = office.run("console", *line.split())
+        assert ("go there in clear" in err) == ("192.0.2.1" in line)
         assert (found, out, err.splitlines()[-1].startswith(begins)) == (status, "", True), err
 
 
@@ -720,6 +790,8 @@ def test_it_ends_cleanly_also_while_it_asks(number: int, status: int, tmp_path: 
         tab = Tab(terminal.link())
         forms = [tab.get("/run/invoices/order-7").form("approve") for _ in range(3)]
         tab.post(forms[0])
+        terminal.wait(PROMPT)
+        terminal.go_on()
         terminal.wait(PROMPT)
         second = tab.post(forms[1])
         assert "number 2 in the queue" in tab.get(second.headers["Location"]).text

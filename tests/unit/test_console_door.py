@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import pytest
@@ -18,7 +21,15 @@ from tests.harness.optional import need
 need("uvicorn", "the console needs uvicorn; make test installs it")
 
 from safepoint.console import door
-from safepoint.console.door import HEADERS, Door, SharedDoor, listening
+from safepoint.console.door import (
+    CONNECTIONS,
+    HEADERS,
+    SESSION_SECONDS,
+    WRONG_PER_MINUTE,
+    Door,
+    SharedDoor,
+    listening,
+)
 from tests.unit.door_helpers import (
     PATIENCE,
     PUBLIC,
@@ -346,6 +357,44 @@ def test_a_link_is_dead_after_one_use_a_minute_a_newer_one_or_five_wrong_tries(
         assert gets_in(guessed) is then
 
 
+def test_a_session_ends_by_a_newer_link_that_is_used_and_after_hours_without_a_click(
+    own: Console,
+) -> None:
+    def says(page: Asked) -> bytes:
+        answered = own.send(page)
+        return b"in" if answered.status == 200 else answered.body
+
+    first = own.page()
+    unused = own.link()
+    assert says(first) == b"in"
+    second = own.page()
+    assert says(second) == b"in"
+    for _ in range(WRONG_PER_MINUTE + 1):  # a page that refreshes itself locks nobody out
+        assert b"opened elsewhere by a newer link" in says(first)
+    assert says(second) == b"in"
+    assert not own.send(unused).cookie
+
+    clicked = second.and_also(("Sec-Fetch-User", "?1"))
+    for page, then in ((clicked, b"in"), (second, b"in"), (second, b"nobody used it for 8 hours")):
+        own.seconds[0] += SESSION_SECONDS - 1 if page is clicked else SESSION_SECONDS / 2
+        assert then in says(page)
+    assert b"nobody used it" in says(clicked)
+    assert says(own.page()) == b"in"
+
+
+def test_who_connects_and_says_nothing_makes_room(own: Console) -> None:
+    page = own.page()
+    with ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", own.port), PATIENCE))
+            for _ in range(3 * CONNECTIONS)
+        ]
+        assert own.send(page).status == 200
+        closed, _, _ = select.select(silent, [], [], 0)
+        assert len(closed) >= CONNECTIONS
+    assert logging.getLogger("asyncio").disabled  # or others write on the terminal
+
+
 def test_of_many_who_race_for_a_link_one_gets_in(own: Console) -> None:
     link, many = bytes(own.link()), 16
     gate = threading.Barrier(many, timeout=PATIENCE)
@@ -425,6 +474,8 @@ def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
     [
         (frozenset[str](), SECRET, "X-User"),
         (frozenset([""]), SECRET, "X-User"),
+        (frozenset(["*"]), SECRET, "X-User"),
+        (frozenset([PUBLIC, "a.example/x"]), SECRET, "X-User"),
         (frozenset([PUBLIC]), "", "X-User"),
         (frozenset([PUBLIC]), SECRET[1:], "X-User"),
         (frozenset([PUBLIC]), SECRET, ""),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from signal import SIGHUP, SIGINT, SIGTERM, Signals
+from signal import SIGCONT, SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
 
@@ -49,14 +49,19 @@ def office(tmp_path: Path) -> Office:
 
 
 def test_the_dialogue(office: Office) -> None:
-    """The question, then its name, then the passphrase; what is no passphrase can be repeated."""
-    steps: tuple[Step, ...] = ((LAST, "order-7\n"), (PHRASE, NO_TEXT), (PHRASE, RIGHT))
+    """The question, then its name, then the passphrase; what is no passphrase can be repeated.
+
+    After Ctrl-Z and `fg` it is asked for again, and still not shown.
+    """
+    phrases: tuple[Step, ...] = ((PHRASE, NO_TEXT), (PHRASE, SIGCONT), (PHRASE, RIGHT))
+    steps: tuple[Step, ...] = ((LAST, "order-7\n"), *phrases)
     status, screen, out = talk(office.folder, APPROVE, *steps)
     assert (status, "\ndana approved 'pay' in order-7.\n" in out) == (0, True)
     assert "me br" not in screen + out
     assert "not locked" not in screen
     shown = ("argument 'amount': 42", LAST, f"key {ED25519.id}", "not text in UTF-8")
     assert sorted(shown, key=screen.index) == list(shown)
+    assert screen.count(f"dana signs.\nPassphrase of key {ED25519.id}") == 3
     assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana"]
 
 

@@ -50,7 +50,7 @@ from safepoint.errors import (
     ResumeRefused,
 )
 from safepoint.journal import Entry
-from safepoint.names import check_name, check_tenant, digest_of
+from safepoint.names import check_name, check_tenant
 from safepoint.settings import Store
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
@@ -452,7 +452,7 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
     yield f"tenant: {subject.tenant or '(none)'}"
     yield f"store: {subject.store}"
     if subject.question is not None:
-        yield f"digest: {digest_of(subject.question.text.encode())}"
+        yield f"digest: {subject.digest}"
     if subject.hold:
         yield f"hold: {subject.hold}"
     if why:

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from ipaddress import ip_address
 from socket import socket
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from safepoint.console.signing import Signer
 
 _SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
+_OWN: Final = ("key", "operator_key", "person", "port")
 
 
 def commands(sub: Any) -> None:
@@ -46,7 +48,7 @@ def commands(sub: Any) -> None:
     holds = "your own locked key, to hold and release"
     parser.add_argument("--operator-key", metavar="FILE", help=holds)
     port = "port on 127.0.0.1 (default: a free one)"
-    parser.add_argument("--port", metavar="N", type=int, default=0, help=port)
+    parser.add_argument("--port", metavar="N", type=int, help=port)
     parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     share = parser.add_argument_group("for a team, behind a proxy, to look and sign nothing")
     flag(share, "--share", "show it to those whom a proxy lets in")
@@ -83,14 +85,15 @@ def _check(options: argparse.Namespace) -> None:
     if (options.key or options.operator_key) and not options.person:
         options.refuse("--key and --operator-key need --as")
     given = [name for name in _SHARED if getattr(options, name) is not None]
-    spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, "key", "operator_key")}
+    spelled = {name: f"--{name.replace('_', '-')}" for name in (*_SHARED, *_OWN)}
+    spelled["person"] = "--as"
     if options.share:
         for name in _SHARED:
             if name not in given:
                 options.refuse(f"--share needs {spelled[name]}")
-        for name in ("key", "operator_key"):
+        for name in _OWN:
             if getattr(options, name) is not None:
-                options.refuse(f"--share takes no {spelled[name]}: a page for many holds no key")
+                options.refuse(f"--share takes no {spelled[name]}: a page for many is nobody's own")
     elif given:
         options.refuse(f"{spelled[given[0]]} is for --share")
     elif not (os.isatty(0) and os.isatty(2)):
@@ -165,7 +168,7 @@ def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> i
     operator = _signer(options, stores, options.operator_key, "operator")
     signing, index = Signing(), Index(stores)
     console = Console(stores, index, signing.tell, signing, approver, operator)
-    with listening(("127.0.0.1", options.port)) as listener:
+    with listening(("127.0.0.1", options.port or 0)) as listener:
         door = Door(console, f"127.0.0.1:{listener.getsockname()[1]}")
         console.move(door.home)
 
@@ -196,10 +199,13 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
     address, _, port = options.listen.rpartition(":")
     if not address or not port.isdecimal():
         options.refuse("--listen is ADDRESS:PORT, such as 127.0.0.1:8421")
-    secret = Hidden(settings.secret_in("--proxy-secret", options.proxy_secret).encode())
+    # Whoever can read it could name any user, so root's own is no exception.
+    told = settings.secret_in("--proxy-secret", options.proxy_secret, mounted=False)
+    secret = Hidden(told.encode())
     ended = Event()
     console = Console(stores, Index(stores), lambda line: print(line, file=sys.stderr))
     door = SharedDoor(console, frozenset([options.host]), secret, options.user_header)
+    _warn_of(address.strip("[]"))
     with listening((address.strip("[]"), int(port))) as listener:
         print(
             f"The console of {', '.join(stores)} for https://{options.host}, to look alone, is at"
@@ -213,6 +219,18 @@ def _shared(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -
         with _serving(door, listener, console, ended.set):
             ended.wait()
     return 0
+
+
+def _warn_of(address: str) -> None:
+    """Say what goes over a network."""
+    with suppress(ValueError):  # of a name
+        if address == "localhost" or ip_address(address).is_loopback:
+            return
+    print(
+        f"Others reach {address}: pages and the proxy's secret go there in clear. Let nobody but"
+        " the proxy be on the way.",
+        file=sys.stderr,
+    )
 
 
 # --- the server

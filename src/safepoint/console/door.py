@@ -17,13 +17,16 @@ time. The link is answered by a page that refreshes to the home, so all that fol
 address below the home is refused by a page that has a link to go on: the click is `same-origin`.
 
 Two answers are the server's own, fixed texts without our headers: 400 for what is not HTTP, and 503
-above the limit of connections.
+above the limit of connections. Any program on this machine can connect, whoever runs it. What says
+nothing makes room for who comes next, and is never told of on the terminal, where a passphrase may
+be asked for. What remains: who connects without an end makes the pages slow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import re
 import secrets
 import socket
@@ -51,9 +54,13 @@ LINK_TRIES: Final = 5
 """After as many wrong tokens the link is dead."""
 WRONG_PER_MINUTE: Final = 20
 """After as many wrong cookies nobody comes in until a minute has passed since."""
+SESSION_SECONDS: Final = 8 * 60 * 60
+"""After as long without a click the cookie is worth nothing."""
 BODY_BYTES: Final = 8 * 1024
 PATIENCE: Final = 10
 """How many seconds a request may take to come in: its head, and then its body."""
+CONNECTIONS: Final = 64
+"""How many are kept open. Above that, one that has asked for nothing yet is closed."""
 SECRET_CHARACTERS: Final = 32
 PROOF: Final = "x-safepoint-proxy"
 HEADERS: Final = {
@@ -73,6 +80,7 @@ HEADERS: Final = {
 
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9_.@~-]+)*/?")
 _USER: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
+_HOST: Final = re.compile(r"([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 # A header that browsers send themselves names no user: by its first word, or by all of it.
 _HEADER_NAME: Final = re.compile(
     r"(?!(accept|access|authorization|cache|connection|content|cookie|date|dnt|expect|host|if|keep"
@@ -87,6 +95,10 @@ _NEVER: Final = (
     *("x-http-method", "x-http-method-override", "x-method-override"),
 )
 _TERMINAL: Final = "Press Enter on the terminal that started the console, and open the new link."
+_ENDED: Final = (
+    "The console was opened elsewhere by a newer link, or nobody used it for"
+    f" {SESSION_SECONDS // 3600} hours."
+)
 _BROWSERS: Final = (
     "It does not say where a request is from. Chrome and Edge do so since 80, Firefox since 90,"
     " Safari since 16.4: to 127.0.0.1, and to others by https alone."
@@ -179,6 +191,7 @@ class Door(_Guard):
         self.home: Final = f"/{secrets.token_urlsafe(16)}"
         self._host, self._now = host, now
         self._name, self._cookie = f"safepoint-{self.home[1:]}", secrets.token_urlsafe(32)
+        self._used, self._past = now(), deque[str](maxlen=100)
         self._token, self._until, self._tries = "", 0.0, 0
         self._lock = threading.Lock()  # the terminal's thread makes links, the server's takes them
         self._wrong: deque[float] = deque(maxlen=WRONG_PER_MINUTE)
@@ -241,12 +254,20 @@ class Door(_Guard):
             text = f"It is used or older than {LINK_SECONDS} seconds, or another was made. "
             other = " If somebody else used it, stop the console there with Ctrl-C."
             raise _Answer(403, "This link is dead", text + _TERMINAL + other)
+        self._renew()  # whoever was in before, perhaps at another browser, is not any more
         # Not for scripts, not on requests that begin on another site, not for other servers' paths.
         cookie = f"{self._name}={self._cookie}; HttpOnly; SameSite=Strict; Path={self.home}"
         home = f"{self.home}/"
         raise _Answer(200, "Welcome", "The console opens.", to=home, set_cookie=cookie)
 
+    def _renew(self) -> None:
+        """End the session, and begin the next one."""
+        self._past.append(self._cookie)
+        self._cookie, self._used = secrets.token_urlsafe(32), self._now()
+
     def _check_cookie(self, request: _Request) -> None:
+        if self._now() >= self._used + SESSION_SECONDS:
+            self._renew()
         # Guessing. A missing cookie is no guess, and would be an easy way to lock the person out.
         now = self._now()
         if len(self._wrong) == WRONG_PER_MINUTE and now < self._wrong[0] + 60:
@@ -256,9 +277,13 @@ class Door(_Guard):
         # Two of the name: somebody else set one of them (cookie tossing), so neither counts.
         if len(values) != 1:
             raise _Answer(403, "You are not in", _TERMINAL)
+        if values[0] in self._past:  # no guess, and worth nothing
+            raise _Answer(403, "This session has ended", f"{_ENDED} {_TERMINAL}")
         if not hmac.compare_digest(values[0].encode(), self._cookie.encode()):
             self._wrong.append(now)
             raise _Answer(403, "You are not in", _TERMINAL)
+        if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
+            self._used = now
 
 
 class SharedDoor(_Guard):
@@ -279,6 +304,12 @@ class SharedDoor(_Guard):
         # An empty list or secret must not come to mean everybody.
         if not hosts or not all(hosts):
             raise ConfigurationError("No host is named.", "Name the one that people type: --host")
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ConfigurationError(
+                    f"{quoted(host)} is no host as browsers send it.",
+                    "Name the one that people type, in small letters, for example team.example.",
+                )
         if len(secret.reveal()) < SECRET_CHARACTERS:
             raise ConfigurationError(
                 f"The proxy's secret is shorter than {SECRET_CHARACTERS} characters.",
@@ -415,7 +446,8 @@ def listening(address: tuple[str, int]) -> socket.socket:
 def serving(app: ASGIApp, listener: socket.socket) -> uvicorn.Server:
     """Return a server on a socket of `listening`. Its `run()` ends after `should_exit` is set.
 
-    It says nothing about itself, to browsers or in a log: paths have the home in them.
+    It says nothing about itself, to browsers or in a log: paths have the home in them. From then on
+    asyncio logs nothing in this process, either: whoever connects could write on the terminal.
     """
     config = uvicorn.Config(
         app,
@@ -430,9 +462,12 @@ def serving(app: ASGIApp, listener: socket.socket) -> uvicorn.Server:
         server_header=False,
         date_header=False,
         h11_max_incomplete_event_size=64 * 1024,  # of a head, where other servers' cookies are too
-        limit_concurrency=100,
+        backlog=CONNECTIONS,  # also how many are accepted at once
+        limit_concurrency=CONNECTIONS + 1,
         timeout_graceful_shutdown=PATIENCE,
     )
+    for name in ("asyncio", "uvicorn.error", "uvicorn.asgi"):
+        logging.getLogger(name).disabled = True
     return _Server(config, listener)
 
 
@@ -451,6 +486,11 @@ class _Impatient(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.loop.call_later(PATIENCE, self._hang_up)
+        if len(self.connections) > CONNECTIONS:
+            others = (each for each in self.connections if isinstance(each, _Impatient))
+            idle = next((each for each in others if not each.headers and each is not self), self)
+            self.connections.discard(idle)  # at once: it is lost a little later
+            idle.transport.close()
 
     def _hang_up(self) -> None:
         if not self.headers:

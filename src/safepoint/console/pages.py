@@ -38,7 +38,6 @@ from safepoint.console.signing import Signature
 from safepoint.desk import State, Wait
 from safepoint.errors import CheckpointError, InvalidId, JournalBroken
 from safepoint.journal import WHATS, Entry
-from safepoint.names import digest_of
 from safepoint.settings import Store
 
 PER_PAGE: Final = 100
@@ -480,8 +479,7 @@ def signature(home: str, found: Signature) -> Html:
     """
     subject, said = found.subject, found.said
     run = subject.store, subject.tenant, subject.thread
-    digest = digest_of(subject.question.text.encode()) if subject.question else subject.hold
-    shown = digest and tag("code", visible(digest))
+    shown = subject.digest and tag("code", visible(subject.digest))
     rows = [("What", tag("strong", subject.act)), ("Run", _place(home, *run)), ("Digest", shown)]
     rows.append(("Reason", visible(subject.why)))
     back = tag("p", tag("a", "Back to the run", href=run_address(home, *run)), class_="screen")
@@ -499,12 +497,15 @@ def signature(home: str, found: Signature) -> Html:
         if line.startswith("No passphrase was typed"):
             box = card("note", badge("expired", "Given up"), line)
         title = "Nothing was signed"
+    elif found.state == "unknown":
+        box = card("alarm", badge("alarm", "Unknown"), line)
+        title = "It may be signed"
     else:
         title = "Type your passphrase on the terminal"
         turn = "The terminal that started this console asks for it now."
         if found.place > 1:
             turn = f"It is number {found.place:,} in the queue of the terminal."
-        look = "Look whether it names the same digest. " * bool(digest)
+        look = "Look whether it names the same digest. " * bool(subject.digest)
         sign = f"{look}If you type nothing there, nothing is signed."
         box = card("note", turn, sign, "This page looks every 2 s whether you did.")
     return joined(tag("h1", title), box, text, facts(rows), back)

@@ -20,13 +20,16 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, Literal, NamedTuple
 
-from safepoint._command import rows, unlock
+from safepoint._command import no_echo, rows, unlock
 from safepoint.approval import Approver, Question
 from safepoint.errors import CheckpointError, LimitExceeded, ResumeRefused
+from safepoint.names import digest_of
 
 Act = Literal["approve", "deny", "hold", "release", "verify"]
 MOST: Final = 1000
 """How many forms are kept, and how many signatures."""
+PER_RUN: Final = 128
+"""How many forms of one run are kept, so that a run that asks much leaves those of others."""
 KEPT: Final = 30 * 60
 """For how many seconds a form may be sent."""
 QUEUE: Final = 20
@@ -61,6 +64,11 @@ class Subject(NamedTuple):
     hold: str = ""
     why: str = ""
 
+    @property
+    def digest(self) -> str:
+        """The digest of what was shown, "" if there is none."""
+        return digest_of(self.question.text.encode()) if self.question else self.hold
+
 
 class _Form(NamedTuple):
     subject: Subject
@@ -90,8 +98,8 @@ class FormUnknown(ResumeRefused):
 
     def __init__(self) -> None:
         super().__init__(
-            "This console knows no such form: it is from before a restart, or older than"
-            f" {KEPT // 60} minutes.",
+            "This console knows no such form: it is from before a restart, older than"
+            f" {KEPT // 60} minutes, or from before its run was opened many times more.",
             "Nothing was signed. Look at the run again.",
         )
 
@@ -109,8 +117,9 @@ class Forms:
         with self._lock:
             for old in [each for each, form in self._kept.items() if form.until < now]:
                 del self._kept[old]
-            while len(self._kept) >= MOST:
-                del self._kept[next(iter(self._kept))]
+            run = [each for each, form in self._kept.items() if form.subject[1:4] == subject[1:4]]
+            for old in run[: max(0, len(run) + 1 - PER_RUN)] or list(self._kept)[: 1 - MOST]:
+                del self._kept[old]
             self._kept[made] = _Form(subject, now + KEPT)
         return made
 
@@ -179,7 +188,11 @@ class Task(NamedTuple):
     sign: Callable[[Approver], Signed]
 
 
-State = Literal["waiting", "asked", "signed", "refused"]
+State = Literal["waiting", "asked", "signed", "refused", "unknown"]
+_UNKNOWN: Final = (
+    "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
+    " yes or no of one person counts once."
+)
 
 
 class Signature(NamedTuple):
@@ -188,7 +201,8 @@ class Signature(NamedTuple):
     Attributes:
         subject: what it is about.
         by: who signs.
-        state: whether it waits for the terminal, is asked for there, was signed, or was not.
+        state: whether it waits for the terminal, is asked for there, was signed, or was not; or
+            it failed at a point where it may be signed.
         said: what came of it.
         place: how many are asked for until this one is, itself included.
     """
@@ -262,9 +276,16 @@ class Signing:
     def serve(self, entered: Callable[[], object]) -> None:
         """Sign what pages ask for, until the terminal is closed or `end` is called.
 
+        All that time the terminal shows nothing of what is typed: a passphrase that somebody types
+        too early, or goes on with when nobody waits for it any more, is one all the same.
+
         Args:
             entered: what to do when somebody presses Enter and was not asked.
         """
+        with no_echo(0):
+            self._serve(entered)
+
+    def _serve(self, entered: Callable[[], object]) -> None:
         while not self._ended:
             ready, _, _ = select.select([0, self._woken], [], [])
             if 0 in ready:
@@ -281,23 +302,30 @@ class Signing:
     def _serve_one(self, made: str, task: Task) -> None:
         self._note(made, "asked")
         _print("", *task.about)
+        state: State = "refused"  # what is wrong before it is signed
         try:
             task.check()
-            said = self._signed(task)
-            state: State = "signed"
-        except CheckpointError as error:
-            state, said = "refused", Signed(str(error))
+            person = self._unlocked(task)
+            state = "unknown"
+            said = task.sign(person)
+            state = "signed"
         except Exception as error:  # noqa: BLE001  the next one is to be signed all the same
-            state = "refused"
-            said = Signed(f"It failed ({type(error).__name__}). Look whether it was signed.")
+            line = f"It failed ({type(error).__name__})."
+            if isinstance(error, CheckpointError):
+                line = str(error)
+                if error.do.startswith("Nothing was "):
+                    state = "refused"
+            said = Signed(f"{line} {_UNKNOWN}" if state == "unknown" else line)
         _print(said.line)
         self._note(made, state, said)
 
-    def _signed(self, task: Task) -> Signed:
-        """Unlock the key, sign, and forget the key."""
-        name, file = task.signer
-        key = unlock(file, f"{name} signs this with the passphrase.", within=PATIENCE)
-        return task.sign(Approver(name, key))
+    def _unlocked(self, task: Task) -> Approver:
+        """Unlock the key for one signature. Each prompt names what that is for."""
+        (act, _, tenant, thread, *_), (name, file) = task.subject, task.signer
+        run = f"{thread} of the tenant {tenant}" if tenant else thread
+        lines = f"{name} signs: {act.upper()} {run}", f"digest: {task.subject.digest or '(none)'}"
+        what = "\n".join(row for line in lines for row in rows(line, 2))
+        return Approver(name, unlock(file, what, within=PATIENCE))
 
     def _note(self, made: str, state: State, said: Signed = _NOTHING) -> None:
         with self._lock:
