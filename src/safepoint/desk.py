@@ -186,12 +186,13 @@ class Desk:
         Args:
             thread: the thread.
             whole: verify all of it first, each signature included. If not, the records that the
-                question is read from are verified, and that they extend what the anchor has seen.
+                question is read from are verified, and that they extend what the anchor has seen;
+                a thread where that takes long is refused.
 
         Raises:
             CheckpointError: it does not verify.
         """
-        found = asked(self.ledger, thread)
+        found = asked(self.ledger, thread, bounded=not whole)
         if not found:
             return []
         if whole:
