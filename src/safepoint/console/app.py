@@ -27,7 +27,7 @@ from safepoint.approval import Approver, shown
 from safepoint.console import charts, pages
 from safepoint.console.html import Html, address, joined, run_address, tag
 from safepoint.console.index import Filter, Index
-from safepoint.console.record import Record, record_of
+from safepoint.console.record import record_of
 from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
@@ -41,7 +41,6 @@ from safepoint.console.signing import (
 )
 from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
-    ApprovalSpent,
     CheckpointError,
     ConfigurationError,
     InvalidId,
@@ -177,7 +176,7 @@ class Console:
         name = asked.path["store"]
         if name not in self._stores:
             raise NotFound(f"This console shows no store {shown(name)}.", "Go back to what waits.")
-        tenant = asked.path.get("tenant", "")
+        tenant = asked.path.get("tenant", self._stores[name].tenant)
         return Subject("verify", name, tenant, asked.path.get("thread", ""))
 
     @contextmanager
@@ -364,10 +363,7 @@ class Console:
                         "Nothing was signed. Look at the run again.",
                     )
                 return
-            verb = cast(Verb, subject.act)
-            wait = desk.standing(subject.question, verb, name)
-            if why := Record(desk, subject.thread, [], {}).stops(wait, verb, name):
-                raise ApprovalSpent(why, "Nothing was signed. Look at the run again.")
+            desk.standing(subject.question, cast(Verb, subject.act), name)
 
     def _signed(self, subject: Subject, person: Approver, why: str) -> Signed:
         """Verify once more, sign the very question that was shown, and put it with the answers."""

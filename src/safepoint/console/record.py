@@ -205,19 +205,12 @@ class Record(NamedTuple):
             return "This console has no approver's key, so nothing is signed here."
         try:
             self.desk.check(verb, name)
-            self.desk.check_time(wait, verb)
+            failed = [each for each in self.checks if not each.ok and verb == "approve"]
+            if failed:
+                return failed[0].text
+            self.desk.check_open(wait, verb, name)
         except CheckpointError as error:
             return error.what
-        if name in (each.approver for each in wait.no):
-            return f"{name} has denied it already."
-        if verb == "deny":
-            return ""
-        if failed := [each for each in self.checks if not each.ok]:
-            return failed[0].text
-        if wait.no:
-            return f"{wait.no[0].approver} has denied it already."
-        if name in wait.yes:
-            return f"{name} has approved it already. No worker has gone on with it yet."
         return ""
 
 
