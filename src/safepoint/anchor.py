@@ -86,7 +86,8 @@ class Anchor(Protocol):
     returns the same anchor for the threads of a tenant, and `tenants(store)`, which names those of
     whom a thread was ever seen. Without both a ledger with this anchor has no tenants. If the new
     head comes with the very time that was said of the one before it, they keep that: a note alone
-    has followed. Any other time that it comes with is ignored.
+    has followed. Any other time that it comes with is ignored. And `heads(store, threads)` returns
+    what `read` does of many threads, in one look, by the names of those that were seen.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -166,6 +167,17 @@ class _Heads(Tenants, ABC):
         """
         place = check_name("store", store), check_name("thread", thread)
         return self._hold(store, lambda held: self._head(held, *place))
+
+    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
+        """Return the head of each of these threads that was ever seen, in one look.
+
+        Raises:
+            CheckpointError: as `read`.
+        """
+        check_name("store", store)
+        names = [check_name("thread", each) for each in threads]
+        found = self._hold(store, lambda held: [self._head(held, store, each) for each in names])
+        return {name: head for name, head in zip(names, found, strict=True) if head}
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.

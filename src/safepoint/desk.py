@@ -33,6 +33,7 @@ from safepoint.gate import Gate
 from safepoint.ledger import Ledger
 from safepoint.names import digest_of, thread_name
 from safepoint.questions import asked
+from safepoint.record import Place
 from safepoint.settings import Store
 
 Verb = Literal["approve", "deny"]
@@ -199,6 +200,15 @@ class Desk:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
+        if self.answers is None:
+            return self.told(thread, found)
+        place = Place(self.ledger.store, self.ledger.tenant_name, thread, 1)
+        questions, people = [question for question, _ in found], self.gate.people
+        now = self.answers.at_once(place, self.gate.operators, questions, people)
+        return replace(self, answers=now).told(thread, found)
+
+    def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
+        """Return what a thread asks with what people said to it."""
         holds = tuple(self.holds(thread))
         return [self._wait(question, since, holds) for question, since in found]
 

@@ -494,7 +494,8 @@ def _list_keys(options: argparse.Namespace) -> int:
 
 def _new_key(options: argparse.Namespace) -> int:
     key = SigningKey.generate(options.algorithm)
-    key.to_file(options.file, passphrase=_new_passphrase(key) if options.locked else None)
+    given = _new_passphrase(key, options.file) if options.locked else None
+    key.to_file(options.file, passphrase=given)
     locked = ", locked" * options.locked
     print(f"Key {key.id} ({key.algorithm}) is in {shell(options.file)}, for you alone{locked}.")
     if key.algorithm == "ed25519":
@@ -502,9 +503,17 @@ def _new_key(options: argparse.Namespace) -> int:
     return 0
 
 
-def _new_passphrase(key: SigningKey) -> Hidden:
-    """Ask for it twice. A key without a public half is refused before that."""
-    given = passphrase(f"New passphrase of key {key.public.id}, {SHORTEST} characters or more: ")
+def _new_passphrase(key: SigningKey, file: str) -> Hidden:
+    """Ask for it twice. What would be refused whatever they type is refused before that."""
+    folder = Path(file).parent
+    if not folder.is_dir() or os.path.lexists(file):
+        what = "is there already" if folder.is_dir() else "has no folder to be in"
+        do = "Name another file." if folder.is_dir() else f"Run: mkdir -m 700 {shell(str(folder))}"
+        raise KeyRefused(f"{shell(file)} {what}.", f"Nothing was written. {do}")
+    given = Hidden(b"")
+    while len(given.reveal().decode(errors="replace")) < SHORTEST:
+        asked = f"New passphrase of key {key.public.id}, {SHORTEST} characters or more: "
+        given = passphrase(asked)
     if passphrase("The same once more: ").reveal() != given.reveal():
         raise KeyRefused("These were two different passphrases.", "Nothing was written.")
     return given
@@ -513,7 +522,7 @@ def _new_passphrase(key: SigningKey) -> Hidden:
 def _lock_key(options: argparse.Namespace) -> int:
     """Lock a key; or one that is locked, with another passphrase."""
     key = _own_key(options.file)
-    key.to_file(options.new, passphrase=_new_passphrase(key))
+    key.to_file(options.new, passphrase=_new_passphrase(key, options.new))
     print(f"Key {key.id} is in {shell(options.new)}, locked.")
     print(f"It is in {shell(options.file)}, too, as before: remove that file, and its backups.")
     return 0

@@ -262,6 +262,19 @@ class View:
         """Return what the anchor has seen of a thread."""
         return None if self.anchor is None else head_in(self.anchor, self.store, thread)
 
+    def silent(self, threads: list[str]) -> set[str]:
+        """Return those that neither the anchor nor the storage knows, if both tell of many at once.
+
+        Of the others nothing is said: look at each.
+        """
+        seen, kept = (getattr(each, "heads", None) for each in (self.anchor, self.storage))
+        if seen is None or kept is None:
+            return set()
+        with anchor_errors("be asked about", "many threads"):
+            known = {*seen(self.store, threads)}
+        with storage_errors("look for", "many threads"):
+            return {*threads} - known - {*kept(threads)}
+
     @_settled
     def tip(self, thread: str, anchored: Head | None) -> Seen | None:
         """Return where a thread ends and what the anchor has seen, None for a new thread.

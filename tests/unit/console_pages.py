@@ -13,10 +13,12 @@ from safepoint.approval import Approver, Approvers, Question
 from safepoint.console import charts, pages
 from safepoint.console.html import Html
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
+from safepoint.console.signing import Signature, Signed, Subject
 from safepoint.desk import State, Wait
 from safepoint.errors import JournalBroken
 from safepoint.journal import Actor, Entry
 from safepoint.names import Head, spelled
+from safepoint.settings import Store
 
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)
@@ -116,45 +118,32 @@ def others(text: str | None) -> dict[str, Html]:
     stores = [text or "invoices", "refunds"]
     broken = JournalBroken(text or "Entry 4 is not what was signed.", "Restore one that verifies.")
     told = entries(text)
-    health = pages.Health(
-        stores[0],
-        [("Storage", text or "SQLite: /srv/safepoint/invoices.db"), ("Anchor", "PostgreSQL")],
-        [
-            (text or "5d0f2f61a8b7c3e4", "ed25519", "records", False),
-            ("0aa0c4e2b1f3d597", "hmac-sha256", "records", True),
-            ("77aa00bb11cc22dd", "hmac-sha256", "records", False),
-        ],
-        [
-            (text or "dana", "9b1c2d3e4f5a6b7c", "approves", False),
-            ("erin", "1f2e3d4c5b6a7988", "approves", True),
-            ("ops", "aabbccddeeff0011", "holds", False),
-        ],
-    )
-    alone = health._replace(people=[])
+    kept = Store(store=stores[0], storage=text or "/srv/invoices.db", anchor="/srv/anchor")
+    bare = Store(store="refunds", postgres="secret")
     good = pages.Verification(10_000, 10_000, 0, NOW - timedelta(seconds=95), NOW)
     bad = good._replace(alarms=2, error=text or "order-13: SealBroken: it was edited.")
     runs = pages.Verification(4_211, 10_000, 1, NOW)
     points = [(NOW - (48 - at) * HOUR, at * 7919 % 13) for at in range(48)]
     refused = charts.reasons(entries(None)) if text is None else {text: 3, "deny": 1}
     place = text or "invoices", text or "acme", text or "order-7"
-    subject = pages.Subject("approve", *place, text or DIGEST)
+    asked = Signature(Subject("approve", *place, question()), text or "dana", place=3)
     put = text or "It was put with the answers of invoices."
-    signed_text = text or Approver("dana", KEY).approve(question())
-    signed = pages.Signed(text or "dana", signed_text, put, NOW + HOUR)
+    said = Signed(put, text or Approver("dana", KEY).approve(question()), NOW + HOUR)
+    hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
     error = text or "KeyRefused: The passphrase does not open the key. Nothing was signed."
-    said = "That form was used already", "The run has moved on since.", "Open it again."
+    refusal = "That form was used already", "The run has moved on since.", "Open it again."
     return {
         "journal": pages.journal(HOME, stores, stores[0], told, thread=text or ""),
         "long-journal": pages.journal(HOME, STORES, "refunds", told * 30, what="save", number=2),
-        "broken-journal": pages.journal(HOME, STORES, "invoices", None, error=broken),
+        "broken-journal": pages.journal(HOME, STORES, "invoices", broken),
         "no-journal": pages.journal(HOME, STORES, "refunds", None),
-        "store": pages.store(HOME, stores, health, good, "f" * 22, points, refused),
-        "verifying": pages.store(HOME, STORES, health, runs, None, points[:1], None),
-        "failed": pages.store(HOME, STORES, alone, bad, "f" * 22, [], broken),
-        "asking": pages.signature(HOME, subject, number=3),
-        "signed": pages.signature(HOME, subject, signed=signed),
-        "unsigned": pages.signature(HOME, subject, error=error),
-        "refusal": pages.refusal(HOME, 409, *(text or each for each in said)),
+        "store": pages.store(HOME, stores, kept, good, "f" * 22, points, refused),
+        "verifying": pages.store(HOME, STORES, kept, runs, None, points[:1], None),
+        "failed": pages.store(HOME, STORES, bare, bad, "f" * 22, [], broken),
+        "asking": pages.signature(HOME, asked),
+        "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
+        "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),
+        "refusal": pages.refusal(HOME, 409, *(text or each for each in refusal)),
     }
 
 

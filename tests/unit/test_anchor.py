@@ -97,6 +97,8 @@ def test_threads_are_apart_and_listed_in_order(anchor: Each) -> None:
         contract.advance("s", thread, head(number))
     assert list(contract.threads("s")) == ["a-1", "b", "c" * 64, "store"]
     assert [known.read("s", thread) for thread in ("b", "store", "t")] == [head(1), head(3), None]
+    assert anchor.heads("s", ("b", "store", "t")) == {"b": head(1), "store": head(3)}
+    assert anchor.heads("s", ()) == {}
 
 
 def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:

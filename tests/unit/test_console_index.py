@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from safepoint.approval import Question, Reason
 from safepoint.asking import SPENT
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Filter, Index
-from safepoint.names import Head, digest_of
+from safepoint.names import ANSWERS, Head, digest_of
 from safepoint.record import Place, seal
 from safepoint.settings import Store
 from safepoint.workflow import Call, Run
@@ -398,6 +399,28 @@ def test_no_run_takes_the_place_of_others(
     if "spent" not in written:
         asked = questions.open_questions(shop.ledger(), "graph")
         assert len(asked) == written["questions"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
+    engine: str, make: Any, opened: Any
+) -> None:
+    """Somebody dropped what a person said, or put something there: neither looks like silence."""
+    shop = make(engine)
+    runs = [shop.start(f"order-{number}") for number in range(5)]
+    index = opened(orders=shop)
+    index.look(whole=True)
+    assert len(threads(index)) == 5
+    answered = [f"answer {shop.keys['erin'].id} {run.question.text}" for run in runs[:2]]
+    ordered = [f"order {shop.keys['opal'].id} invoices/{run.thread}" for run in runs[2:4]]
+    anchored, stored = zip(answered, ordered, strict=True)
+    for about in anchored:
+        chain = sha256(about.encode()).hexdigest()
+        shop.answers.anchor.advance(ANSWERS, chain, Head(1, f"sha256:{'a' * 64}"))
+    for about in stored:
+        shop.answers.storage.append(sha256(about.encode()).hexdigest(), 1, b"no")
+    assert threads(index) == ["order-4"]
+    assert alarms(index) == [(f"order-{number}", "AnswersBroken", False) for number in range(4)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -132,12 +132,15 @@ def test_without_a_terminal_a_locked_key_is_refused(office: Office) -> None:
 def test_a_key_is_made_locked_and_its_public_half_taken(tmp_path: Path) -> None:
     new = ("keys", "new", "own.key", "--locked")
     for steps, why in (
-        (((NEW, "eleven char\n"), (AGAIN, "eleven char\n")), "has fewer than 12 characters"),
+        (((NEW, "eleven char\n"), (NEW, "\n")), "No passphrase was typed."),  # asked again
         (((NEW, "one of them here\n"), (AGAIN, "another of them\n")), "two different passphrases"),
         (((NEW, "\n"),), "No passphrase was typed."),
     ):
         status, screen, out = talk(tmp_path, new, *steps)
         assert (status, out, why in screen, list(tmp_path.iterdir())) == (2, "", True, [])
+    for file, why in (("no/own.key", "Run: mkdir -m 700 no"), (".", "is there already")):
+        status, screen, out = talk(tmp_path, ("keys", "new", file, "--locked"))
+        assert (status, out, why in screen) == (2, "", True)
     status, screen, out = talk(tmp_path, (*new, "--algorithm", "hmac-sha256"))
     assert (status, "An HMAC key has no public half" in screen) == (2, True)
 

@@ -282,6 +282,9 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
         anchor.advance("s", "t", head(3, "b"))
     anchor.advance("s", "t", head(9))
     anchor.advance("other", "u", head(1))
+    anchor.advance("s2", "null", head(2))
+    assert anchor.heads("s2", ("t", "null", "u")) == {"null": head(2)}
+    assert anchor.heads("s2", ()) == {}
     assert (anchor.read("s", "t"), anchor.threads("s"), anchor.threads("x")) == (head(9), ["t"], [])
     for place in (("S", "t"), ("s", "../t")):
         with pytest.raises(CheckpointError):

@@ -48,6 +48,7 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
 )
+from safepoint.journal import Entry
 from safepoint.names import digest_of
 from safepoint.settings import Store
 
@@ -218,8 +219,9 @@ class Console:
         return self._page(asked.user, f"Run {subject.thread}", body)
 
     def _journal(self, asked: _Asked) -> Response:
-        name, entries, refused = self._named(asked).store, None, None
+        name = self._named(asked).store
         thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
+        entries: list[Entry] | CheckpointError | None = None
         with ExitStack() as stack:
             try:
                 store = self._stores[name]
@@ -230,32 +232,25 @@ class Console:
                     )
                     entries = list(wanted)
             except JournalError as error:
-                refused = error
-        body = pages.journal(
-            *(self._home, list(self._stores), name, entries),
-            thread=thread,
-            what=what,
-            number=_number(asked),
-            error=refused,
-        )
+                entries = error
+        given = self._home, list(self._stores), name, entries
+        body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
         return self._page(asked.user, f"Journal of {name}", body, active="journal")
 
     def _store(self, asked: _Asked) -> Response:
-        subject, told = self._named(asked), None
-        with self._desk(subject) as (desk, stack):
-            store = self._stores[subject.store]
-            refused: Mapping[str, int] | CheckpointError | None = None
+        subject, store = self._named(asked), self._stores[asked.path["store"]]
+        last = self._verified.get(subject.store)
+        runs = last is not None and last.finished is None
+        form = self._forms.hold(subject) if self._signing and not runs else None
+        refused: Mapping[str, int] | CheckpointError | None = None
+        with ExitStack() as stack:
             try:
                 told = store.journal_of(stack, write=False)
                 if told is not None:
                     refused = charts.reasons(told.show(tenant=store.tenant))
             except CheckpointError as error:
                 refused = error
-            health = pages.Health.of(store, desk, told)
-        last = self._verified.get(subject.store)
-        runs = last is not None and last.finished is None
-        form = self._forms.hold(subject) if self._signing and not runs else None
-        given = health, last, form, self._index.over_time(), refused
+        given = store, last, form, self._index.over_time(), refused
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
         return self._page(asked.user, title, body, active="store", refresh=refresh)
@@ -394,15 +389,7 @@ class Console:
         found = self._signing and self._signing.state(asked.path["id"])
         if not found:
             raise NotFound("This console knows no such signature.", "Go back to what waits.")
-        subject, question = found.subject, found.subject.question
-        digest = digest_of(question.text.encode()) if question else subject.hold
-        shows = pages.Subject(subject.act, subject.store, subject.tenant, subject.thread, digest)
-        done = None
-        if found.state == "signed":
-            name, said = found.by, found.said
-            done = pages.Signed(name, said.text, said.line, said.before)
-        error = found.said.line if found.state == "refused" else ""
-        body = pages.signature(self._home, shows, number=found.place, signed=done, error=error)
+        body = pages.signature(self._home, found)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
 

@@ -25,47 +25,28 @@ def waiting_over_time(points: Sequence[tuple[datetime, int]]) -> Html:
     steps = list[str]()
     for at, number in points:  # it stays as it is until it changes
         x = (at - first) / (last - first) * _WIDE
-        steps += (f"{x:.1f},{_y(now, most)}", f"{x:.1f},{_y(number, most)}")
+        ys = (_HIGH - each / max(most, 1) * _HIGH for each in (now, number))
+        steps += [f"{x:.1f},{y:.1f}" for y in ys]
         now = number
     curve = " ".join(steps)
     told = f"At most {most:,} waited at the same time, and {now:,} at the end."
-    drawn = tag(
-        "svg",
-        tag("title", "Runs that waited, over time", id="over-time"),
-        tag("desc", told, id="over-time-told"),
-        tag("line", x1=0, x2=_WIDE, y1=_HIGH, y2=_HIGH, class_="grid"),
-        tag("line", x1=0, x2=_WIDE, y1=0, y2=0, class_="grid"),
-        tag("polygon", points=f"0,{_HIGH} {curve} {_WIDE},{_HIGH}", class_="area"),
-        tag("polyline", points=curve, class_="curve", vector_effect="non-scaling-stroke"),
-        viewBox=f"0 0 {_WIDE} {_HIGH}",
-        preserveAspectRatio="none",
-        role="img",
-        aria_labelledby="over-time over-time-told",
-    )
-    listed = points[: -_LISTED - 1 : -1]
-    rows = ((moment(at), f"{number:,}") for at, number in listed)
-    same = f"The newest {len(listed)} of {len(points):,} changes as a table"
-    return tag(
-        "figure",
-        tag("figcaption", told),
-        tag("p", f"{most:,}", class_="quiet scale"),
-        drawn,
-        tag("p", moment(first), moment(last), class_="quiet bar"),
-        tag("details", tag("summary", same), table(told, ["When", "Waited"], rows)),
-        class_="chart",
-    )
-
-
-def _y(number: int, most: int) -> str:
-    return f"{_HIGH - number / max(most, 1) * _HIGH:.1f}"
+    area = tag("polygon", points=f"0,{_HIGH} {curve} {_WIDE},{_HIGH}", class_="area")
+    line = tag("polyline", points=curve, class_="curve", vector_effect="non-scaling-stroke")
+    look = {"viewBox": f"0 0 {_WIDE} {_HIGH}", "preserveAspectRatio": "none"}
+    drawn = tag("svg", area, line, role="img", aria_label=f"Over time: {told}", **look)
+    ends = tag("p", moment(first), moment(last), class_="quiet bar")
+    newest = points[: -_LISTED - 1 : -1]
+    rows = table(told, ["When", "Waited"], ((moment(at), f"{number:,}") for at, number in newest))
+    same = tag("summary", f"The newest {len(newest)} of {len(points):,} changes as a table")
+    figures = tag("details", same, rows)
+    return tag("figure", tag("figcaption", told), drawn, ends, figures, class_="chart")
 
 
 def reasons(entries: Iterable[Entry]) -> Counter[str]:
     """Count what was refused, by the error that the journal names, or by what was tried."""
-    refused = (each for each in entries if each.outcome == "refused")
-    return Counter(
-        found.group(1) if (found := _ERROR.match(each.detail)) else each.what for each in refused
-    )
+    refused = [each for each in entries if each.outcome == "refused"]
+    named = ((_ERROR.match(each.detail), each.what) for each in refused)
+    return Counter(found.group(1) if found else what for found, what in named)
 
 
 def refusals(counts: Mapping[str, int]) -> Html:
@@ -73,18 +54,12 @@ def refusals(counts: Mapping[str, int]) -> Html:
     if not counts:
         return tag("p", "The journal tells of no refusal.", class_="quiet")
     most = max(counts.values())
-    rows = (
-        (visible(reason), f"{number:,}", _bar(number / most))
-        for reason, number in sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    )
+    often = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    rows = ((visible(reason), f"{number:,}", _bar(number / most)) for reason, number in often)
     return table("Refusals by reason", ["Reason", "How often", "Of the most"], rows)
 
 
 def _bar(share: float) -> Html:
-    return tag(
-        "svg",
-        tag("rect", width="100%", height="100%", class_="track"),
-        tag("rect", width=f"{share:.1%}", height="100%", class_="fill"),
-        class_="one",
-        aria_hidden="true",
-    )
+    track = tag("rect", width="100%", height="100%", class_="track")
+    fill = tag("rect", width=f"{share:.1%}", height="100%", class_="fill")
+    return tag("svg", track, fill, class_="one", aria_hidden="true")

@@ -8,7 +8,6 @@ something too.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from html import escape
@@ -32,8 +31,6 @@ _ATTRIBUTE: Final = re.compile(r"(?!style|on|src|ping|form[am]|background|xlink)
 _ADDRESS: Final = re.compile(r"(?:/(?!/)|[?#])[A-Za-z0-9/_.@~-]*(?:\?[A-Za-z0-9_.~%+&=-]*)?")
 _ODD: Final = re.compile(r"[^ -~]+")
 _ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
-_CONTROLS: Final = {"\0": "NULL", "\t": "TAB", "\n": "LINE FEED", "\r": "CARRIAGE RETURN"}
-_NAMED: Final = 4
 
 
 def tag(name: str, /, *inside: Inside, **attributes: str | int | bool | None) -> Html:
@@ -52,7 +49,9 @@ def tag(name: str, /, *inside: Inside, **attributes: str | int | bool | None) ->
     begin = f"<{name}{''.join(_attributes(attributes))}>"
     if name in _VOID:
         return Html(begin)
-    held = escape(plain("".join(map(str, inside)))) if name in _TEXT_ALONE else joined(*inside)
+    held = joined(*inside)
+    if name in _TEXT_ALONE:
+        held = Html(escape(_ODD_OR_SPACE.sub(_escapes, "".join(map(str, inside)))))
     return Html(f"{begin}{held}</{name}>")
 
 
@@ -94,38 +93,18 @@ def visible(text: str) -> Html:
     from safepoint.console.html import visible
 
     print(visible("ACME\u202e<b>"))
-    #> ACME<mark class="odd" title="U+202E RIGHT-TO-LEFT OVERRIDE">\u202e</mark>&lt;b&gt;
+    #> ACME<mark class="odd">\u202e</mark>&lt;b&gt;
     ```
     """
     return _marked(_ODD_OR_SPACE, text)
 
 
-def plain(text: str) -> str:
-    """Show a text of others as `visible` does, where no markup can stand."""
-    return _ODD_OR_SPACE.sub(_escapes, text)
-
-
 def _marked(odd: re.Pattern[str], text: str) -> Html:
-    parts, end = list[str](), 0
-    for found in odd.finditer(text):
-        mark = f'<mark class="odd" title="{_names(found.group())}">{_escapes(found)}</mark>'
-        parts += (escape(text[end : found.start()]), mark)
-        end = found.end()
-    return Html("".join((*parts, escape(text[end:]))))
+    return Html(odd.sub(lambda each: f'<mark class="odd">{_escapes(each)}</mark>', escape(text)))
 
 
 def _escapes(found: re.Match[str]) -> str:
     return "".join(r"\x20" if each == " " else ascii(each)[1:-1] for each in found.group())
-
-
-def _names(odd: str) -> str:
-    kinds = list(dict.fromkeys(odd))
-    more = f", and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
-    return ", ".join(f"U+{ord(each):04X} {_name(each)}" for each in kinds[:_NAMED]) + more
-
-
-def _name(character: str) -> str:
-    return _CONTROLS.get(character, "") or unicodedata.name(character, "UNNAMED")
 
 
 # --- what several pages are made of
@@ -151,9 +130,9 @@ def moment(at: datetime, text: str = "") -> Html:
     return tag("time", told, datetime=exact, class_="moment")
 
 
-def away(at: datetime, now: datetime | None = None) -> str:
+def away(at: datetime) -> str:
     """Say how far a time is from now: "in 3 h", "12 s ago"."""
-    left = at - (now or datetime.now(UTC))
+    left = at - datetime.now(UTC)
     return f"in {lasting(left)}" if left > timedelta(0) else f"{lasting(-left)} ago"
 
 
@@ -181,6 +160,35 @@ def badge(state: str, text: str = "") -> Html:
     return tag("span", text or state, class_=f"state state--{state}")
 
 
+def card(role: str, *paragraphs: Inside) -> Html:
+    """Return paragraphs in a box, without those that are empty. A role is alarm, good or note."""
+    return tag("div", (tag("p", each) for each in paragraphs if each), class_=f"card {role}")
+
+
+def alarm(title: str, *inside: Inside) -> Html:
+    """Return a part that tells of something that does not verify. A page has at most one."""
+    heading = tag("h2", title, id="alarm")
+    return tag("section", heading, inside, class_="card alarm", aria_labelledby="alarm")
+
+
+def code(text: str) -> Html:
+    """Show a text to copy, to the byte: it is ASCII in lines, as all that is signed."""
+    lines = joined(*text.removesuffix("\n").split("\n"), by="\n")
+    return tag("pre", lines, class_="code", tabindex="0")
+
+
+def listed(texts: Iterable[str]) -> Html | None:
+    """Return texts of others as a list, None if there are none."""
+    items = [tag("li", visible(each)) for each in texts]
+    return tag("ul", items) if items else None
+
+
+def facts(pairs: Iterable[tuple[str, Inside]]) -> Html:
+    """Return a list of names and what they are, without those that are nothing."""
+    rows = (tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs if value)
+    return tag("dl", rows, class_="facts")
+
+
 def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Inside]]) -> Html:
     """Return a table that becomes blocks on a phone: each cell knows its heading.
 
@@ -191,41 +199,20 @@ def table(caption: str, headings: Sequence[str], rows: Iterable[Sequence[Inside]
         headings: one per column.
         rows: the cells. The first of a row names it.
     """
-    heads = (tag("th", each, scope="col", role="columnheader") for each in headings)
-    body = (
-        tag("tr", (_cell(*each) for each in zip(headings, row, strict=True)), role="row")
-        for row in rows
-    )
-    return tag(
-        "table",
-        tag("caption", caption, class_="unseen"),
-        tag("thead", tag("tr", heads, role="row"), role="rowgroup"),
-        tag("tbody", body, role="rowgroup"),
-        class_="blocks",
-        role="table",
-    )
-
-
-def _cell(heading: str, inside: Inside) -> Html:
-    return tag(
-        "td",
-        tag("span", heading, class_="label", aria_hidden="true"),
-        tag("div", inside),
-        role="cell",
-    )
-
-
-def facts(pairs: Iterable[tuple[str, Inside]]) -> Html:
-    """Return a list of names and what they are."""
-    return tag(
-        "dl",
-        (tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs),
-        class_="facts",
-    )
+    heads = [tag("th", each, scope="col", role="columnheader") for each in headings]
+    labels = [tag("span", each, class_="label", aria_hidden="true") for each in headings]
+    body = list[Html]()
+    for row in rows:
+        cells = zip(labels, row, strict=True)
+        inside = (tag("td", label, tag("div", each), role="cell") for label, each in cells)
+        body.append(tag("tr", inside, role="row"))
+    named = tag("caption", caption, class_="unseen")
+    head = tag("thead", tag("tr", heads, role="row"), role="rowgroup")
+    rest = tag("tbody", body, role="rowgroup")
+    return tag("table", named, head, rest, class_="blocks", role="table")
 
 
 def hidden(**fields: str) -> list[Html]:
     """Return the fields of a form that nobody sees, those that are not empty."""
-    return [
-        tag("input", type="hidden", name=name, value=each) for name, each in fields.items() if each
-    ]
+    given = [(name, each) for name, each in fields.items() if each]
+    return [tag("input", type="hidden", name=name, value=each) for name, each in given]

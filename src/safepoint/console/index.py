@@ -419,7 +419,7 @@ class Index:
             self.look(whole=is_whole)
             ended = time.monotonic()
             if is_whole:
-                due = ended + max(_WHOLE, 20 * (ended - begun))
+                due = ended + max(_WHOLE, 5 * (ended - begun))
             pause = _PAUSE if is_whole else max(_PAUSE, 4 * (ended - begun))
             while self._wake.wait(max(0, ended + pause - time.monotonic())):
                 self._wake.clear()

@@ -9,18 +9,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
-from safepoint.approval import Approvers
+from safepoint._command import counted
 from safepoint.console import charts
 from safepoint.console.html import (
     Html,
     Inside,
     address,
+    alarm,
     away,
     badge,
+    card,
+    code,
     facts,
     hidden,
     joined,
     lasting,
+    listed,
     moment,
     quiet,
     run_address,
@@ -29,17 +33,17 @@ from safepoint.console.html import (
     visible,
 )
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
-from safepoint.desk import Desk, State, Wait
+from safepoint.console.signing import Signature
+from safepoint.desk import State, Wait
 from safepoint.errors import CheckpointError
-from safepoint.journal import WHATS, Entry, Journal
-from safepoint.settings import Store, is_database
+from safepoint.journal import WHATS, Entry
+from safepoint.names import digest_of
+from safepoint.settings import Store
 
 PER_PAGE: Final = 100
 ALARMS: Final = 100
 REFRESH: Final = 30
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
-Choices: TypeAlias = tuple[Collection[str], Collection[str], Collection[str]]
-"""The stores, apps and reasons that there are."""
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -66,15 +70,11 @@ r="4.4"/></svg>Safepoint <span>console</span></a>
 </body>
 </html>
 """
-_NEWCOMER: Final = Html("""<section class="bracketed small">
-<h2>Nothing waits for you</h2>
-<p>A run that wants to do something that matters, such as a payment, stops and asks a person. It
-waits here until somebody answers, or until its time is over.</p>
-<ol><li>Let a step ask: it returns <code>Ask("pay", {"amount": 42})</code>, and the run pauses.</li>
-<li>Come back here. The run is listed as soon as it was found and verified.</li>
-<li>Open it and read all of it. Then deny or approve it: you sign on your terminal, with your own
-key.</li></ol>
-</section>""")
+_NEWCOMER: Final = (
+    "A run that wants to do something that matters, such as a payment, stops and asks a person. It"
+    " waits here until somebody answers, or until its time is over. Open it and read all of it."
+    " Then deny or approve it: you sign on your terminal, with your own key."
+)
 
 
 def layout(
@@ -113,16 +113,17 @@ def layout(
     return Html(_PAGE.format_map({name: joined(each) for name, each in parts.items()}))
 
 
-def _links(links: Iterable[tuple[Inside, str | None, bool]]) -> list[Html]:
-    return [
-        tag("li", tag("a", inside, href=href, aria_current="page" if is_here else None))
-        for inside, href, is_here in links
-    ]
+Links: TypeAlias = Iterable[tuple[Inside, str | None, bool]]
+"""What each link says, where it leads, and whether that is here."""
 
 
-def _tabs(label: str, links: Iterable[tuple[Inside, str | None, bool]]) -> Html:
-    items = tag("ul", _links(links), class_="tabs")
-    return tag("nav", items, aria_label=label, class_="screen")
+def _links(links: Links) -> list[Html]:
+    given = ((text, href, "page" if is_here else None) for text, href, is_here in links)
+    return [tag("li", tag("a", text, href=to, aria_current=page)) for text, to, page in given]
+
+
+def _tabs(label: str, links: Links) -> Html:
+    return tag("nav", tag("ul", _links(links), class_="tabs"), aria_label=label, class_="screen")
 
 
 def _store_tabs(home: str, part: str, stores: Sequence[str], store: str) -> Html | None:
@@ -147,30 +148,20 @@ def _filter(where: str | None, *fields: Inside) -> Html:
 
 def _pager(number: int, pages: int, home: str, *steps: str, **query: str | int) -> Html | None:
     before, after = (address(home, *steps, **query, page=number + step) for step in (-1, 1))
-    items = (
-        tag("a", "Previous page", href=before, rel="prev") if number > 1 else None,
-        tag("span", f"Page {number:,} of {pages:,}"),
-        tag("a", "Next page", href=after, rel="next") if number < pages else None,
-    )
-    inside = tag("ul", (tag("li", each) for each in items if each), class_="pager")
+    items = [tag("li", f"Page {number:,} of {pages:,}")]
+    if number > 1:
+        items.insert(0, tag("li", tag("a", "Previous page", href=before, rel="prev")))
+    if number < pages:
+        items.append(tag("li", tag("a", "Next page", href=after, rel="next")))
+    inside = tag("ul", items, class_="pager")
     return tag("nav", inside, aria_label="Pages", class_="screen") if pages > 1 else None
 
 
-def _place(home: str, store: str, tenant: str, thread: str, *, within: str = "") -> Html:
-    """Name a run, with a link to it; its store too, unless the page is about that one."""
-    parts = [("in ", visible(store))] if store != within else []
-    parts += [("tenant ", visible(tenant))] if tenant else []
-    link = tag("a", visible(thread), href=run_address(home, store, tenant, thread))
-    return joined(link, quiet(joined(*parts, by=", ")) if parts else None)
-
-
-def _box(*inside: Inside) -> Html:
-    return tag("div", tag("p", *inside), class_="bracketed small")
-
-
-def _alarm(title: str, *inside: Inside) -> Html:
-    heading = tag("h2", title, id="alarm")
-    return tag("section", heading, *inside, class_="card alarm", aria_labelledby="alarm")
+def _place(home: str, store: str, tenant: str, thread: str | None) -> Html:
+    """Name a run, with a link to it, or a whole store."""
+    link = tag("a", visible(thread or ""), href=run_address(home, store, tenant, thread or ""))
+    where = f"in {store}{f', tenant {tenant}' if tenant else ''}"
+    return joined(link if thread else "all of it", quiet(visible(where)))
 
 
 def _progress(label: str, done: int, of: int) -> Html:
@@ -187,7 +178,7 @@ def waiting(
     counts: Mapping[State, int],
     alarms: Sequence[Alarm],
     status: Status,
-    choices: Choices,
+    choices: tuple[Collection[str], ...],
     *,
     refresh: int = 0,
 ) -> Html:
@@ -200,44 +191,28 @@ def waiting(
         counts: how many there are in each state.
         alarms: what does not verify.
         status: how far the pass in the background is.
-        choices: what there is to choose from.
+        choices: the stores, apps and reasons that there are.
         refresh: after how many seconds it is loaded again, 0 if it is not. Tell `layout` too.
     """
     query = {**wanted._asdict(), "refresh": refresh}
-    tabs = (
-        (
-            (each.capitalize(), tag("span", f"{counts.get(each, 0):,}", class_="count")),
-            address(home, "", **{**query, "state": each}),
-            each == wanted.state,
-        )
-        for each in STATES
-    )
+    tabs = list[tuple[Inside, str | None, bool]]()
+    for state in STATES:
+        count = tag("span", f"{counts.get(state, 0):,}", class_="count")
+        where = address(home, "", **{**query, "state": state})
+        tabs.append(((state.capitalize(), count), where, state == wanted.state))
     fields = zip(("Store", "App", "Reason"), Filter._fields, choices, wanted, strict=False)
     kept = hidden(state=wanted.state, refresh=str(refresh or ""))
+    form = _filter(f"{home}/", (_select(*each) for each in fields), kept)
     every = address(home, "", **{**query, "refresh": 0 if refresh else REFRESH})
     text = f"Stop refreshing every {refresh} s" if refresh else f"Refresh every {REFRESH} s"
-    again = tag("a", "Refresh", href=address(home, "", **query)), tag("a", text, href=every)
-    is_filtered = any(wanted[:3])
-    if page.rows:
-        headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
-        rows = table("Runs that wait", headings, (_row(home, each) for each in page.rows))
-    elif is_filtered:
-        whole = tag("a", "Show all", href=address(home, "", state=wanted.state))
-        rows = _box("Nothing fits that filter. ", whole, ".")
-    elif wanted.state != "waiting" or any(counts.values()):
-        rows = _box(f"Nothing is {wanted.state or 'here'}.")
-    else:
-        rows = _NEWCOMER
     return joined(
         tag("h1", "Waiting for people"),
         _status(status, len(alarms)),
-        tag("p", *again, class_="row quiet screen"),
+        tag("p", tag("a", text, href=every), class_="quiet screen"),
         _alarms(home, alarms) if alarms else None,
         _tabs("By state", tabs),
-        _filter(f"{home}/", (_select(*each) for each in fields), kept)
-        if is_filtered or any(counts.values())
-        else None,
-        rows,
+        form if any((*wanted[:3], *counts.values())) else None,
+        _rows(home, page.rows, wanted, is_empty=not any(counts.values())),
         _pager(page.number, page.pages, home, "", **query),
     )
 
@@ -249,78 +224,47 @@ def _status(status: Status, alarms: int) -> Html:
         drawn = _progress("Threads looked at", status.looked, status.threads)
         return joined(tag("p", so_far, class_="lead"), drawn)
     when = moment(status.finished, away(status.finished))
-    did = "compared with" if alarms else "verified against"
-    ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
+    ended = f": {counted(alarms, 'alarm')}." if alarms else "."
+    unknown = f" No anchor knows {status.unanchored:,} of them." if status.unanchored else None
     again = f" Looking again: {looked}." if status.looked < status.threads else None
-    said = f"All {status.threads:,} threads {did} the anchor "
-    return tag("p", said, when, ended, again, class_="lead")
+    did = "compared with" if alarms else "verified against"
+    said = f"Each record of {counted(status.threads, 'thread')} {did} the anchor "
+    return tag("p", said, when, ended, unknown, again, class_="lead")
 
 
 def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
-    hiding = "The storage does not list it, and the anchor knows it. "
-    items = (
-        tag(
-            "li",
-            tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row"),
-            tag("div", hiding if each.is_hidden else None, visible(each.text)),
-        )
-        for each in alarms[:ALARMS]
-    )
+    items = list[Html]()
+    for each in alarms[:ALARMS]:
+        what = tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row")
+        hides = "The storage does not list it, and the anchor knows it. " * each.is_hidden
+        items.append(tag("li", what, hides, visible(each.text)))
     more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
     rest = tag("p", more) if len(alarms) > ALARMS else None
-    return _alarm("Does not verify: cannot be approved", tag("ul", items), rest)
+    return alarm("Does not verify: cannot be approved", tag("ul", items), rest)
 
 
-def _row(home: str, row: Row) -> list[Inside]:
-    asked, count = row.wait.question, len(row.wait.question.arguments)
-    given = f"with {count:,} argument{'s' * (count != 1)}" if count else "without arguments"
-    where = run_address(home, row.store, row.tenant, row.thread)
-    return [
-        (tag("a", visible(asked.action or "to go on"), href=where, class_="action"), quiet(given)),
-        _place(home, row.store, row.tenant, row.thread),
-        (visible(asked.app), quiet(visible(", ".join(asked.reasons)))),
-        _times(row.wait),
-        _said(row.wait),
-    ]
+def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> Html:
+    if rows:
+        headings = ["Wants", "Run", "Asked by", "Waits", "Answers"]
+        return table("Runs that wait", headings, (_row(home, *each) for each in rows))
+    if is_empty and wanted == Filter():
+        return card("note", tag("strong", "Nothing waits for you."), _NEWCOMER)
+    return card("note", f"Nothing that fits is {wanted.state or 'here'}.")
 
 
-def _times(wait: Wait) -> Inside:
-    since = quiet("since ", moment(wait.since))
-    if not wait.question.until:
-        return "for as long as nobody answers", since
-    until = datetime.fromisoformat(wait.question.until)
-    ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
-    return ends, quiet("until ", moment(until)), since
-
-
-def _said(wait: Wait) -> Inside:
-    """Say what people said so far."""
-    said = f"{len(wait.yes)} of {wait.needed} yes"
-    by: Inside = ("by ", visible(", ".join(wait.yes))) if wait.yes else "nobody so far"
-    if not wait.is_answerable:
-        said, by = f"{wait.needed} yes needed", "no place for answers"
-    told = [("denied", each.approver, each.why) for each in wait.no]
-    told += [("held", each.by, each.why) for each in wait.holds]
-    return (
-        tag("strong", _pips(len(wait.yes), wait.needed), said, class_="whole"),
-        quiet(by),
-        (
-            tag("div", badge(state), " by ", visible(who), (": ", visible(why)) if why else None)
-            for state, who, why in told
-        ),
-        badge("expired") if wait.state == "expired" else None,
-    )
-
-
-def _pips(have: int, needed: int) -> Html | None:
-    """Draw one circle for each yes that is needed, filled if it is there."""
-    dots = (
-        tag("circle", cx=7 + 14 * at, cy=7, r=5, class_="pip--yes" if at < have else "pip")
-        for at in range(needed)
-    )
-    wide = 14 * needed
-    drawn = tag("svg", dots, width=wide, height=14, class_="pips", aria_hidden="true")
-    return drawn if needed < 10 else None
+def _row(home: str, store: str, tenant: str, thread: str, wait: Wait, more: int) -> list[Inside]:
+    asked, since = wait.question, quiet("since ", moment(wait.since))
+    besides = quiet(f"It asks {more:,} more.") if more else None
+    where = run_address(home, store, tenant, thread)
+    wants = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
+    by = visible(asked.app), quiet(visible(", ".join(asked.reasons)))
+    times: Inside = "for as long as nobody answers", since
+    if asked.until:
+        until = datetime.fromisoformat(asked.until)
+        ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
+        times = ends, quiet("until ", moment(until)), since
+    run = _place(home, store, tenant, thread)
+    return [(wants, besides), run, by, times, listed(wait.said)]
 
 
 # --- Journal
@@ -330,12 +274,11 @@ def journal(
     home: str,
     stores: Sequence[str],
     store: str,
-    entries: Sequence[Entry] | None,
+    entries: Sequence[Entry] | CheckpointError | None,
     *,
     thread: str = "",
     what: str = "",
     number: int = 1,
-    error: CheckpointError | None = None,
 ) -> Html:
     """Return who did what.
 
@@ -343,31 +286,30 @@ def journal(
         home: as `layout`.
         stores: all that there are.
         store: whose journal it is.
-        entries: all that fit, in the order of `Journal.show`; None if there is no journal.
+        entries: all that fit, in the order of `Journal.show`; why it does not verify, if it does
+            not; None if there is no journal.
         thread: only those about this one were wanted.
         what: only those of this kind were wanted.
         number: of the page, from 1.
-        error: why it does not verify, if it does not.
     """
     name = tag("input", name="thread", id="thread", value=thread, autocomplete="off")
     where = address(home, "journal", store)
     form = _filter(where, _field("Thread", "thread", name), _select("What", "what", WHATS, what))
-    pages, shown = 1, _box("Nothing that fits is in it.")
-    if error:
-        shown = _broken(error)
-    elif entries is None:
-        shown = _box("This store has no journal. Name one in its settings: journal.")
+    pages, shown = 1, card("note", "Nothing that fits is in it.")
+    if entries is None:
+        shown = card("note", _NO_JOURNAL)
+    elif isinstance(entries, CheckpointError):
+        shown = _broken(entries)
     elif entries:
         pages = -(-len(entries) // PER_PAGE)
         number = min(max(number, 1), pages)
         newest = [*reversed(entries)][(number - 1) * PER_PAGE : number * PER_PAGE]
-        headings = ["When", "What", "About", "Who", "Detail"]
-        shown = table("Entries of the journal", headings, (_entry(home, each) for each in newest))
+        shown = journal_lines(home, newest)
     return joined(
         tag("h1", "Journal of ", visible(store)),
-        tag("p", "Who did what, newest first. Each entry was verified.", class_="lead"),
+        tag("p", "Who did what, newest first. Each line was verified.", class_="lead"),
         _store_tabs(home, "journal", stores, store),
-        form if error or entries is not None else None,
+        form,
         shown,
         _pager(number, pages, home, "journal", store, thread=thread, what=what),
     )
@@ -375,29 +317,33 @@ def journal(
 
 def _broken(error: CheckpointError) -> Html:
     kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
-    return _alarm("The journal does not verify", kind, text)
+    return alarm("The journal does not verify", kind, text)
+
+
+def journal_lines(home: str, entries: Iterable[Entry]) -> Html:
+    """Return lines of a journal as a table."""
+    headings = ["Line", "When", "What", "About", "Who", "Detail"]
+    return table("Lines of the journal", headings, (_entry(home, each) for each in entries))
 
 
 def _entry(home: str, entry: Entry) -> list[Inside]:
-    about: Inside = "the whole store"
-    if entry.thread is not None:
-        about = _place(home, entry.store, entry.tenant, entry.thread, within=entry.store)
-    ended = tag("div", badge("refused")) if entry.outcome == "refused" else quiet(entry.outcome)
-    return [
-        moment(entry.at),
-        (tag("strong", entry.what), ended),
-        (about, quiet(f"record {entry.sequence:,}") if entry.sequence is not None else None),
-        (visible(entry.actor.name), quiet("by ", visible(entry.actor.how))),
-        visible(entry.detail),
-    ]
+    is_refused = entry.outcome == "refused"
+    what = tag("strong", entry.what), quiet(badge("refused") if is_refused else entry.outcome)
+    record = f"record {entry.sequence:,}" if entry.sequence is not None else None
+    about = _place(home, entry.store, entry.tenant, entry.thread), quiet(record)
+    who = visible(entry.actor.name), quiet("by ", visible(entry.actor.how))
+    return [f"{entry.number:,}", moment(entry.at), what, about, who, visible(entry.detail)]
 
 
 # --- Store health
 
-_NO_ANCHOR: Final = "None. Nobody could tell an old question from today's: nothing is approved."
-_NO_ANSWERS: Final = "None. What is signed has to be carried to a worker by hand."
-_NO_JOURNAL: Final = "None. Nobody could say who did what."
-_SHARED: Final = "Whoever can verify with it could sign: nothing is approved."
+_NO_JOURNAL: Final = "None. Nobody could say who did what. Name one in the settings: journal."
+_PARTS: Final = (
+    ("storage", "postgres", "None."),
+    ("anchor", "postgres_anchor", "None. Nobody could tell an old question from today's."),
+    ("answers", "postgres_answers", "None. What is signed is carried to a worker by hand."),
+    ("journal", "postgres_journal", _NO_JOURNAL),
+)
 
 
 class Verification(NamedTuple):
@@ -411,56 +357,10 @@ class Verification(NamedTuple):
     error: str = ""
 
 
-class Health(NamedTuple):
-    """What a store is made of.
-
-    Attributes:
-        store: its name.
-        parts: each part, with what it is, or what its lack means.
-        keys: the id, algorithm and task of each key, and whether it is revoked.
-        people: the name, key and task of each person, and whether that key is revoked.
-    """
-
-    store: str
-    parts: Sequence[tuple[str, str]]
-    keys: Sequence[tuple[str, str, str, bool]]
-    people: Sequence[tuple[str, str, str, bool]]
-
-    @classmethod
-    def of(cls, store: Store, desk: Desk, journal: Journal | None) -> Health:
-        """Return what an open store is made of."""
-        parts = [
-            ("Storage", _part(store.storage, store.postgres)),
-            ("Anchor", _part(store.anchor, store.postgres_anchor) or _NO_ANCHOR),
-            ("Answers", _part(store.answers, store.postgres_answers) or _NO_ANSWERS),
-            ("Journal", _part(store.journal, store.postgres_journal) or _NO_JOURNAL),
-        ]
-        rings = [("records", desk.ledger.keys), *([("journal", journal.keys)] if journal else [])]
-        keys = [
-            (key.id, key.algorithm, task, ring.revoked(key.id) is not None)
-            for task, ring in rings
-            for key in ring
-        ]
-        people = [*_people("approves", desk.gate.people), *_people("holds", desk.gate.operators)]
-        return cls(str(store.store), parts, keys, people)
-
-
-def _part(path: str | None, dsn: str | None) -> str:
-    """Say where a part is, "" if there is none. A connection string is shown to nobody."""
-    if dsn is not None:
-        return "PostgreSQL"
-    return f"{'SQLite' if is_database(path) else 'Files'}: {path}" if path else ""
-
-
-def _people(task: str, people: Approvers) -> Iterator[tuple[str, str, str, bool]]:
-    for key, (name, _) in people.keys.items():
-        yield name, key, task, key in people.revoked
-
-
 def store(
     home: str,
     stores: Sequence[str],
-    health: Health,
+    made_of: Store,
     verification: Verification | None,
     form: str | None,
     over_time: Sequence[tuple[datetime, int]],
@@ -471,53 +371,38 @@ def store(
     Args:
         home: as `layout`. While it is verified, give that `refresh=2`.
         stores: all that there are.
-        health: what it is made of.
+        made_of: what the settings say of it.
         verification: the last one, or the one that runs; None if there was none.
         form: the id of the form that begins one; None if nobody may.
         over_time: how many waited, as the index tells it.
         refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
             None if there is none.
     """
-    keys = (
-        (tag("code", visible(key)), visible(algorithm), task, _counts(algorithm, task, gone))
-        for key, algorithm, task, gone in health.keys
-    )
-    people = (
-        (visible(name), tag("code", visible(key)), task, _counts("", task, gone))
-        for name, key, task, gone in health.people
-    )
-    told = tag("p", "The store has no journal.", class_="quiet")
+    told: Inside = _NO_JOURNAL
     if isinstance(refusals, CheckpointError):
         told = _broken(refusals)
     elif refusals is not None:
         told = charts.refusals(refusals)
-    lead = "What this store is made of, who may decide in it, and whether it verifies."
+    name = str(made_of.store)
     return joined(
-        tag("h1", "Health of ", visible(health.store)),
-        tag("p", lead, class_="lead"),
-        _store_tabs(home, "store", stores, health.store),
+        tag("h1", "Health of ", visible(name)),
+        _store_tabs(home, "store", stores, name),
         tag("h2", "Verification"),
-        _verification(home, health.store, verification, form),
+        _verification(home, name, verification, form),
         tag("h2", "Parts"),
-        facts((name, visible(what)) for name, what in health.parts),
-        tag("h2", "Keys"),
-        table("Keys that verify", ["Key", "Algorithm", "For", "Counts"], keys),
-        tag("h2", "People"),
-        table("Who may decide", ["Who", "Key", "May", "Counts"], people)
-        if health.people
-        else tag("p", "Nobody may approve or hold here.", class_="quiet"),
+        facts(_parts(made_of)),
         tag("h2", "Waiting over time"),
         charts.waiting_over_time(over_time),
         tag("h2", "Refusals by reason"),
-        told,
+        tag("div", told),
     )
 
 
-def _counts(algorithm: str, task: str, is_revoked: bool) -> Inside:
-    if is_revoked:
-        return badge("denied", "revoked")
-    is_shared = (algorithm, task) == ("hmac-sha256", "records")
-    return badge("ok", "counts"), quiet(_SHARED) if is_shared else None
+def _parts(store: Store) -> Iterator[tuple[str, Inside]]:
+    """Yield where each part of a store is. A connection string is shown to nobody."""
+    for path, dsn, lack in _PARTS:
+        where = "PostgreSQL" if getattr(store, dsn) else getattr(store, path)
+        yield path.capitalize(), visible(where or lack)
 
 
 def _verification(home: str, name: str, last: Verification | None, form: str | None) -> Html:
@@ -526,101 +411,57 @@ def _verification(home: str, name: str, last: Verification | None, form: str | N
     begin = tag("form", button, method="post", action=where, class_="screen") if form else None
     if last is None:
         never = "Nobody has verified all of it since this console was started."
-        return tag("div", tag("p", never), begin, class_="card")
+        return joined(tag("p", never), begin)
     count = f"{last.alarms or 'no'} alarm{'s' * (last.alarms > 1)}"
+    said = f"{last.done:,} of {last.of:,} threads, {count}"
     if last.finished is None:
-        said = f"Verifying: {last.done:,} of {last.of:,} threads, {count} so far."
         drawn = _progress("Threads verified", last.done, last.of)
-        return tag("div", tag("p", said), drawn, class_="card note")
-    is_good = not last.alarms and not last.error
-    took = lasting(last.finished - last.begun)
-    said = f"{last.done:,} of {last.of:,} threads, {count}. It took {took}, and ended "
-    return tag(
-        "div",
-        tag("p", badge("ok", "It verifies") if is_good else badge("alarm", "It does not verify")),
-        tag("p", said, moment(last.finished), "."),
-        tag("p", visible(last.error)) if last.error else None,
-        begin,
-        class_=f"card {'good' if is_good else 'alarm'}",
-    )
+        return card("note", f"Verifying: {said} so far.", drawn)
+    took = f"{said}. It took {lasting(last.finished - last.begun)}, and ended "
+    ended = took, moment(last.finished), "."
+    if last.alarms or last.error:
+        shown = card("alarm", badge("alarm", "It does not verify"), ended, visible(last.error))
+    else:
+        shown = card("good", badge("ok", "It verifies"), ended)
+    return joined(shown, begin)
 
 
 # --- Signature
 
 
-class Subject(NamedTuple):
-    """What is to be signed: approve, deny, hold or release, and the digest of what is asked."""
-
-    verb: str
-    store: str
-    tenant: str
-    thread: str
-    digest: str = ""
-
-
-class Signed(NamedTuple):
-    """What was signed.
-
-    Attributes:
-        by: who signed.
-        text: all of it.
-        put: a sentence that says where it is; "" if somebody has to carry it to a worker.
-        before: when a worker has to have found it, or None.
-    """
-
-    by: str
-    text: str
-    put: str = ""
-    before: datetime | None = None
-
-
-def signature(
-    home: str, subject: Subject, *, number: int = 1, signed: Signed | None = None, error: str = ""
-) -> Html:
+def signature(home: str, found: Signature) -> Html:
     """Return what became of something that is to be signed on the terminal.
 
     Args:
         home: as `layout`. While it waits, give that `refresh=2`.
-        subject: what is to be signed.
-        number: its place in the queue, 1 if the terminal asks for it now.
-        signed: what was signed.
-        error: why nothing was.
+        found: what is to be signed, and how far that is.
     """
-    _, *place, digest = subject
-    about = [("What", tag("strong", visible(subject.verb))), ("Run", _place(home, *place))]
-    about += [("Digest", tag("code", visible(digest)))] if digest else []
-    back = tag("a", "Back to the run", href=run_address(home, *place))
-    others = tag("a", "What waits", href=f"{home}/")
-    end = facts(about), tag("p", back, others, class_="row screen")
-    if signed is not None:
-        # Each line of it, and all of each.
-        lines = map(visible, signed.text.removesuffix("\n").split("\n"))
-        text = tag("pre", joined(*lines, by="\n"), class_="code", tabindex="0")
-        return joined(tag("h1", "Signed"), _signed(signed), tag("h2", "What was signed"), text, end)
-    if error:
-        why = tag("p", badge("refused", "Refused")), tag("p", visible(error))
-        return joined(tag("h1", "Nothing was signed"), tag("div", why, class_="card alarm"), end)
-    turn = "It asks for this one now."
-    if number > 1:
-        turn = f"This one is number {number:,} in the queue: those before it come first."
-    look = "Look whether it names the same digest. " if digest else None
-    ask = (
-        tag("p", "The terminal that started this console asks for it. ", turn),
-        tag("p", look, "If you type nothing there, nothing is signed."),
-        tag("p", "This page looks every 2 s whether you did.", class_="quiet screen"),
-    )
-    title = tag("h1", "Type your passphrase on the terminal")
-    return joined(title, tag("div", ask, class_="card note"), end)
-
-
-def _signed(done: Signed) -> Html:
-    by = tag("p", badge("ok", "Signed"), " by ", tag("strong", visible(done.by)), ".")
-    put = done.put or "There is no place for answers: carry the text below to a worker."
-    until: Inside = None
-    if done.before is not None:
-        left = "A worker has to find it before ", moment(done.before), f", {away(done.before)}."
-        until = tag("p", left)
-    return tag("div", by, tag("p", visible(put)), until, class_="card good")
+    subject, said = found.subject, found.said
+    run = subject.store, subject.tenant, subject.thread
+    digest = digest_of(subject.question.text.encode()) if subject.question else subject.hold
+    shown = digest and tag("code", visible(digest))
+    rows = [("What", tag("strong", subject.act)), ("Run", _place(home, *run)), ("Digest", shown)]
+    back = tag("p", tag("a", "Back to the run", href=run_address(home, *run)), class_="screen")
+    text: Inside = None
+    if found.state == "signed":
+        by = badge("ok", "Signed"), " by ", tag("strong", visible(found.by)), "."
+        until: Inside = None
+        if at := said.before:
+            until = "A worker has to find it before ", moment(at), f", {away(at)}."
+        title, box = "Signed", card("good", by, visible(said.line), until)
+        text = tag("h2", "What was signed"), code(said.text)
+    elif found.state == "refused":
+        box = card("alarm", badge("refused", "Refused"), visible(said.line))
+        title = "Nothing was signed"
+    else:
+        title = "Type your passphrase on the terminal"
+        turn = "The terminal that started this console asks for it now."
+        if found.place > 1:
+            turn = f"It is number {found.place:,} in the queue of the terminal."
+        look = "Look whether it names the same digest. " * bool(digest)
+        sign = f"{look}If you type nothing there, nothing is signed."
+        box = card("note", turn, sign, "This page looks every 2 s whether you did.")
+    return joined(tag("h1", title), box, text, facts(rows), back)
 
 
 def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html:
@@ -633,7 +474,5 @@ def refusal(home: str, status: int, title: str, text: str, do: str = "") -> Html
         text: what is wrong.
         do: what to do.
     """
-    back = tag("a", "What waits", href=f"{home}/"), tag("span", f"Status {status}", class_="quiet")
-    said = (tag("p", visible(each)) for each in (text, do) if each)
-    box = tag("div", said, tag("p", *back, class_="row"), class_="bracketed small")
-    return joined(tag("h1", visible(title)), box)
+    back = tag("a", "What waits", href=f"{home}/"), f" (status {status})"
+    return joined(tag("h1", visible(title)), card("note", visible(text), visible(do), back))

@@ -11,9 +11,9 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from safepoint.answers import Order, held
 from safepoint.approval import Approval, Question, shown
@@ -25,7 +25,6 @@ from safepoint.errors import (
     ApprovalError,
     CheckpointError,
     DecodeError,
-    LimitExceeded,
     NotFound,
     RecordsMissing,
     SealError,
@@ -35,25 +34,22 @@ from safepoint.errors import (
 )
 from safepoint.gate import compare
 from safepoint.journal import Entry, Journal
-from safepoint.ledger import Ledger
 from safepoint.names import check_name, digest_of
-from safepoint.record import Opened
-from safepoint.tools import Tool, ToolSet
+from safepoint.record import Header, Opened
 from safepoint.verify import Span, View, plain_of
 from safepoint.workflow import Payload, without_state
 
 MOST: Final = 200
 """How many records, and how many lines of the journal, a page shows: the newest."""
-MOST_CHANGES: Final = 100
 _STATES: Final = 8  # to find the last one that differs
 _QUESTIONS: Final = 20  # of which the answers are looked up
-_LARGE: Final = 4 * 1024 * 1024
 _LONG: Final = 300
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SECRET: Final = re.compile(
     "passw|passphrase|pwd|secret|token|key|authori[sz]|credential|cookie|bearer|private|cvv", re.I
 )
 MASKED: Final = "(masked)"
+_Leaf: TypeAlias = tuple[str, tuple[str, str]]  # where it is, how it is shown, and what it is
 
 
 class Check(NamedTuple):
@@ -78,45 +74,20 @@ class Changes(NamedTuple):
     Attributes:
         since: the sequence of the older one.
         until: that of the newest; the same if there is no other to compare with.
-        rows: the differences, at most 100.
-        more: how many there are besides.
+        rows: the differences.
     """
 
     since: int
     until: int
     rows: list[Change]
-    more: int = 0
-
-
-class Begun(NamedTuple):
-    """What a run began with, and what it has now.
-
-    Attributes:
-        at: the sequence of the oldest state that is there.
-        app: what wrote that, and what wrote the newest.
-        digests: their tool sets.
-        tools: the tools of the newest, if its records tell.
-        words: what became of the tools, a sentence each.
-    """
-
-    at: int
-    app: tuple[str, str]
-    digests: tuple[str | None, str | None]
-    tools: tuple[Tool, ...]
-    words: tuple[str, ...]
 
 
 class Step(NamedTuple):
-    """A record of the history: what it says of itself, which key sealed it, who let it happen."""
+    """A record of the history: its header, which key sealed it, who let it happen."""
 
-    sequence: int
-    created: datetime
-    kind: str
-    app: str
-    label: str
+    header: Header
     key: str
-    algorithm: str
-    who: tuple[str, ...] = ()
+    who: tuple[str, ...]
 
 
 class Said(NamedTuple):
@@ -131,7 +102,6 @@ class Said(NamedTuple):
         why: the reason that they gave, or "".
         then: what came of it.
         text: the signed text.
-        is_used: whether a worker went on with it.
     """
 
     who: str
@@ -142,56 +112,47 @@ class Said(NamedTuple):
     why: str
     then: str
     text: str
-    is_used: bool = False
 
 
-class Record(NamedTuple):
-    """All that is known of one run.
+class Record:
+    """All that is known of one run, once `record_of` has filled it.
 
     Attributes:
         desk: the store, in the scope of the run's tenant.
+        store: its name.
+        tenant: whose run it is, or "".
         thread: the run.
-        checks: seal, chain and anchor.
         unread: what could not be looked at, and why: by "questions", "state", "history", "answers"
             and "journal".
+        checks: seal, chain and anchor.
         alarm: why it does not verify, or "". Then nothing that its records say is here.
         ended: that it was deleted, or "".
         waits: what it asks.
         holds: the holds that nobody has released.
         changes: the difference of its last states.
-        begun: the difference to what it began with.
+        begun: its version and tools, and what they were when it began, in sentences.
         history: its newest records, oldest first.
-        earlier: how many records came before those.
         answers: what people signed about it, by time.
         journal: the newest lines of the journal about it.
-        lines: how many lines came before those.
     """
 
-    desk: Desk
-    thread: str
-    checks: list[Check]
-    unread: dict[str, str]
-    alarm: str = ""
-    ended: str = ""
-    waits: tuple[Wait, ...] = ()
-    holds: tuple[Order, ...] = ()
-    changes: Changes | None = None
-    begun: Begun | None = None
-    history: tuple[Step, ...] = ()
-    earlier: int = 0
-    answers: tuple[Said, ...] = ()
-    journal: tuple[Entry, ...] = ()
-    lines: int = 0
+    def __init__(self, desk: Desk, thread: str) -> None:
+        self.desk, self.thread = desk, thread
+        self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
+        self.unread, self.alarm, self.ended = dict[str, str](), "", ""
+        self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
+        self.changes: Changes | None = None
+        self.begun, self.answers = list[str](), list[Said]()
+        self.history = deque[Step](maxlen=MOST)
+        self.journal = deque[Entry](maxlen=MOST)
 
-    @property
-    def store(self) -> str:
-        """The name of the store."""
-        return self.desk.ledger.store
-
-    @property
-    def tenant(self) -> str:
-        """Whose run it is, or nobody's."""
-        return self.desk.ledger.tenant_name
+    @contextmanager
+    def looking(self, what: str) -> Iterator[None]:
+        """Say what cannot be looked at in this block, and go on."""
+        try:
+            yield
+        except CheckpointError as error:
+            self.unread[what] = _named(error)
 
     def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.
@@ -227,97 +188,74 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
         NotFound: there is no such run, or it was pruned while it was read.
     """
     check_name("thread", thread)
-    walk = _Walk(desk, thread)
-    found = Record(desk, thread, [], walk.unread, holds=tuple(walk.holds))
-    found = found._replace(**_lines(desk.ledger, thread, journal, walk.unread))
+    record = Record(desk, thread)
+    walk = _Walk(record)
+    walk.look_beside(journal)
     try:
-        ended = walk.verify()
-        waits = () if ended else tuple(walk.waits())
+        walk.verify()
+        walk.ask()
     except NotFound:
         raise
     except CheckpointError as error:
-        failed, said = list(_failed(desk.ledger, thread, error)), tuple(walk.ordered())
-        return found._replace(checks=failed, alarm=_named(error), answers=said)
-    return found._replace(
-        checks=list(walk.checks()),
-        ended=ended,
-        waits=waits,
-        changes=walk.changes(),
-        begun=walk.begun(),
-        history=tuple(walk.steps),
-        earlier=len(walk.heads) - len(walk.steps),
-        answers=tuple(sorted((*walk.answered(waits), *walk.ordered()), key=lambda each: each.at)),
-    )
+        record.alarm, record.checks = _named(error), list(_failed(error))
+        record.history.clear()
+    else:
+        record.checks, record.begun = list(walk.checks()), list(walk.begun())
+        record.answers = list(walk.answered())
+        with record.looking("state"):
+            record.changes = walk.changes()
+    record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
+    return record
 
 
 def _named(error: CheckpointError) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _failed(ledger: Ledger, thread: str, error: CheckpointError) -> Iterator[Check]:
+def _failed(error: CheckpointError) -> Iterator[Check]:
     """Yield the checks of a run that does not verify. One error ended all of them."""
     what = "anchor" if isinstance(error, AnchorError) else "seal"
     what = "chain" if isinstance(error, WrongPlace | RecordsMissing) else what
     for each in ("seal", "chain", "anchor"):
-        text = f"Not told: the check of the {what} ended it."
-        if each == "anchor" and ledger.anchor is not None:
-            with suppress(CheckpointError):
-                seen = ledger.anchored(thread)
-                text = f"It has seen {seen or 'nothing of this run'}. {text}"
-        yield Check(each, ok=False, text=error.what if each == what else text)
-
-
-def _lines(
-    ledger: Ledger, thread: str, journal: Journal | None, unread: dict[str, str]
-) -> dict[str, Any]:
-    """Return the journal's newest lines about a run, and how many came before them."""
-    if journal is None:
-        unread["journal"] = "The settings name no journal, so there is none to look into."
-        return {}
-    newest, count = deque[Entry](maxlen=MOST), 0
-    try:
-        for entry in journal.show(thread=thread, tenant=ledger.tenant_name):
-            if entry.store == ledger.store:
-                newest.append(entry)
-                count += 1
-    except CheckpointError as error:
-        unread["journal"] = _named(error)
-        return {}
-    return {"journal": tuple(newest), "lines": count - len(newest)}
+        ended = f"Not told: the check of the {what} ended it."
+        yield Check(each, ok=False, text=error.what if each == what else ended)
 
 
 class _Walk:
-    """What one walk over a run's records gathers, each of them verified."""
+    """One walk over a run's records, which verifies each of them and fills what is told."""
 
-    def __init__(self, desk: Desk, thread: str) -> None:
-        self.desk, self.ledger, self.thread = desk, desk.ledger, thread
-        self.unread = dict[str, str]()
+    def __init__(self, record: Record) -> None:
+        self.record, self.desk, self.ledger = record, record.desk, record.desk.ledger
+        self.thread = record.thread
         self.orders = dict[str, Order]()
-        self.heads = dict[int, str]()
-        self.keys = dict[str, str]()
-        self.steps = deque[Step](maxlen=MOST)
+        self.heads, self.keys = dict[int, str](), dict[str, str]()
         self.states = deque[Opened](maxlen=_STATES)
         self.first: Opened | None = None
-        self.used = dict[str, tuple[Approval, Step]]()
+        self.used = dict[str, tuple[Approval, Header]]()
         self.span: Span
-        operators, tenant = desk.gate.operators, self.ledger.tenant_name
-        if desk.answers is None:
-            self.unread["answers"] = (
-                "There is no place for answers to look into. Those that a worker used are here."
-            )
+
+    def look_beside(self, journal: Journal | None) -> None:
+        """Read the orders of operators and the lines of the journal."""
+        record, operators = self.record, self.desk.gate.operators
+        run = record.store, record.thread
+        if self.desk.answers is None:
+            none = "There is no place for answers to look into. Those that a worker used are here."
+            record.unread["answers"] = none
+        else:
+            with record.looking("answers"):
+                given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
+                self.orders = {each.text: each for each in given}
+        record.holds = held(list(self.orders.values()), operators)
+        if journal is None:
+            none = "The settings name no journal, so there is none to look into."
+            record.unread["journal"] = none
             return
-        try:
-            given = desk.answers.orders(self.ledger.store, thread, operators, tenant=tenant)
-            self.orders = {each.text: each for each in given}
-        except CheckpointError as error:
-            self.unread["answers"] = _named(error)
+        with record.looking("journal"):
+            lines = journal.show(thread=record.thread, tenant=record.tenant)
+            record.journal.extend([each for each in lines if each.store == record.store])
 
-    @property
-    def holds(self) -> list[Order]:
-        return held(list(self.orders.values()), self.desk.gate.operators)
-
-    def verify(self) -> str:
-        """Check each seal, link and the anchor, and say if the run was deleted."""
+    def verify(self) -> None:
+        """Check each seal, link and the anchor, and tell if the run was deleted."""
         ledger = self.ledger
         place, limits = (ledger.storage, ledger.store, ledger.keys), ledger.codec.limits
         view = View(*place, ledger.anchor, limits, tenant=ledger.tenant_name)
@@ -327,8 +265,7 @@ class _Walk:
         try:
             next(ledger.back(self.thread))  # there is none, or this process has seen more
         except ThreadDeleted as error:
-            return error.what
-        return ""
+            self.record.ended = error.what
 
     def take(self, opened: Opened) -> None:
         header, key = opened.header, self.ledger.keys.find(opened.key)
@@ -336,26 +273,28 @@ class _Walk:
         if header.kind == "state":
             self.first = self.first or opened
             self.states.append(opened)
-        created = datetime.fromisoformat(header.created)
-        told = header.sequence, created, header.kind, header.app, header.label
-        revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
-        step = Step(*told, key.id, f"{key.algorithm}{revoked}")
         if self.span.head - header.sequence < MOST:
-            self.steps.append(step._replace(who=tuple(self._who(opened, step))))
+            revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
+            told = f"{key.id} ({key.algorithm}{revoked})"
+            self.record.history.append(Step(header, told, tuple(self._who(opened))))
 
-    def waits(self) -> list[Wait]:
-        """Return what the run asks at the end that was verified."""
+    def ask(self) -> None:
+        """Tell what the run asks at the end that was verified."""
+        record = self.record
+        if record.ended:
+            return
         try:
             waits = self.desk.waits(self.thread, whole=False)
         except (SealError, AnchorError, RecordsMissing, NotFound):
             raise  # somebody changed it since
         except CheckpointError as error:
-            self.unread["questions"] = _named(error)
-            return []
+            record.unread["questions"] = _named(error)
+            return
         if all(self._is_here(each.question) for each in waits):
-            return waits
-        self.unread["questions"] = "The run has moved on while it was read. Load the page again."
-        return []
+            record.waits = waits
+        else:
+            moved = "The run has moved on while it was read. Load the page again."
+            record.unread["questions"] = moved
 
     def checks(self) -> Iterator[Check]:
         """Yield what held, in words."""
@@ -368,22 +307,21 @@ class _Walk:
         all_of_it = f"#{span.first} to #{span.head}, {len(self.heads)} in all"
         links = f"Each record follows the one before it: {all_of_it}.{cut * (span.first > 1)}"
         yield Check("chain", ok=True, text=links)
-        seen, said = span.anchored, ""
+        seen = span.anchored
         if anchor is None:
-            said = "There is no anchor, so nobody could tell an old copy of this run from today's."
+            text = "There is no anchor, so nobody could tell an old copy of this run from today's."
         elif seen is None:
-            said = "The anchor has not seen this run, so all of it could be cut off unnoticed."
-        if seen is None:
-            yield Check("anchor", ok=False, text=said)
-            return
-        newer = span.head - seen.sequence
-        when = f", since {_minute(seen.seen)}" if seen.seen else ""
-        rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
-        yield Check("anchor", ok=True, text=f"It has seen {seen}{when}.{rest}")
+            text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
+        else:
+            newer = span.head - seen.sequence
+            when = f", since {_minute(seen.seen)}" if seen.seen else ""
+            rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
+            text = f"It has seen {seen}{when}.{rest}"
+        yield Check("anchor", ok=seen is not None, text=text)
 
     # --- who let it happen
 
-    def _who(self, opened: Opened, step: Step) -> Iterator[str]:
+    def _who(self, opened: Opened) -> Iterator[str]:
         """Yield who stands behind a record, as far as signatures tell."""
         header, statements = opened.header, list[Any]()
         try:
@@ -400,9 +338,9 @@ class _Walk:
                 if payload.expired:
                     yield f"nobody: the wait had ended, then {payload.expired}"
             for text in statements:
-                yield self._statement(text, step)
+                yield self._statement(text, header)
         except CheckpointError as error:
-            self.unread["history"] = f"Who answered is not told of every record. {error.what}"
+            self.record.unread["history"] = _named(error)
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
 
@@ -410,16 +348,16 @@ class _Walk:
         order = self.orders.get(note["order"])
         if order is None:
             return "an order that the place of the answers does not vouch for"
-        return f"{_ORDERED[order.what]} by {order.by}, {_minute(order.at)}, key {order.key}"
+        return f"{order.what} by {order.by}, {_minute(order.at)}, key {order.key}"
 
-    def _statement(self, text: str, step: Step) -> str:
+    def _statement(self, text: str, header: Header) -> str:
         try:
             said = self.desk.gate.people.open(text, revoked=True)
         except ApprovalError as error:
             return f"an answer that does not verify: {error.what}"
         if not self._is_here(said.question):
             return f"an answer of {said.approver} that is not about this run"
-        self.used.setdefault(said.text, (said, step))
+        self.used.setdefault(said.text, (said, header))
         gone = ", which is revoked by now" if said.key in self.desk.gate.people.revoked else ""
         return f"{said.verdict} by {said.approver}, {_minute(said.issued)}, key {said.key}{gone}"
 
@@ -430,40 +368,35 @@ class _Walk:
         known = self.heads.get(at.sequence) == at.digest or at.sequence < self.span.first
         return place == ours and known
 
-    def answered(self, waits: tuple[Wait, ...]) -> Iterator[Said]:
+    def answered(self) -> Iterator[Said]:
         """Yield each yes and no, with what came of it."""
         found = {text: said for text, (said, _) in self.used.items()}
-        asked = [each.question for each in waits]
+        asked = [each.question for each in self.record.waits]
         before = [each.question for each in reversed(found.values())]
-        try:
+        with self.record.looking("answers"):
             for question in [*dict.fromkeys((*asked, *before))][:_QUESTIONS]:
                 if self.desk.answers is not None:
                     put = self.desk.answers.about(question, self.desk.gate.people)
                     found |= {each.text: each for each in put}  # with its reason
-        except CheckpointError as error:
-            self.unread["answers"] = _named(error)
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
-            yield Said(*said, self._then(each, asked), each.text, each.text in self.used)
+            yield Said(*said, self._then(each), each.text)
 
-    def _then(self, said: Approval, asked: list[Question]) -> str:
+    def _then(self, said: Approval) -> str:
         if said.text in self.used:
-            step = self.used[said.text][1]
+            header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"
-            return f"a worker {did} {_minute(step.created)} at #{step.sequence}"
-        if said.question not in asked:
-            return "not used: the run went on without it"
-        if said.key in self.desk.gate.people.revoked:
-            return "does not count: the key is revoked"
-        try:
-            said.check_time(datetime.now(UTC), self.desk.gate.policy.lifetime)
-        except ApprovalError as error:
-            return f"does not count: {error.what}"
-        return "no worker has found it yet"
+            return f"a worker {did} {_minute(header.created)} at #{header.sequence}"
+        for wait in self.record.waits:
+            if said.question == wait.question:
+                counts = said.verdict == "denied" or said.approver in wait.yes
+                lapsed = "does not count any more: it has lapsed, or the key is revoked"
+                return "no worker has found it yet" if counts else lapsed
+        return "not used: the run went on without it"
 
     def ordered(self) -> Iterator[Said]:
         """Yield each hold and release."""
-        holds = self.holds
+        holds = self.record.holds
         for each in self.orders.values():
             then = "holds it" if each in holds else "released" if each.what == "hold" else ""
             said = each.by, each.what, each.key, each.at, None, each.why, then
@@ -473,38 +406,32 @@ class _Walk:
 
     def changes(self) -> Changes | None:
         """Compare the newest state with the last one that was another."""
-        if not self.states:
-            return None
-        try:
-            *older, newest = [(each.header.sequence, self._json(each)) for each in self.states]
-        except CheckpointError as error:
-            self.unread["state"] = error.what
-            return None
-        (until, last), at, first = newest, newest[1], newest[0]
-        for since, before in reversed(older):
+        read = ((each.header.sequence, self._json(each)) for each in reversed(self.states))
+        until, last = next(read, (0, None))
+        first, at = until, last
+        for since, before in read:
             if _precedes(before, at):
                 if rows := list(_differences(_part(before), _part(last))):
-                    return Changes(since, until, rows[:MOST_CHANGES], len(rows[MOST_CHANGES:]))
-                at, first = before, since
-        return Changes(first, until, [])
+                    return Changes(since, until, rows)
+                first, at = since, before
+        return Changes(first, until, []) if until else None
 
-    def begun(self) -> Begun | None:
-        """Compare the newest state with the oldest."""
+    def begun(self) -> Iterator[str]:
+        """Compare the newest state with the oldest, in sentences."""
         if self.first is None:
-            return None
-        old, new = self.first, self.states[-1]
-        words, tools = [], ToolSet()
-        try:
-            had, has = self._payload(old), self._payload(new)
-            tools = has.tools if has else tools
+            return
+        (old, new), at = (self.first.header, self.states[-1].header), self.first.header.sequence
+        is_same = old.app == new.app
+        was = f"as it did #{at}" if is_same else f"and {old.app or '(no app)'} wrote #{at}"
+        yield f"{new.app or '(no app)'} wrote it, {was}."
+        if old.tools == new.tools:
+            yield f"Its tools are those of #{at}."
+            return
+        yield f"Its tools are not those of #{at}."
+        with self.record.looking("state"):
+            had, has = self._payload(self.first), self._payload(self.states[-1])
             if had and has:
-                words = [said for _, _, said in compare(has.tools, had.tools)]
-            elif old.header.tools != new.header.tools:
-                words = ["It has another tool set, and its records do not say which tools."]
-        except CheckpointError as error:
-            words = [f"Its tools are not told. {error.what}"]
-        digests, app = (old.header.tools, new.header.tools), (old.header.app, new.header.app)
-        return Begun(old.header.sequence, app, digests, tuple(tools), tuple(words))
+                yield from (said for _, _, said in compare(has.tools, had.tools))
 
     def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
@@ -519,11 +446,6 @@ class _Walk:
     def _json(self, opened: Opened) -> Any:
         """Return a verified record as JSON: tags stand for types that need not be known."""
         data = plain_of(opened, self.ledger.cipher)
-        if len(data) > _LARGE:
-            raise LimitExceeded(
-                f"#{opened.header.sequence} has {len(data)} bytes, which is too large to compare.",
-                "Load it with the worker's code.",
-            )
         check_shape(data, self.ledger.codec.limits)
         try:
             return json.loads(data)
@@ -534,11 +456,9 @@ class _Walk:
             ) from None
 
 
-_ORDERED: Final = {"hold": "held", "release": "released"}
-
-
-def _minute(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
+def _minute(moment: datetime | str) -> str:
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _precedes(older: Any, newer: Any) -> bool:
@@ -563,25 +483,15 @@ def _part(plain: Any) -> Any:
 
 
 def _differences(before: Any, after: Any) -> Iterator[Change]:
-    old, new = ({leaf.path: leaf for leaf in _flat(each)} for each in (before, after))
+    old, new = dict(_flat(before)), dict(_flat(after))
     for path in dict.fromkeys((*old, *new)):
         was, now = old.get(path), new.get(path)
         if was != now:
-            yield Change(path, was and was.shown, now and now.shown)
-
-
-class _Leaf(NamedTuple):
-    path: str
-    text: str
-    is_secret: bool
-
-    @property
-    def shown(self) -> str:
-        return MASKED if self.is_secret else self.text
+            yield Change(path, was and was[0], now and now[0])
 
 
 def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf]:
-    """Yield each value with its path, and whether its name, or one above it, says secret."""
+    """Yield each value by its path. It is masked if its name, or one above it, says secret."""
     inside: list[tuple[Any, Any]] = []
     tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
     text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
@@ -599,7 +509,7 @@ def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf
         step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
         yield from _flat(each, f"{path}{step}", secret=is_secret)
     if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
-        yield _Leaf(path, text, secret)
+        yield path, (MASKED if secret else text, text)
 
 
 def _are_pairs(value: Any) -> bool:

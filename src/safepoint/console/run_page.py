@@ -15,28 +15,33 @@ from safepoint.console.html import (
     Html,
     Inside,
     address,
+    alarm,
     away,
     badge,
+    card,
+    code,
     facts,
     hidden,
     joined,
+    listed,
     moment,
     quiet,
     table,
     tag,
     visible,
 )
-from safepoint.console.record import Begun, Changes, Record, Said, Step
+from safepoint.console.pages import journal_lines
+from safepoint.console.record import MOST, Changes, Record, Said, Step
 from safepoint.desk import Wait
 from safepoint.errors import CheckpointError
-from safepoint.journal import Entry
 from safepoint.names import thread_text
 
 Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 """Gives the id of a form for a verb: about what is asked, about a hold, or about a thread."""
-_SHORT: Final = 24
-LINES: Final = 60
-"""How many lines of a question stand on one page of it."""
+_Sign: TypeAlias = Callable[..., Html]
+_LOOK: Final = {"deny": "button button--no", "approve": "button button--yes"}
+MOST_CHANGES: Final = 100
+_NEWEST: Final = f"These are the newest {MOST}. Those before them verified too."
 
 
 def run_page(
@@ -51,65 +56,68 @@ def run_page(
         who: the approver whose key can be unlocked here, or None.
         operator: the operator whose key can be, or None.
     """
-    who, operator = (who, operator) if form else (None, None)
+
+    def sign(
+        about: Wait | Order | str, verb: str, text: str, *why: Html, focus: bool = False
+    ) -> Html:
+        kept = hidden(form=form(about, verb) if form else "", verb=verb)
+        look = _LOOK.get(verb, "button")
+        button = tag("button", text, type="submit", class_=look, autofocus=focus)
+        row = tag("div", why, button, class_="row signing")
+        return tag("form", kept, row, method="post", action=address(home, "sign"))
+
+    asked = [] if record.alarm else list(_questions(record, sign, who if form else None))
+    lines = journal_lines(home, record.journal) if record.journal else None
     return joined(
         _title(record),
         _checks(record),
-        _questions(home, record, form, who),
-        _holds(home, record, form, operator),
-        [] if record.alarm else _differences(record),
-        _history(record),
-        _part("Answers and holds", record.unread.get("answers"), _answers(record.answers)),
-        _part("Journal", record.unread.get("journal"), _journal(record)),
+        asked,
+        _holds(record, sign, operator if form else None),
+        [] if record.alarm else _known(record),
+        _part(record, "Answers and holds", "answers", _answers(record)),
+        _part(record, "Journal", "journal", _newest(record.journal), lines),
     )
 
 
-def _part(title: str, unread: str | None, *inside: Inside) -> Html:
+def _part(record: Record, title: str, what: str, *inside: Inside) -> Html:
     """Return a part of the page, with what could not be looked at in it."""
-    note = unread and tag("div", tag("p", "Not looked at: ", visible(unread)), class_="card note")
-    return tag("section", tag("h2", title), note, inside)
+    unread = record.unread.get(what)
+    note = card("note", ["Not looked at: ", visible(unread)]) if unread else None
+    empty = None if unread or any(inside) else tag("p", "There is nothing of it.")
+    return tag("section", tag("h2", title), note, inside, empty)
+
+
+def _newest(shown: Sequence[object]) -> Html | None:
+    return tag("p", _NEWEST) if len(shown) == MOST else None
 
 
 def _copied(summary: str, text: str) -> Html:
-    """Return a text to copy, to the byte: ASCII in lines, as all that is signed."""
-    lines = joined(*text.removesuffix("\n").split("\n"), by="\n")
-    return tag("details", tag("summary", summary), tag("pre", lines, class_="code", tabindex="0"))
+    return tag("details", tag("summary", summary), code(text))
 
 
 def _title(record: Record) -> Html:
-    known, tenant = thread_text(record.thread), record.tenant
-    pairs: list[tuple[str, Inside]] = [("Store", visible(record.store))]
-    if tenant:
-        pairs.append(("Tenant", visible(tenant)))
-    if known not in (None, record.thread):
-        pairs.append(("Known to its framework as", visible(known or "")))
-    pairs.append(("Looked at", moment(datetime.now(UTC))))
-    state = "alarm" if record.alarm else "held" if record.holds else ""
-    states = dict.fromkeys([state, *(each.state for each in record.waits)])
-    badges = tag("p", (badge(each) for each in states if each), class_="row") if any(states) else ""
-    return joined(tag("h1", "Run ", visible(record.thread)), badges, facts(pairs))
+    known = thread_text(record.thread) or ""
+    rows: list[tuple[str, Inside]] = [
+        ("Store", visible(record.store)),
+        ("Tenant", visible(record.tenant)),
+        ("Known to its framework as", visible(known) if known != record.thread else None),
+        ("Looked at", moment(datetime.now(UTC))),
+    ]
+    return joined(tag("h1", "Run ", visible(record.thread)), facts(rows))
 
 
 def _checks(record: Record) -> Html:
     rows = list[tuple[str, Inside]]()
     for each in record.checks:
-        failed = badge("alarm", "does not hold")
-        if each.text not in record.alarm:
-            failed = badge("expired", "not checked")
-        mark = badge("ok", "holds") if each.ok else failed
+        mark = badge("ok", "holds") if each.ok else badge("expired", "not checked")
+        if each.text in record.alarm:
+            mark = badge("alarm", "does not hold")
         rows.append((each.what.capitalize(), [mark, " ", visible(each.text)]))
-    alarm = tag(
-        "div",
-        tag("h2", "This run does not verify"),
-        tag("p", visible(record.alarm)),
-        tag("p", "Nothing that its records say is shown, and nothing in it can be approved."),
-        class_="card alarm",
-        role="alert",
-    )
-    ended = tag("div", tag("p", visible(record.ended)), class_="card note")
+    nothing = "Nothing that its records say is shown, and nothing in it can be approved."
+    why = tag("p", visible(record.alarm)), tag("p", nothing)
     return joined(
-        alarm if record.alarm else None,
-        ended if record.ended else None,
+        alarm("This run does not verify", why) if record.alarm else None,
+        card("note", visible(record.ended)) if record.ended else None,
         tag("section", tag("h2", "Checked"), facts(rows)),
     )
 
@@ -117,96 +125,49 @@ def _checks(record: Record) -> Html:
 # --- what it asks, and what can be said to it
 
 
-def _questions(home: str, record: Record, form: Form | None, who: str | None) -> Html | None:
-    if record.alarm:
-        return None
-    unread, count = record.unread.get("questions"), len(record.waits)
+def _questions(record: Record, sign: _Sign, who: str | None) -> Iterator[Html]:
+    count = len(record.waits)
     if not count:
-        return _part("What it asks", unread, None if unread else _went_on(record))
-    parts = list[Html]()
+        nobody = None if "questions" in record.unread else tag("p", "It waits for nobody.")
+        yield _part(record, "What it asks", "questions", nobody)
     for number, wait in enumerate(record.waits, 1):
         title = "What it asks" if count == 1 else f"What it asks, {number} of {count}"
-        inside = _asked(home, record, wait, form, who, number)
-        parts.append(_part(title, None, tag("div", inside, class_="bracketed")))
-    return joined(parts)
+        inside = tag("div", _asked(record, wait, sign, who, number), class_="bracketed")
+        yield _part(record, title, "", inside)
 
 
-def _went_on(record: Record) -> Html:
-    """Say that it waits for nobody, and how the last answer was used."""
-    used = [each for each in record.answers if each.is_used]
-    how = [
-        [" ", visible(each.who), f" {each.what} it ", moment(each.at), ", and ", each.then, "."]
-        for each in used[-1:]
-    ]
-    return tag("p", "It waits for nobody.", how)
-
-
-def _asked(
-    home: str, record: Record, wait: Wait, form: Form | None, who: str | None, number: int
-) -> Iterator[Html]:
+def _asked(record: Record, wait: Wait, sign: _Sign, who: str | None, number: int) -> Iterator[Html]:
     until = wait.question.until and datetime.fromisoformat(wait.question.until)
-    yield facts(
-        [
-            ("Since", moment(wait.since)),
-            ("Until", [moment(until), f", {away(until)}"] if until else "no deadline"),
-            ("So far", tag("ul", (tag("li", visible(each)) for each in wait.said))),
-        ]
-    )
-    stopped = record.stops(wait, "deny", who)
-    deny = f"deny-{number}"
-    if form and not stopped:
-        button = _button("Deny", "no", autofocus=number == 1)
+    ends = [moment(until), f", {away(until)}"] if until else "no deadline"
+    said = listed(wait.said)
+    yield facts([("Since", moment(wait.since)), ("Until", ends), ("So far", said)])
+    no, stop = record.stops(wait, "deny", who), record.stops(wait, "approve", who)
+    if not no:
         why = _reason(f"why-{number}", "Reason, for people (you need not give one)")
-        yield _form(home, form(wait, "deny"), "deny", why, button, id=deny)
-    yield from _lines(wait.question.described, number)
+        yield sign(wait, "deny", "Deny", why, focus=number == 1)
+    lines = (tag("li", visible(each)) for each in wait.question.described)
+    yield tag("ol", lines, class_="code lines")
     yield facts([("Digest of all that is signed", tag("code", wait.digest))])
     yield _copied("The question as one text, to copy", wait.question.text)
-    stop = record.stops(wait, "approve", who)
-    if form is None or stop:
-        other = f" Nothing is denied here either: {stopped}" if stopped and stopped != stop else ""
+    if stop:
+        other = f" Nothing is denied here either: {no}" if no not in ("", stop) else ""
         yield tag("p", badge("refused", "No approval here"), " ", visible(f"{stop}{other}"))
-        if form is None:
+        if who is None:
             yield from _at_home(record, wait)
         return
-    for hold in record.holds:
-        held = f"It is held by {hold.by}. No worker goes on with it until that is released."
-        yield tag("p", badge("held"), " ", visible(held))
-    carried = "" if wait.is_answerable else " There is no place for answers: carry the signed text."
-    yield tag(
-        "p",
-        tag("strong", visible(who or "")),
-        " would sign this, on the terminal that started the console, after the run and its anchor"
-        f" were verified once more.{carried} ",
-        tag("a", "Or go back to Deny", href=f"#{deny}"),
-        class_="screen",
-    )
-    button = _button("Approve: sign this on your terminal", "yes")
-    yield _form(home, form(wait, "approve"), "approve", button)
+    where = "on the terminal that started the console, after the run and its anchor were verified"
+    back = tag("a", "Or go back to Deny", href=f"#why-{number}")
+    signs = visible(f"{who} would sign this, {where} once more."), " ", back
+    yield tag("p", signs, class_="screen")
+    yield sign(wait, "approve", "Approve: sign this on your terminal")
 
 
 def _at_home(record: Record, wait: Wait) -> Iterator[Html]:
-    """Yield how to sign what a page for many shows, where the key is."""
+    """Yield how to sign what a page without a key shows, where the key is."""
     whose = f" --tenant {record.tenant}" if record.tenant else ""
     about = f"{record.store} {record.thread}{whose} --as YOU --key FILE --digest {wait.digest}"
-    lines = joined(*(f"safepoint {verb} {about}" for verb in ("deny", "approve")), by="\n")
     yield tag("p", "Sign it on your own machine, where the question is shown once more:")
-    yield tag("pre", lines, class_="code", tabindex="0")
-
-
-def _lines(lines: list[str], number: int) -> Iterator[Html]:
-    """Yield all lines of a question, by pages if there are many."""
-    pages = -(-len(lines) // LINES)
-    for page in range(pages):
-        begin = page * LINES
-        if pages > 1:
-            yield tag("h3", f"Page {page + 1} of {pages}", id=f"q{number}-{page + 1}")
-        shown = (tag("li", visible(each)) for each in lines[begin : begin + LINES])
-        yield tag("ol", shown, class_="code lines", start=begin + 1)
-
-
-def _button(text: str, kind: str, *, autofocus: bool = False) -> Html:
-    look = f"button button--{kind}" if kind else "button"
-    return tag("button", text, type="submit", class_=look, autofocus=autofocus)
+    yield code(f"safepoint deny {about}\nsafepoint approve {about}")
 
 
 def _reason(name: str, label: str, *, required: bool = False) -> Html:
@@ -215,55 +176,39 @@ def _reason(name: str, label: str, *, required: bool = False) -> Html:
     return tag("div", tag("label", label, for_=name), field, class_="field wide")
 
 
-def _form(home: str, ident: str, verb: str, *inside: Html, hold: str = "", id: str = "") -> Html:  # noqa: A002
-    fields = hidden(form=ident, verb=verb, hold=hold)
-    row = tag("div", inside, class_="row signing")
-    return tag("form", fields, row, method="post", action=address(home, "sign"), id=id or None)
-
-
-def _holds(home: str, record: Record, form: Form | None, operator: str | None) -> Html | None:
+def _holds(record: Record, sign: _Sign, operator: str | None) -> Html:
     """Return what an operator can do. A run that does not verify can be held, too."""
-    inside: list[Inside] = [
-        tag(
-            "p",
-            badge("held"),
-            " ",
-            visible(f"by {each.by}: {each.why}"),
-            ", since ",
-            moment(each.at),
-        )
-        for each in record.holds
-    ] or [tag("p", "Nobody holds it.")]
+    inside: list[Inside] = [] if record.holds else [tag("p", "Nobody holds it.")]
+    for each in record.holds:
+        said = visible(f"by {each.by}: {each.why}"), ", since ", moment(each.at)
+        inside.append(tag("p", badge("held"), " ", said))
     stopped = record.ended or ("" if operator else "This console has no operator's key.")
     try:
         record.desk.ordering(operator or "")
     except CheckpointError as error:
         stopped = stopped or error.what
-    if form is None or operator is None or stopped:
+    if stopped:
         why = tag("p", "No hold or release here: ", visible(stopped), class_="quiet screen")
-        return _part("Hold", None, inside, why)
+        return _part(record, "Hold", "", inside, why)
     for each in record.holds:
         text = f"Release {each.hold[:19]}: sign this on your terminal"
-        inside.append(
-            _form(home, form(each, "release"), "release", _button(text, ""), hold=each.hold)
-        )
-    why = _reason("why-hold", "Reason, for people", required=True)
-    button = _button("Hold: sign this on your terminal", "")
-    inside.append(_form(home, form(record.thread, "hold"), "hold", why, button))
-    said = "No step runs while it is held. ", visible(operator), " would sign it."
-    signs = tag("p", said, class_="quiet screen")
-    return _part("Hold", None, inside, signs)
+        inside.append(sign(each, "release", text))
+    reason = _reason("why-hold", "Reason, for people", required=True)
+    inside.append(sign(record.thread, "hold", "Hold: sign this on your terminal", reason))
+    note = visible(f"No step runs while it is held. {operator} would sign it.")
+    return _part(record, "Hold", "", inside, tag("p", note, class_="quiet screen"))
 
 
 # --- what is known of it
 
 
-def _differences(record: Record) -> Html:
-    state, begun = record.changes, record.begun
-    return joined(
-        _part("What changed last", record.unread.get("state"), state and _changes(state)),
-        _part("Version and tools", None, begun and _begun(begun)),
-    )
+def _known(record: Record) -> Iterator[Html]:
+    changes = record.changes and _changes(record.changes)
+    yield _part(record, "What changed last", "state", changes)
+    yield _part(record, "Version and tools", "", listed(record.begun))
+    heads = ("Record", "Time", "Kind", "By", "Sealed with", "Answered or ordered")
+    steps = table("Records of the run", heads, map(_step, record.history))
+    yield _part(record, "History", "history", _newest(record.history), steps)
 
 
 def _changes(changes: Changes) -> Html:
@@ -271,20 +216,15 @@ def _changes(changes: Changes) -> Html:
         alone = changes.since == changes.until
         same = f"Its state is the same from #{changes.since} to #{changes.until}."
         return tag("p", f"There is no state before #{changes.until} here." if alone else same)
-    rows = (
-        (
-            tag("code", visible(each.path or "(all of it)")),
-            _value(each.before, "old"),
-            _value(each.after, "new"),
-        )
-        for each in changes.rows
-    )
-    more = f" {changes.more} more differ, which are not shown." if changes.more else ""
-    said = (
-        f"From #{changes.since} to #{changes.until}.{more} Values whose name says secret are"
-        " masked, such as passwords, tokens and keys."
-    )
-    return joined(tag("p", said), table("Values that differ", ("Where", "Before", "After"), rows))
+    rows = list[list[Inside]]()
+    for path, before, after in changes.rows[:MOST_CHANGES]:
+        where = tag("code", visible(path or "(all of it)"))
+        rows.append([where, _value(before, "old"), _value(after, "new")])
+    left = len(changes.rows) - MOST_CHANGES
+    more = f" {left} more differ, which are not shown." if left > 0 else ""
+    masked = "Values whose name says secret are masked, such as passwords, tokens and keys."
+    said = tag("p", f"From #{changes.since} to #{changes.until}.{more} {masked}")
+    return joined(said, table("Values that differ", ("Where", "Before", "After"), rows))
 
 
 def _value(text: str | None, kind: str) -> Html:
@@ -293,84 +233,26 @@ def _value(text: str | None, kind: str) -> Html:
     return tag("span", visible(text), class_=f"diff diff--{kind}")
 
 
-def _begun(begun: Begun) -> Html:
-    (was, now), (had, has) = begun.app, begun.digests
-    same = "the same as" if was == now else f"{was or '(none)'} at"
-    app = [visible(now or "(none)"), ", ", visible(same), f" #{begun.at}"]
-    digest = tag("code", has or "(none)")
-    words: Inside = [tag("li", visible(each)) for each in begun.words]
-    tools = [
-        " ".join(filter(None, (each.name, each.version, f"({', '.join(each.permissions)})")))
-        for each in begun.tools
-    ]
-    changed = tag("ul", words) if begun.words else f"None since #{begun.at}."
-    rows: list[tuple[str, Inside]] = [("Version", app), ("Changes of tools", changed)]
-    if begun.tools:
-        rows.append(("Tools now", tag("ul", (tag("li", visible(each)) for each in tools))))
-    rows.append(("Digest of the tools", [digest, "" if had == has else f", was {had or '(none)'}"]))
-    return facts(rows)
-
-
-def _history(record: Record) -> Html | None:
-    if record.alarm:
-        return None
-    before = f"{record.earlier} earlier records verified too, and are not listed."
-    heads = ("Record", "Time", "Kind", "By", "Sealed with", "Answered or ordered")
-    listed = table("Records of the run", heads, map(_step, record.history))
-    more = tag("p", before) if record.earlier else None
-    return _part("History", record.unread.get("history"), more, listed)
-
-
 def _step(step: Step) -> list[Inside]:
-    label = [" ", tag("code", visible(step.label))] if step.label else None
-    who = [tag("div", visible(each)) for each in step.who]
-    key = [tag("code", step.key), f" ({step.algorithm})"]
-    kind = [_word(step.kind), label]
-    app = _word(step.app) if len(step.app) < _SHORT else visible(step.app)
-    return [_word(f"#{step.sequence}"), moment(step.created), kind, app, key, who]
+    header, who = step.header, listed(step.who)
+    kind = f"{header.kind} ", tag("code", visible(header.label)) if header.label else None
+    created, key = moment(datetime.fromisoformat(header.created)), tag("code", step.key)
+    return [f"#{header.sequence}", created, kind, visible(header.app), key, who]
 
 
-def _word(text: str) -> Html:
-    """Return a short word that no line breaks."""
-    return tag("span", visible(text), class_="moment")
-
-
-def _answers(answers: Sequence[Said]) -> Html:
-    rows = [_answer(each) for each in answers]
-    if not rows:
+def _answers(record: Record) -> Html:
+    if not record.answers:
         return tag("p", "Nobody has said anything about it.")
-    texts = (
-        _copied(f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}", each.text)
-        for each in answers
-    )
     heads = ("Who", "What", "Signed", "Reason", "Then")
-    return joined(table("What people signed about the run", heads, rows), texts)
+    rows = table("What people signed about the run", heads, map(_answer, record.answers))
+    texts = list[Html]()
+    for each in record.answers:
+        summary = f"What {each.who} signed {each.at:%Y-%m-%d %H:%M} UTC: {each.what}"
+        texts.append(_copied(summary, each.text))
+    return joined(rows, texts)
 
 
 def _answer(said: Said) -> list[Inside]:
-    who = [visible(said.who), quiet("key ", tag("code", said.key))]
+    who = visible(said.who), quiet("key ", tag("code", said.key))
     until = quiet("until ", moment(said.until)) if said.until else None
-    signed = [moment(said.at), until]
-    return [who, _word(said.what), signed, visible(said.why), visible(said.then)]
-
-
-def _journal(record: Record) -> Html | None:
-    if not record.journal:
-        return None if record.unread.get("journal") else tag("p", "It has no line about this run.")
-    before = (
-        f" {record.lines} earlier lines verified too, and are not listed." if record.lines else ""
-    )
-    said = f"Each line verified, with those before it.{before}"
-    heads = ("Line", "Time", "What", "Who", "Record", "Detail")
-    return joined(tag("p", said), table("Lines about the run", heads, map(_entry, record.journal)))
-
-
-def _entry(entry: Entry) -> list[Inside]:
-    what = [
-        _word(entry.what),
-        " ",
-        badge("refused") if entry.outcome == "refused" else entry.outcome,
-    ]
-    at = _word(f"#{entry.sequence}") if entry.sequence else ""
-    who = [visible(entry.actor.name), quiet("by ", visible(entry.actor.how))]
-    return [str(entry.number), moment(entry.at), what, who, at, visible(entry.detail)]
+    return [who, said.what, (moment(said.at), until), visible(said.why), visible(said.then)]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final, TypeVar
 
 from safepoint.anchor import checked, is_further
 from safepoint.errors import AnchorUnavailable
 from safepoint.names import Head, check_name
-from safepoint.postgres.connection import Connection, Server, told_as
+from safepoint.postgres.connection import Connection, Server, listed, told_as
 
 _T = TypeVar("_T")
 
 _READ: Final = (
-    b"select sequence, digest, seen from safepoint_anchor.heads"
-    b" where tenant = $1 and store = $2 and thread = $3"
+    b"select safepoint_anchor.whose(), thread, sequence::text, digest, seen::text from (select) one"
+    b" left join safepoint_anchor.heads on tenant = $1 and store = $2 and thread = any($3::text[])"
 )
 _ADVANCE: Final = (
     b"insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
@@ -63,8 +63,16 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        place = self._place(store, thread)
-        return self._run(lambda connection: self._head(connection, place))
+        return self.heads(store, [thread]).get(thread)
+
+    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
+        """Return the head of each of these threads that was ever seen, in one look.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = self._tenant, check_name("store", store), listed(threads)
+        return self._run(lambda connection: self._heads(connection, place))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`. One that is older than what is known, or the same, is ignored.
@@ -79,7 +87,8 @@ class PostgresAnchor(Server):
         def move(connection: Connection) -> None:
             since = None if head.seen is None else head.seen.isoformat()
             if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
-                is_further(thread, self._head(connection, place), head)
+                known = self._heads(connection, (*place[:2], listed([thread])))
+                is_further(thread, known.get(thread), head)
 
         self._run(move)
 
@@ -118,12 +127,14 @@ class PostgresAnchor(Server):
     def _place(self, store: str, thread: str) -> tuple[str, str, str]:
         return self._tenant, check_name("store", store), check_name("thread", thread)
 
-    def _head(self, connection: Connection, place: tuple[str, str, str]) -> Head | None:
-        for row in connection.ask(_READ, place):
-            sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
-            return Head(int(sequence), digest, datetime.fromisoformat(seen))
-        self._check_tenant(connection)
-        return None
+    def _heads(self, connection: Connection, place: tuple[str, str, str]) -> dict[str, Head]:
+        found = {}
+        for whose, *row in connection.ask(_READ, place):
+            self._check_tenant(connection, whose)
+            thread, sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
+            if thread:
+                found[thread] = Head(int(sequence), digest, datetime.fromisoformat(seen))
+        return found
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         with told_as(AnchorUnavailable):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
+from safepoint.postgres.connection import listed
 from safepoint.postgres.storage import Records
 from safepoint.storage.base import check_place, sized
 
@@ -12,8 +14,9 @@ _APPEND: Final = (
     b"insert into safepoint_answers.records (tenant, chain, sequence, record)"
     b" values ($1, $2, $3, $4)"
 )
-_HEAD: Final = (
-    b"select max(sequence) from safepoint_answers.records where tenant = $1 and chain = $2"
+_HEADS: Final = (
+    b"select name, (select max(sequence) from safepoint_answers.records"
+    b" where tenant = $1 and chain = name)::text from unnest($2::text[]) name"
 )
 _CHAINS: Final = "select distinct chain from safepoint_answers.records where tenant = %s order by 1"
 
@@ -49,8 +52,13 @@ class PostgresAnswers(Records):
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of a chain, or 0 if it has no record."""
-        values = (*self._scope, thread)
-        return int(self._run(lambda connection: connection.ask(_HEAD, values))[0][0] or 0)
+        return self.heads([thread]).get(thread, 0)
+
+    def heads(self, threads: Iterable[str]) -> dict[str, int]:
+        """Return the highest sequence of each of these chains that has a record."""
+        values = (*self._scope, listed(threads))
+        rows = self._run(lambda connection: connection.ask(_HEADS, values))
+        return {str(name, "ascii"): int(head) for name, head in rows if name and head}
 
     def threads(self) -> list[str]:
         """Return the name of each chain."""

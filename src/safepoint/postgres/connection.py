@@ -8,7 +8,7 @@ import os
 import select
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -27,6 +27,7 @@ from safepoint.errors import (
     missing,
     quoted,
 )
+from safepoint.names import check_name
 from safepoint.storage.base import Tenants
 
 try:
@@ -151,12 +152,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """The tenant that its login serves, as it was last seen; `*` is every one."""
 
     def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
-        """Return what a statement finds, as text; prepared if it comes often.
+        """Return what a statement finds, as bytes; prepared if it comes often.
 
         It is for what every save asks: in as few steps as libpq has, a quarter of a cursor's time.
 
         Args:
-            statement: with `$1` for the first value.
+            statement: with `$1` for the first value. What it finds is text, or bytes.
             values: bytes go as they are, and the others as text.
         """
         given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
@@ -164,13 +165,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         uses: dict[bytes, int] = self.__dict__.setdefault("_uses", {})
         uses[statement] = uses.get(statement, 0) + 1
         if uses[statement] <= _SOMETIMES:
-            self.pgconn.send_query_params(statement, given, param_formats=formats)
+            self.pgconn.send_query_params(statement, given, None, formats, pq.Format.BINARY)
         else:
             name = b"safepoint_%d" % list(uses).index(statement)
             if uses[statement] == _SOMETIMES + 1:
                 self.pgconn.send_prepare(name, statement)
                 self._answer()
-            self.pgconn.send_query_prepared(name, given, formats)
+            self.pgconn.send_query_prepared(name, given, formats, pq.Format.BINARY)
         found = self._answer()
         rows, columns = range(found.ntuples), range(found.nfields)
         return [[found.get_value(row, column) for column in columns] for row in rows]
@@ -364,15 +365,20 @@ class Server(Tenants):
                 " the database from a backup.",
             )
 
-    def _check_tenant(self, connection: Connection) -> None:
+    def _check_tenant(self, connection: Connection, told: bytes | None = None) -> None:
         """Ask the server whose threads the login sees now, before an absence is believed.
 
         To another login a thread that is there looks like one that never was.
 
+        Args:
+            connection: where to ask.
+            told: what the statement that found nothing was told.
+
         Raises:
             StorageRefused: not those that it is asked for.
         """
-        [[told]] = connection.ask(f"select {self._schema}.whose()".encode(), ())
+        if told is None:
+            [[told]] = connection.ask(f"select {self._schema}.whose()".encode(), ())
         connection.whose = whose = (told or b"").decode()
         if whose not in (self._tenant, "*"):
             its, asked = (
@@ -409,6 +415,12 @@ def told_as(kind: type[CheckpointError]) -> Iterator[None]:
         yield
     except StorageError as error:
         raise kind(error.what, error.do) from error
+
+
+def listed(threads: Iterable[str]) -> str:
+    """Return the names of threads as the server reads an array."""
+    names = '","'.join(check_name("thread", each) for each in threads)
+    return f'{{"{names}"}}'
 
 
 def parsed(dsn: object) -> dict[str, str]:

@@ -14,7 +14,7 @@ from safepoint.postgres.storage import Records
 
 _LARGEST: Final = 65536
 _HEAD: Final = (
-    b"select max(sequence) from safepoint_journal.records"
+    b"select max(sequence)::text from safepoint_journal.records"
     b" where tenant = $1 and journal = $2 and chain = $3"
 )
 _CHAINS: Final = (

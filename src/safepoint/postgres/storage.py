@@ -46,10 +46,17 @@ _APPEND: Final = (
     b" values ($1, $2, $3, $4, $5, $6)"
 )
 # PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
-_THREAD: Final = (
-    b"select head, first, token, owner, case when expires >= '0001-01-02 00:00:00+00'"
-    b" and expires < '9999-12-31 00:00:00+00' then expires end, login = session_user"
-    b" from safepoint.threads where tenant = $1 and thread = $2"
+_ENDS: Final = (
+    b"select head::text, first::text, token::text, owner, case when"
+    b" expires >= '0001-01-02 00:00:00+00' and expires < '9999-12-31 00:00:00+00'"
+    b" then expires::text end, (login = session_user)::text, %b"
+    b" from safepoint.threads t where tenant = $1 and thread = $2"
+)
+_THREAD: Final = _ENDS % b"null"
+_NEWEST: Final = _ENDS % (
+    b"(select case when octet_length(record) <= $3::bigint then record end"
+    b" from safepoint.checkpoints c"
+    b" where c.tenant = t.tenant and c.thread = t.thread and c.sequence = t.head)"
 )
 _BASE: Final = (
     "select first, octet_length(base), case when octet_length(base) <= %s then base end"
@@ -190,12 +197,13 @@ class Records(Server):
 
 
 class _Thread(NamedTuple):
-    """What is kept of a thread besides its records; `own` is whether this login had it last."""
+    """What is kept of a thread; `own` is whether this login had it last."""
 
     head: int
     first: int
     ownership: Ownership
     own: bool
+    record: bytes | None = None
 
 
 class PostgresCheckpointStorage(Records):
@@ -277,6 +285,11 @@ class PostgresCheckpointStorage(Records):
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record."""
         return self._of(thread).head
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the same with the record there, None if `read` is to say why there is none."""
+        found = self._of(thread, _NEWEST, self._limit)
+        return found.head, found.record
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
@@ -451,20 +464,22 @@ class PostgresCheckpointStorage(Records):
     def _first(self, connection: Connection, thread: str) -> int:
         return self._thread(connection, thread).first
 
-    def _of(self, thread: str) -> _Thread:
+    def _of(self, thread: str, *given: Any) -> _Thread:
         check_name("thread", thread)
-        return self._run(lambda connection: self._thread(connection, thread))
+        return self._run(lambda connection: self._thread(connection, thread, *given))
 
-    def _thread(self, connection: Connection, thread: str) -> _Thread:
-        """Return what is kept of a thread besides its records; it is new if there is nothing.
+    def _thread(
+        self, connection: Connection, thread: str, query: bytes = _THREAD, *limit: int
+    ) -> _Thread:
+        """Return what is kept of a thread, with its last record or not; it is new if there is none.
 
         Raises:
             StorageUnavailable: it says something that the functions of the schema never write.
         """
-        rows = connection.ask(_THREAD, (self._tenant, thread))
+        rows = connection.ask(query, (self._tenant, thread, *limit))
         if not rows:
             return _Thread(0, 1, Ownership(thread), own=True)
-        *numbers, owner, expires, own = rows[0]
+        *numbers, owner, expires, own, record = rows[0]
         with suppress(CheckpointError, TypeError, ValueError):
             head, first, token = (int(each or "") for each in numbers)
             holder = None
@@ -473,7 +488,8 @@ class PostgresCheckpointStorage(Records):
                 holder = Lease(thread, owner.decode(), token, ends)
             sound = 0 <= head <= MAX_SEQUENCE and 0 <= token <= MAX_TOKEN
             if sound and 1 <= first <= max(head, 1):
-                return _Thread(head, first, Ownership(thread, token, holder), own=own == b"t")
+                ownership = Ownership(thread, token, holder)
+                return _Thread(head, first, ownership, own == b"true", record)
         raise self._malformed(thread)
 
     def _malformed(self, thread: str) -> StorageUnavailable:

@@ -222,13 +222,14 @@ class CheckpointStorage(Protocol):
     it they are read one by one. Refuse bad names and sequences with InvalidId, or say
     `guarded = False` in the suite.
 
-    Four more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
+    Five more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
     in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
     name of each tenant that has a record, and none of a tenant's own: an audit and a copy go
     through them. Without both a ledger has no tenants. `find(thread, label)` returns the newest
     sequence that was appended with `label=label`, or None. An adapter asks it where to look first,
     and believes neither answer. `ends()` returns the head of each thread that has a record, by its
-    name: the console asks it which threads moved, and believes none of it.
+    name: the console asks it which threads moved, and believes none of it. `heads(threads)` returns
+    the same of these alone: where answers are kept, it tells at once who has said nothing.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime
 from typing import Any, Final
@@ -268,6 +268,16 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """
         head, record = self._end(thread, _NEWEST, self._limit)
         return head, record if type(record) is bytes else None
+
+    def heads(self, threads: Iterable[str]) -> dict[str, int]:
+        """Return the head of each of these threads that has a record, or was pruned, in one look.
+
+        Raises:
+            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+        """
+        names = [check_name("thread", each) for each in threads]
+        found = self._run(lambda it: [self._thread(it, each) for each in names])
+        return {name: end[0] for name, end in zip(names, found, strict=True) if any(end[:2])}
 
     def find(self, thread: str, label: str) -> int | None:
         """Return the newest sequence that was kept under a label, or None. It proves nothing.

@@ -162,6 +162,8 @@ class Asked:
         self.gives(last, "head", thread)
         if self.has("newest"):
             self.gives((last, b"record %d" % last), "newest", thread)
+        if self.has("heads"):
+            self.gives({thread: last}, "heads", [thread, "never-begun"])
         if self.has("ends"):
             ends = self.storage.ends()
             expect(ends.get(thread) == last, f"ends() must say that {thread} ends at {last}.")
