@@ -1,6 +1,7 @@
 """Stores as their users have them, each opened in a folder: what `safepoint attack` is aimed at.
 
-An adversary can write the folder. What is beside it they cannot: keys and anchors are there.
+An adversary can write the folder. What is beside it they cannot: keys and anchors are there. A
+framework is imported by whoever opens its store: it takes seconds.
 """
 
 from __future__ import annotations
@@ -15,10 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
-import agent_framework
-from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.graph import START, StateGraph
-
 from safepoint import (
     FileAnchor,
     FileCheckpointStorage,
@@ -27,11 +24,9 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint.agent_framework import SealedCheckpointStorage
 from safepoint.attacks import Miss, Target
 from safepoint.attacks.home_made import MacPlaceTarget
 from safepoint.attacks.naive import NaiveLedger
-from safepoint.langgraph import SealedSaver
 
 _KEY = secrets.token_bytes(32)
 
@@ -139,6 +134,8 @@ class Graphs:
     """A graph of LangGraph on a saver."""
 
     def __init__(self, saver: Any) -> None:
+        from langgraph.graph import START, StateGraph
+
         class State(TypedDict, total=False):
             order: dict[str, Any]
 
@@ -160,12 +157,16 @@ def _config(thread: str) -> Any:
 
 @contextmanager
 def langgraph_sqlite(folder: Path) -> Iterator[Graphs]:
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
     with SqliteSaver.from_conn_string(str(folder / "graphs.db")) as saver:
         yield Graphs(saver)
 
 
 @contextmanager
 def langgraph_sealed(folder: Path) -> Iterator[Graphs]:
+    from safepoint.langgraph import SealedSaver
+
     with SQLiteCheckpointStorage(folder / "graphs.db") as storage:
         yield Graphs(SealedSaver(ledger_in(folder, storage)))
 
@@ -177,6 +178,8 @@ class Agents:
         self._storage = storage
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
+        import agent_framework
+
         made = agent_framework.WorkflowCheckpoint(
             workflow_name=thread, graph_signature_hash="", state=state
         )
@@ -188,10 +191,14 @@ class Agents:
 
 
 def agent_framework_files(folder: Path) -> Agents:
+    import agent_framework
+
     return Agents(agent_framework.FileCheckpointStorage(folder))
 
 
 def agent_framework_sealed(folder: Path) -> Agents:
+    from safepoint.agent_framework import SealedCheckpointStorage
+
     return Agents(SealedCheckpointStorage(ledger_in(folder, FileCheckpointStorage(folder))))
 
 

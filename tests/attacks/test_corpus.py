@@ -88,7 +88,7 @@ def test_the_corpus_is_as_large_as_it_should_be() -> None:
     assert min(Counter(g.family for g in GADGETS).values()) >= 10
 
 
-@pytest.mark.parametrize("share", [6, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.deep)])
 def test_every_gadget_executes_in_a_careless_reader(share: int, tmp_path: Path) -> None:
     """Plain pickle runs each; so does PyTorch without restriction, its two formats in turn.
 
@@ -194,11 +194,11 @@ def refuses(said: str) -> bool:
 def test_the_isolated_process_executes_none(gadgets: dict[str, Path]) -> None:
     """Loads and conversions, for a few: the test above asks the same code about every gadget."""
     some = {name: path.with_name(acts.ARCHIVE) for name, path in gadgets.items()}
-    chosen = dict(list(some.items())[:: len(some) // 5])
+    chosen = dict(list(some.items())[:: len(some) // 2])
     # A PyTorch for GPUs maps 3 GB before it has read anything.
     tried = attempt("tests.corpus.acts:apart", chosen, apart=True, limits=Limits(memory=16 * GIB))
     nothing_ran(tried)
-    assert len(tried) >= 6
+    assert len(tried) >= 2
     assert {one.error[:1] for one in tried.values()} == {("UnsafeModel",)}
     assert not any(path.with_suffix(".safetensors").exists() for path in chosen.values())
 

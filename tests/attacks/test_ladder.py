@@ -17,14 +17,13 @@ from typing import Any
 import pytest
 
 from safepoint.approval import Approval, Question, Reason
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Medium, Memory, Outcome
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Memory, Outcome
 from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import scratch
-from safepoint.attacks.rungs import TOP, SealedTarget
+from safepoint.attacks.rungs import TOP
 from safepoint.codec import Codec
 from safepoint.desk import Desk
 from safepoint.gate import Decision
-from safepoint.keys import Keyring, SigningKey
 from safepoint.ledger import Ledger, Link
 from safepoint.rules import RULES
 from tests.harness.ladder import on, reasons
@@ -149,21 +148,6 @@ def ended(attack: str, rung: str, medium: str = "memory") -> Outcome:
         return (ATTACKS | RESIDUE)[attack].run(target)
 
 
-class Ed25519Target(SealedTarget):
-    """The rung below the top, with the other kind of key."""
-
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self.keys = Keyring(SigningKey.generate("ed25519"))
-
-
-def test_the_kind_of_key_makes_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The top itself seals with Ed25519, so that its writer could sign an approval."""
-    monkeypatch.setitem(TARGETS, "anchored", Ed25519Target)
-    for attack, row in on("memory")[0].items():
-        assert ended(attack, "anchored") is row["anchored"], attack
-
-
 def nothing(*_: object, **__: object) -> tuple[()]:
     """Check nothing."""
     return ()
@@ -246,7 +230,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""
 
 
-@pytest.mark.parametrize("share", [16, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("share", [32, pytest.param(1, marks=pytest.mark.deep)])
 @pytest.mark.parametrize("defence", DEFENCES)
 def test_without_a_defence_the_attacks_on_it_succeed(
     defence: str, share: int, monkeypatch: pytest.MonkeyPatch

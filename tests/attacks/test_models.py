@@ -18,7 +18,6 @@ from safepoint.attacks.models import (
 from safepoint.attacks.outcome import Outcome
 from safepoint.rules import RULES
 from tests.harness.optional import need
-from tests.unit.commands import said
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
@@ -101,7 +100,7 @@ def test_hidden_load_is_seen(strike: Strike) -> None:
 
 
 def test_stray_plugin_does_not_turn_a_test_green(strike: Strike) -> None:
-    assert strike("stray-plugin", NaiveModels)[0] is Outcome.ACCEPTED
+    """The page on loading models shows that the naive one accepts it."""
     assert refusal(strike, "stray-plugin").startswith("Rejected: ")
 
 
@@ -165,13 +164,3 @@ def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path:
             return loaded
 
     assert MODEL_ATTACKS["model-payload"].run(TooLate(tmp_path)) is Outcome.EXECUTED
-
-
-def test_the_command_prints_a_table_and_exits_0_when_all_are_detected() -> None:
-    status, out, err = said("attack", "--models", "model-payload", "hidden-load")
-    assert out == (
-        "attack             naive     careful\n"
-        "model-payload      executed  detected\n"
-        "hidden-load        accepted  detected\n"
-    )
-    assert (status, err) == (0, "")

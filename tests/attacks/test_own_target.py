@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,11 +18,17 @@ from tests.harness.optional import need
 need("agent_framework", "needs safepoint[agent-framework]")
 need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
 
+# Here, and not by the process of each attack.
+import langgraph.checkpoint.sqlite  # noqa: F401
+
+import safepoint.agent_framework
+import safepoint.langgraph  # noqa: F401
 from tests.attacks import own_stores
 
 ROOT = Path(__file__).resolve().parents[2]
 STORES = "tests.attacks.own_stores"
 FEW = "edit-state swap-threads replay-old-on-top torn-record restore-snapshot cut-newest"
+deep = partial(pytest.param, marks=pytest.mark.deep)
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
 
 
@@ -29,10 +36,10 @@ PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", 
     ("store", "attacks", "status", "summary"),
     [
         ("Naive", "", 1, "30 of 96: 2 detected, 23 accepted, 4 executed, 1 crashed"),
-        ("Pickles", "", 1, "18 of 96: 1 detected, 14 accepted, 3 executed"),
-        ("PickleRows", "", 1, "15 of 96: 2 detected, 10 accepted, 3 executed"),
-        ("MacPlace", "", 1, "30 of 96: 18 detected, 12 accepted"),
-        ("Sealed", "", 0, "32 of 96: 32 detected"),
+        deep("Pickles", "", 1, "18 of 96: 1 detected, 14 accepted, 3 executed"),
+        deep("PickleRows", "", 1, "15 of 96: 2 detected, 10 accepted, 3 executed"),
+        deep("MacPlace", "", 1, "30 of 96: 18 detected, 12 accepted"),
+        deep("Sealed", "", 0, "32 of 96: 32 detected"),  # a page runs this, too
         ("sealed_sqlite", f"{FEW} undelete-thread", 0, "7 of 7: 7 detected"),
         ("langgraph_sqlite", FEW, 1, "6 of 6: 1 detected, 5 accepted"),
         ("langgraph_sealed", FEW, 0, "6 of 6: 6 detected"),
@@ -108,27 +115,16 @@ def pytests(*arguments: str) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("store", "attacks", "status", "said"),
     [
-        (
-            *("Naive", "edit-state or reorder or torn-record", 1),
-            (
-                "accepted: The payee alice in the store becomes mally\n"
-                "SP01: The storage backend is a trust boundary\n"
-                "safepoint explain SP01 (on the site: attacks/#edit-state)\n"
-                "FAILED safepoint::edit-state\n"
-                "1 failed, 1 passed, 1 skipped"
-            ),
-        ),
         ("Sealed", "edit-state or cut-newest", 0, "2 passed, 94 deselected"),
         ("Sealed", "reorder", 5, "it takes a history, an index"),
         ("raises", "edit-state", 4, "factory raised OSError: the disk is gone."),
-        ("nothing", "edit-state", 4, "cannot be imported"),
     ],
 )
 def test_each_attack_is_a_test_of_pytest(store: str, attacks: str, status: int, said: str) -> None:
-    """One that could not be run is skipped, and if none could, it does not end well."""
+    """If none could be run, it does not end well. A page shows one that fails and one skipped."""
     target = f"--safepoint-target={STORES}:{store}"
     code, output = pytests(target, "-rfs", "-k", attacks, "src/pytest_safepoint.py")
-    assert (code, all(line in output for line in said.split("\n"))) == (status, True), output
+    assert (code, said in output) == (status, True), output
 
 
 def test_the_plugin_costs_nothing_until_it_is_asked_for() -> None:

@@ -73,7 +73,8 @@ def walk(page: Page, within: str = "body") -> Walk:
     # What scrolls takes the focus too, so there are more stops than these.
     for _ in range(0, 2 * total + 100, 20):
         for _ in range(20):
-            page.keyboard.press("Tab")
+            page.keyboard.down("Tab")  # held down: half the messages of as many presses
+        page.keyboard.up("Tab")
         found = page.evaluate(_FOUND)
         if found["rounds"] > 1 or (within != "body" and not found["unreached"]):
             break

@@ -71,24 +71,40 @@ def address() -> Iterator[str]:
             thread.join()
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_can_be_read_by_everybody(address: str, browser: Browser, width: int) -> None:
-    """Nothing that axe finds, nothing to scroll sideways, nothing refused by the policy."""
-    with visitor(browser, viewport={"width": width, "height": 900}) as context:
+def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(
+    address: str, browser: Browser
+) -> None:
+    """Nothing to scroll sideways, nothing refused, nothing on paper that cannot be clicked."""
+    with visitor(browser) as context:
         visit = Visit(context, f"{address}/refusal")
+        page = visit.page
         for name in NAMES:
             visit.asked.clear()
-            visit.page.goto(f"{address}/{name}")
-            assert visit.page.evaluate(OVERFLOW) == 0, name
-            assert visit.page.locator("script, [style], img").count() == 0
+            page.goto(f"{address}/{name}")
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                assert page.evaluate(OVERFLOW) == 0, (name, width)
+            assert page.locator("script, [style], img").count() == 0
             assert {each.rpartition("/")[2] for each in visit.asked} == {name, "style.css"}
             assert (visit.complaints, visit.violations) == ([], []), name
-            if name in SAMPLES:
-                bring(visit.page)
-                visit.page.emulate_media(color_scheme="light")
-                assert axe(visit.page) == [], name
-                visit.page.emulate_media(color_scheme="dark")
-                assert axe(visit.page, COLOURS) == [], name
+            page.emulate_media(media="print")
+            assert page.evaluate(PRINTED) == [], name
+            page.emulate_media(media="screen")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("width", WIDTHS)
+def test_axe_finds_nothing_light_or_dark(address: str, browser: Browser, width: int) -> None:
+    """On each sample; on a page of each kind of the whole console, every run asks it."""
+    with visitor(browser, viewport={"width": width, "height": 900}) as context:
+        page = Visit(context, f"{address}/refusal").page
+        for name in SAMPLES:
+            page.goto(f"{address}/{name}")
+            bring(page)
+            page.emulate_media(color_scheme="light")
+            assert axe(page) == [], name
+            page.emulate_media(color_scheme="dark")
+            assert axe(page, COLOURS) == [], name
 
 
 @pytest.mark.parametrize("name", ["waiting", "journal", "store"])
@@ -104,15 +120,6 @@ def test_keys_reach_everything_and_show_where_they_are(
         found = walk(page)
         assert found.total > 8
         assert (found.unreached, found.unringed) == ([], [])
-
-
-def test_a_print_has_the_record_alone(address: str, browser: Browser) -> None:
-    with visitor(browser) as context:
-        page = Visit(context, f"{address}/{NAMES[0]}").page
-        page.emulate_media(media="print")
-        for name in NAMES:
-            page.goto(f"{address}/{name}")
-            assert page.evaluate(PRINTED) == [], name
 
 
 def test_the_html_is_valid(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tests.browser.site import PATIENCE, Site
 
@@ -48,13 +48,13 @@ class Visit:
         self.page.on("requestfailed", lambda request: self.complaints.append(request.url))
         self.go(url)
 
-    def go(self, url: str) -> None:
+    def go(self, url: str, until: Literal["load", "networkidle"] = "networkidle") -> None:
         """Go to another page in the same tab, and forget what the last one did."""
         self.asked.clear()
         self.complaints.clear()
         response = self.page.goto(url)
         # The network can be idle before a slow machine has read the page.
-        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_load_state(until)
         self.status = response.status if response else None
 
     def _heard(self, kind: str, text: str) -> None:

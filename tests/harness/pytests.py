@@ -31,7 +31,8 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108  the folder in it is made by temp
 ROOM: Final = 2 << 30
 SHARE: Final = 120_000
 """Bytes of tests that are enough for one pytest: a folder that has more is dealt out."""
-_SLOW: Final = ("browser", "pages", "attacks", "docs")  # what takes longest comes first
+_SLOW: Final = ("browser", "pages", "attacks", "unit", "integrations")
+"""What takes longest comes first: a short part is the one that the others wait for at the end."""
 _PYTEST: Final = (sys.executable, "-m", "pytest")
 _CHECK: Final = ("make", "--no-print-directory", "check")
 
@@ -52,7 +53,9 @@ def parts(root: Path) -> dict[str, list[str]]:
             name = f"{folder}-{number}" if len(hands) > 1 else folder
             found[name] = sorted(file.relative_to(root).as_posix() for file in hand)
     rank = {name: place for place, name in enumerate(_SLOW)}
-    return dict(sorted(found.items(), key=lambda part: rank.get(part[0], len(rank))))
+    return dict(
+        sorted(found.items(), key=lambda part: rank.get(part[0].partition("-")[0], len(rank)))
+    )
 
 
 class Running(NamedTuple):

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +50,9 @@ from tests.harness.postgres import Database
 
 WORKERS: Final = 8
 LIMIT: Final = 1800.0  # seconds, for a machine that is busy
-SPAWN: Final = multiprocessing.get_context("spawn")
+# One process imports all this, and each of the others is a fork of it.
+FORKS: Final = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
 BUSY: Final = (StorageUnavailable, AnchorUnavailable, AnswersUnavailable)
 
 
@@ -179,11 +181,11 @@ def approve(office: Office, name: str, most: int) -> None:
             time.sleep(0.05)
 
 
-class Processes(list[SpawnProcess]):
+class Processes(list[ForkServerProcess]):
     """Those that a test started. Whatever becomes of it, none is left."""
 
-    def begin(self, act: Any, *arguments: Any) -> SpawnProcess:
-        process = SPAWN.Process(target=act, args=arguments, daemon=True)
+    def begin(self, act: Any, *arguments: Any) -> ForkServerProcess:
+        process = FORKS.Process(target=act, args=arguments, daemon=True)
         process.start()
         self.append(process)
         return process
@@ -210,7 +212,7 @@ def processes(database: Database) -> Iterator[Processes]:
 @pytest.mark.parametrize(
     ("runs", "people"),
     [
-        (60, 1),
+        (30, 1),
         pytest.param(60, 2, marks=pytest.mark.deep),
         pytest.param(500, 1, marks=pytest.mark.deep),
     ],

@@ -229,13 +229,17 @@ def check_ended(said: Said, line: str) -> None:
     assert all(each.isprintable() or each in "\n\t" for each in out + err), line
 
 
-@pytest.mark.parametrize(
-    "line", [*READS, *WRITES, *(f"{each} --config {{}}" for each in CONFIGURED)]
-)
-def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str) -> None:
+TAKES_FILES = [*READS, *WRITES, *(f"{each} --config {{}}" for each in CONFIGURED)]
+
+
+@pytest.mark.parametrize("share", [2, pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("line", TAKES_FILES)
+def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, share: int) -> None:
+    """Of all junk a share, and another one for the next command."""
     before = world.there()
-    junk = [*map(str, world.junk.iterdir()), f"{world.junk}/random/x", LONG]
-    for each in junk if line in WRITES else [*junk, *DEVICES]:
+    junk = [*sorted(map(str, world.junk.iterdir())), f"{world.junk}/random/x", LONG]
+    junk += [] if line in WRITES else DEVICES
+    for each in junk[TAKES_FILES.index(line) % share :: share]:
         if line.startswith("examples copy") and each.endswith("folder"):
             continue  # that is where it belongs
         with no_longer_than(60):
@@ -289,13 +293,15 @@ TEXTS = (
 @pytest.mark.parametrize(
     "option", ["storage", *(each.split()[0] for each in OPTIONS.strip().splitlines())]
 )
-def test_a_setting_of_another_type_is_one_line(world: World, option: str) -> None:
-    for value in VALUES:
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.deep)])
+def test_a_setting_of_another_type_is_one_line(world: World, option: str, share: int) -> None:
+    """Of the commands a share, and another one for the next value."""
+    for number, value in enumerate(VALUES):
         rest = "" if option == "key" else f"key = '{world.key}'\n"
         rest += "" if option == "storage" else f"storage = '{world.store}'\n"
         told = world.root / "told.toml"
         told.write_text(f"[stores.s]\n{rest}{option} = {value}\n")
-        for line in ("verify s", "waiting s", "journal s", "audit"):
+        for line in ("verify s", "waiting s", "journal s", "audit")[number % share :: share]:
             with no_longer_than(60):
                 check_ended(world.said(f"{line} --config {told}"), f"{line}: {option} = {value}")
 

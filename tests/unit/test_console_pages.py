@@ -31,7 +31,7 @@ HOSTILE: Final = {
     "one space": " ",
     "lines": "yes\nno\r\n\tstore: x\x0b\x0c\x1c\x85\u2028\u2029",
     "controls": "\0\x01\x1b[2J\x7f\x9b",
-    "look-alikes": "\u0440\u0430\u0443 \uff50\uff41\uff59",
+    "letters of others": "\u0440\u0430\u0443 \uff50\uff41\uff59",
     "combining": "a\u0301\u0489" * 20,
     "tags and selectors": "\U000e0041\U000e007f\ufe0f\U000e0100",
     "blank letters": "\u3164\u115f\u2800\u00a0",

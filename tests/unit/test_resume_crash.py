@@ -149,7 +149,8 @@ def test_sigkill_after_each_step_of_a_resume_with_an_approval(
     assert len(found) == len(+found) == 5, f"some instants were never hit: {found}"
 
 
-@pytest.mark.parametrize("owner", ["", pytest.param("worker-1", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("owner", ["", "worker-1"])
 def test_sigkill_after_each_step_of_a_resume_with_a_denial(tmp_path: Path, owner: str) -> None:
     """Whoever goes on finds it denied, and nothing is paid, not even with somebody's yes."""
     place, how = prepared(tmp_path), ("1", 0, owner)

@@ -40,7 +40,9 @@ def resumed(path: str, thread: str, approvals: list[str]) -> Told:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Any]:
-    with multiprocessing.get_context("spawn").Pool(WORKERS, no_sync) as workers:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload([__name__])  # one process imports it for all
+    with forks.Pool(WORKERS, no_sync) as workers:
         yield workers
 
 
@@ -125,7 +127,7 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
     race.check(amounts)
 
 
-@pytest.mark.parametrize("times", [15, pytest.param(40, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("times", [6, pytest.param(40, marks=pytest.mark.deep)])
 def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int) -> None:
     """After the spend nobody is asked again. They may all act, and the key makes it one payment."""
     amounts, refusals = {}, Counter[str]()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +63,12 @@ def calls_of(storage: Any, anchor: Anchor | None, count: int, times: int) -> lis
     return list(counted.calls)
 
 
-@pytest.fixture(params=[False, True], ids=["sealed", "anchored"])
-def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
-    return InMemoryAnchor() if request.param else None
+def ways(heads: Anchor) -> Iterator[tuple[Anchor | None, int]]:
+    """Yield every way to ask: sealed alone or anchored, just opened or kept open."""
+    return product((None, heads), (1, 2))
 
 
-@pytest.mark.parametrize("times", [1, 2], ids=["just opened", "kept open"])
-def test_latest_is_flat_on_sqlite(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anchor: InMemoryAnchor | None, times: int
-) -> None:
+def test_latest_is_flat_on_sqlite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same calls, the same statements, and as many steps of SQLite's own machine."""
     statements: list[str] = []
     steps: list[None] = []
@@ -84,22 +82,23 @@ def test_latest_is_flat_on_sqlite(
     def bound(connection: sqlite3.Connection, _: int) -> None:
         connection.set_progress_handler(lambda: steps.append(None), 1)
 
-    path = tmp_path / "state/checkpoints.db"
+    path, heads = tmp_path / "state/checkpoints.db", InMemoryAnchor()
     with SQLiteCheckpointStorage(path) as storage:
-        fill(storage, anchor)
+        fill(storage, heads)
     monkeypatch.setattr(sqlite3, "connect", connect)
     monkeypatch.setattr(engine, "_bound", bound)
-    costs = []
-    for count in COUNTS:
-        with SQLiteCheckpointStorage(path) as storage:
-            storage.head("warm")
-            statements.clear()
-            steps.clear()
-            calls = calls_of(storage, anchor, count, times)
-            costs.append((calls, list(statements), len(steps)))
-    assert costs[0] == costs[1]
-    assert costs[0][1]
-    assert costs[0][2] > 0
+    for anchor, times in ways(heads):
+        costs = []
+        for count in COUNTS:
+            with SQLiteCheckpointStorage(path) as storage:
+                storage.head("warm")
+                statements.clear()
+                steps.clear()
+                calls = calls_of(storage, anchor, count, times)
+                costs.append((calls, list(statements), len(steps)))
+        assert costs[0] == costs[1]
+        assert costs[0][1]
+        assert costs[0][2] > 0
 
 
 READ = """
@@ -124,29 +123,28 @@ def rows_read(database: Database) -> dict[str, list[int]]:
         return {table: list(numbers) for table, *numbers in connection.execute(READ)}
 
 
-@pytest.mark.parametrize("times", [1, 2], ids=["just opened", "kept open"])
-def test_latest_is_flat_on_postgresql(
-    database: Database, anchor: InMemoryAnchor | None, times: int
-) -> None:
+def test_latest_is_flat_on_postgresql(database: Database) -> None:
     """The same calls, and as many rows of each table and its index: none by reading it all."""
     from safepoint.postgres import PostgresCheckpointStorage
 
+    heads = InMemoryAnchor()
     with PostgresCheckpointStorage(database.worker(1)) as storage:
-        fill(storage, anchor)
+        fill(storage, heads)
     database.server.psql("vacuum analyze", database=database.name)
-    costs = []
-    for count in COUNTS:
-        before = rows_read(database)
-        with PostgresCheckpointStorage(database.worker(1)) as storage:
-            calls = calls_of(storage, anchor, count, times)
-        after = rows_read(database)
-        read = {
-            table: [new - old for new, old in zip(after[table], before[table], strict=True)]
-            for table in after
-        }
-        costs.append((calls, read))
-        scans, scanned, looked_up, fetched, _ = read["checkpoints"]
-        assert (scans, scanned) == (0, 0)
-        assert looked_up > 0
-        assert fetched > 0
-    assert costs[0] == costs[1]
+    for anchor, times in ways(heads):
+        costs = []
+        for count in COUNTS:
+            before = rows_read(database)
+            with PostgresCheckpointStorage(database.worker(1)) as storage:
+                calls = calls_of(storage, anchor, count, times)
+            after = rows_read(database)
+            read = {
+                table: [new - old for new, old in zip(after[table], before[table], strict=True)]
+                for table in after
+            }
+            costs.append((calls, read))
+            scans, scanned, looked_up, fetched, _ = read["checkpoints"]
+            assert (scans, scanned) == (0, 0)
+            assert looked_up > 0
+            assert fetched > 0
+        assert costs[0] == costs[1]

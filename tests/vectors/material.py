@@ -146,7 +146,7 @@ def locked_keys() -> list[Vector]:
     costs = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28, "dklen": 32}
     key = hashlib.scrypt(PASSPHRASE.encode(), salt=_SALT, **costs)
     before = f"{magic} {algorithm} {public} {salt} "
-    anothers = ChaCha20Poly1305(key).encrypt(bytes(12), SECRETS["hmac"], before.encode())
+    foreign = ChaCha20Poly1305(key).encrypt(bytes(12), SECRETS["hmac"], before.encode())
     flipped = base64.b64decode(box)
     flipped = bytes([flipped[0] ^ 1]) + flipped[1:]
     opens = [
@@ -158,7 +158,7 @@ def locked_keys() -> list[Vector]:
         ("public", "Another key's public half.", good.replace(public, other)),
         ("salt", "Another salt.", good.replace(salt, _text(_SALT[::-1]))),
         ("box", "One bit of the box.", f"{before}{_text(flipped)}\n"),
-        ("half", "Truly locked: the seed of another key.", f"{before}{_text(anothers)}\n"),
+        ("half", "Truly locked: the seed of another key.", f"{before}{_text(foreign)}\n"),
         ("cut", "A box of 45 bytes.", f"{before}{box[:-4]}\n"),
         ("salt-15", "A salt of 15 bytes.", good.replace(salt, _text(_SALT[1:]))),
         ("costs", "It names costs of its own.", f"{before}1024 8 1 {box}\n"),
