@@ -562,6 +562,12 @@ def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
             until(lambda: "order-7" in tab.get("/").text)
             page = tab.get("/run/invoices/order-7")
             posted = tab.send("POST", "/sign", {"form": "0" * 32, "verb": "approve"}, {})
+            assert "Storagefiles" in tab.get("/store/invoices").text
+            for part in ("state", "anchor"):
+                (tmp_path / part).rename(tmp_path / f"{part}-away")
+            until(lambda: "could not be looked at" in tab.get("/").text)
+            away = [tab.get(each) for each in ("/", "/store/invoices", "/run/invoices/order-7")]
+            assert [str(tmp_path) in each.text for each in away] == [False] * 3
             past = Tab(f"http://127.0.0.1:{Proxy.port}").get("/", Host="team.example", X_User="ana")
         finally:
             proxy.shutdown()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from threading import Event, Lock, Thread
@@ -26,7 +27,7 @@ from safepoint.answers import MAX_WHY, Order
 from safepoint.approval import Approver, shown
 from safepoint.console import charts, pages
 from safepoint.console.html import Html, address, joined, run_address, tag
-from safepoint.console.index import Filter, Index
+from safepoint.console.index import Alarm, Filter, Index
 from safepoint.console.record import record_of
 from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
@@ -43,6 +44,7 @@ from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
+    DecodeError,
     InvalidId,
     JournalError,
     NotFound,
@@ -50,9 +52,10 @@ from safepoint.errors import (
 )
 from safepoint.journal import Entry
 from safepoint.names import digest_of
-from safepoint.settings import Store
+from safepoint.settings import Store, database_in, is_database
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
+_ASK: Final = "Ask whoever runs this console: safepoint verify says more there."
 _FIELDS: Final = 10  # more than any form or address of ours has
 
 
@@ -145,7 +148,7 @@ class Console:
         except NotFound as error:
             return self._refused(error, 404, user, "Nothing is here")
         except CheckpointError as error:
-            return self._refused(error, _status(error), user)
+            return self._refused(_told(error, user), _status(error), user)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
             self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
             what = "The console could not make this page."
@@ -203,7 +206,8 @@ class Console:
         given = {name: each for name, each in asked.fields.items() if each in known.get(name, ())}
         wanted, refresh = Filter(**given), pages.REFRESH * bool(asked.fields.get("refresh"))
         page = index.page(wanted, _number(asked))
-        told = wanted, index.counts(), index.alarms(), index.status(), choices
+        alarms = [_without_places(each) if asked.user else each for each in index.alarms()]
+        told = wanted, index.counts(), alarms, index.status(), choices
         body = pages.waiting(self._home, page, *told, refresh=refresh)
         return self._page(asked.user, "Waiting", body, active="waiting", refresh=refresh or None)
 
@@ -232,7 +236,7 @@ class Console:
                     )
                     entries = list(wanted)
             except JournalError as error:
-                entries = error
+                entries = _told(error, asked.user)
         given = self._home, list(self._stores), name, entries
         body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
         return self._page(asked.user, f"Journal of {name}", body, active="journal")
@@ -249,7 +253,8 @@ class Console:
                 if told is not None:
                     refused = charts.reasons(told.show(tenant=store.tenant))
             except CheckpointError as error:
-                refused = error
+                refused = _told(error, asked.user)
+        store = _by_kind(store) if asked.user else store
         given = store, last, form, self._index.over_time(), refused
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
@@ -414,6 +419,33 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
         yield f"hold: {subject.hold}"
     if why:
         yield f"reason: {shown(why)}"
+
+
+# --- for those who come through a proxy: no path of this machine, no host of a database
+
+
+def _told(error: CheckpointError, user: str) -> CheckpointError:
+    """Return an error as a page tells it. What is not possible now names places."""
+    if not user or _status(error) != 503:
+        return error
+    what, do = f"It could not be looked at ({type(error).__name__}).", _ASK
+    return ConfigurationError(what, do)
+
+
+def _without_places(alarm: Alarm) -> Alarm:
+    if alarm.thread or alarm.error == DecodeError.__name__:
+        return alarm
+    return alarm._replace(text=f"{alarm.store} could not be looked at. {_ASK}")
+
+
+def _by_kind(store: Store) -> Store:
+    given = {name: getattr(store, name) for name in ("storage", "anchor", "answers", "journal")}
+    kinds: dict[str, Any] = {
+        name: "SQLite" if is_database(database_in(path)) else "files"
+        for name, path in given.items()
+        if path
+    }
+    return replace(store, **kinds)
 
 
 def _fields(given: bytes) -> dict[str, str]:
