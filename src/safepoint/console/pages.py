@@ -41,7 +41,7 @@ from safepoint.names import digest_of
 from safepoint.settings import Store
 
 PER_PAGE: Final = 100
-ALARMS: Final = 100
+ALARMS: Final = 200
 REFRESH: Final = 30
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
 
