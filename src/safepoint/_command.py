@@ -40,6 +40,7 @@ from safepoint.errors import (
     StorageRefused,
     UnsafeRuntime,
     quoted,
+    shell,
 )
 from safepoint.keys import (
     PUBLIC,
@@ -302,6 +303,21 @@ def typed(prompt: str) -> str:
     return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
 
 
+def own_id(path: str) -> str | None:
+    """Return the id of a person's locked key, as `locked_id` does, for what they type.
+
+    Raises:
+        KeyRefused: as there. It names the command that makes a key.
+    """
+    try:
+        return locked_id(path)
+    except KeyRefused as error:
+        if os.path.lexists(path):
+            raise
+        do = f"Check the path, or make one: safepoint keys new {shell(path)} --locked"
+        raise KeyRefused(error.what, do) from None
+
+
 def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
     """Unlock the key of a person, who types its passphrase on the terminal.
 
@@ -367,8 +383,8 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
     except OSError:
         raise KeyRefused(
             "There is no terminal to type a passphrase on.",
-            "Nothing was signed. Do it on one, or use a key that is not locked, in a file of its"
-            " own.",
+            "Nothing was signed or written. Do it on one, or use a key that is not locked, in a"
+            " file of its own.",
         ) from None
     with terminal, open(terminal.fileno(), "w", closefd=False) as screen:
         yield terminal.fileno(), Screen(screen)

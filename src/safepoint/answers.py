@@ -35,9 +35,10 @@ from safepoint.errors import (
     NotFound,
     RecordsMissing,
     StorageError,
+    UnknownKey,
     quoted,
 )
-from safepoint.keys import Key, Keyring
+from safepoint.keys import Key, Keyring, SigningKey
 from safepoint.names import ANSWERS, Limits, check_name, is_digest
 from safepoint.record import Opened, Place, open_sealed, seal
 from safepoint.storage.base import CheckpointStorage
@@ -327,6 +328,32 @@ class Answers:
                     again = open_sealed(record, opened.header.place, view.keys, use="order")
                     found.append(_ordered(name, place, record.decode(), again))
         return found
+
+    def verify(self, *people: Approvers, tenant: str = "") -> int:
+        """Verify all that is put here, and return how many records that is.
+
+        Args:
+            people: those who may have put something, approvers and operators.
+            tenant: only what is about this one's threads; all, if you name none.
+
+        Raises:
+            AnswersError: something was changed or removed, or is of nobody among them.
+        """
+        keys = {key.id: key for each in people for _, key in each.keys.values()}
+        # A ring is never empty: if nobody is listed, it has a key that nobody has.
+        ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
+        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
+        with _told():
+            views = [whole, *map(whole.of, whole.tenants())]
+            try:
+                chains = [view.walk(chain) for view in views for chain in view.threads()]
+                return sum(1 for chain in chains for _ in chain)
+            except UnknownKey as error:
+                raise AnswersBroken(
+                    f"The answers hold something of nobody who is listed. {error.what}",
+                    "If you know that key, list it as revoked-approver or revoked-operator. If not,"
+                    " find out who can write their storage.",
+                ) from error
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
         if (view.tenant, chain) in self._silent:

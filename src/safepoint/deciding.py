@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from safepoint import _files, settings
-from safepoint._command import keyring_of, rows, typed, unlock
+from safepoint._command import keyring_of, own_id, rows, typed, unlock
 from safepoint.approval import Approver, Approvers, shown
 from safepoint.desk import Desk, Verb, Wait, where
 from safepoint.errors import (
@@ -28,7 +28,7 @@ from safepoint.errors import (
     ThreadDeleted,
     shell,
 )
-from safepoint.keys import SigningKey, VerifyingKey, locked_id
+from safepoint.keys import SigningKey, VerifyingKey
 from safepoint.names import check_name
 from safepoint.places import default_locations
 
@@ -168,7 +168,7 @@ def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
     With it comes a line to print once that is done, if the key is not locked. To refuse such a key
     would end what signs without a person.
     """
-    if locked_id(options.key) is not None:
+    if own_id(options.key) is not None:
         return Approver(options.person, unlock(options.key, f"{options.person} signs.")), ""
     named = shell(options.key)
     line = f"The key {named} is not locked. Lock it: safepoint keys lock {named} NEW\n"

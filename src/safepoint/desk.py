@@ -22,6 +22,7 @@ from safepoint.errors import (
     ApprovalMismatch,
     ApprovalSpent,
     ApprovalUntrusted,
+    CheckpointError,
     ConfigurationError,
     KeyRefused,
     NotFound,
@@ -49,7 +50,8 @@ class Wait(NamedTuple):
         ledger: the store, in the scope of its tenant.
         question: what is asked, in full.
         since: when the worker asked.
-        needed: how many different people have to approve it.
+        needed: how many different people have to approve it by the settings here. The worker's
+            own policy decides.
         yes: those who did, as far as their yes counts now.
         no: the denials, each with its reason.
         holds: the holds of its thread that nobody has released.
@@ -90,9 +92,9 @@ class Wait(NamedTuple):
         """What people said so far, in lines."""
         if self.is_answerable:
             by = f", of {', '.join(self.yes)}" if self.yes else ""
-            yield f"{len(self.yes)} of {self.needed} yes{by}"
+            yield f"{len(self.yes)} of {self.needed} yes by your settings{by}"
         else:
-            yield f"{self.needed} yes needed, and there is no place for answers to look into"
+            yield f"{self.needed} yes needed by your settings, and there is no place for answers"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
         for hold in self.holds:
@@ -359,31 +361,32 @@ class Desk:
                 message says whether it was signed.
         """
         self.standing(shown, verb, person.name)
-        self.check_key(person, self.gate.people, "approver")
+        self.check_key(person.name, person.key.id, "approver")
         sign = person.approve if verb == "approve" else person.deny
         signed = self.gate.people.open(sign(shown))
         if self.answers is not None:
             self.answers.put(person, signed.text, why=why)
         return signed
 
-    def check_key(self, person: Approver, people: Approvers, what: str) -> None:
-        """Refuse a key that is not the one somebody is known by.
+    def check_key(self, name: str, key: str, what: Literal["approver", "operator"]) -> None:
+        """Refuse a person who is not listed, or a key that is not the one they are known by.
 
         Raises:
-            ApprovalUntrusted: it is another one, or revoked.
+            ApprovalUntrusted: it is another one, or revoked; or they are not listed.
         """
-        if people.keys.get(person.key.id, ("",))[0] != person.name or (
-            person.key.id in people.revoked
-        ):
+        people = self.gate.people if what == "approver" else self.gate.operators
+        self._check_listed(name, people, what)
+        if people.keys.get(key, ("",))[0] != name or key in people.revoked:
             raise ApprovalUntrusted(
-                f"Key {person.key.id} is not the one that {person.name} is known by as {what}.",
+                f"Key {key} is not the one that {name} is known by as {what} of"
+                f" {self.ledger.store}.",
                 "Nothing was signed. Name the secret half of the public key that is listed.",
             )
 
     def hold(self, thread: str, operator: Approver, *, why: str) -> Order:
         """Hold a thread: no worker goes on with it."""
         answers, ledger = self.ordering(operator.name), self.ledger
-        self.check_key(operator, self.gate.operators, "operator")
+        self.check_key(operator.name, operator.key.id, "operator")
         return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
 
     def release(self, thread: str, operator: Approver, digest: str | None = None) -> Order:
@@ -393,7 +396,7 @@ class Desk:
             ResumeRefused: there is no such hold, or there are several.
         """
         answers, holds = self.ordering(operator.name), self.holds(thread)
-        self.check_key(operator, self.gate.operators, "operator")
+        self.check_key(operator.name, operator.key.id, "operator")
         fitting = [each for each in holds if digest in (None, each.hold)]
         if len(fitting) != 1:
             raise ResumeRefused(
@@ -414,6 +417,30 @@ class Desk:
             raise ConfigurationError(f"{self.ledger.store} has no place for orders.", _NO_ANSWERS)
         self._check_listed(name, self.gate.operators, "operator")
         return self.answers
+
+
+def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:
+    """Verify what a store has besides its threads, as far as it is there: journal and answers.
+
+    Yields the name of each, with how many records it has, or with what is wrong.
+    """
+
+    def journal() -> int | None:
+        found = store.journal_of(stack, write=False)
+        scope = found and (found.tenant(store.tenant) if store.tenant else found)
+        return scope.verify() if scope else None
+
+    def answers() -> int | None:
+        desk = Desk.open(store, stack)
+        listed = desk.gate.people, desk.gate.operators
+        return desk.answers.verify(*listed, tenant=store.tenant) if desk.answers else None
+
+    for name, look in (("Journal", journal), ("Answers", answers)):
+        try:
+            if (count := look()) is not None:
+                yield name, count
+        except CheckpointError as error:
+            yield name, error
 
 
 def where(ledger: Ledger, thread: str = "") -> str:

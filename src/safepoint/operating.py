@@ -28,6 +28,7 @@ from safepoint._command import (
     counted,
     flag,
     key_of,
+    own_id,
     passphrase,
     progress,
     status_of,
@@ -35,6 +36,7 @@ from safepoint._command import (
     tick,
     unlock,
 )
+from safepoint.desk import beside
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -79,7 +81,7 @@ _STILL: Final = "A backup may still have what is gone here."
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
     _added(sub, "init", _init, "begin a sealed, anchored store in the default places", "NAME")
-    looks = "verify every thread of a store, its links, its anchor and its journal"
+    looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
     verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
     flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
     past = "list the threads of a store, or the records of one, each verified"
@@ -326,13 +328,12 @@ def _verify(options: argparse.Namespace) -> int:
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
             if wrong[status]:
                 print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
-        try:
-            journal = None if options.thread else _store(options).journal_of(stack)
-            if journal is not None:
-                print(f"Journal: {counted(journal.verify(), 'entry').replace('ys', 'ies')}.")
-        except CheckpointError as error:
-            wrong[status_of(error)] += 1
-            print(f"Journal: {type(error).__name__}: {error}")
+        for name, told in () if options.thread else beside(_store(options), stack):
+            if isinstance(told, CheckpointError):
+                wrong[status_of(told)] += 1
+                print(f"{name}: {type(told).__name__}: {told}")
+            elif name == "Journal" or told:
+                print(f"{name}: {counted(told, 'entry').replace('ys', 'ies')}.")
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
@@ -529,7 +530,7 @@ def _lock_key(options: argparse.Namespace) -> int:
 
 
 def _own_key(file: str) -> SigningKey:
-    if locked_id(file) is None:
+    if own_id(file) is None:
         return SigningKey.from_file(file)
     return unlock(file, f"The key {shell(file)} is locked.")
 

@@ -92,6 +92,7 @@ class Seat(NamedTuple):
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
     made = Office(tmp_path)
+    made.keep_journal()
     locked(made, "dana", "opal")
     note = "\n".join(f"line {number}: as agreed by mail" for number in range(80))
     made.start("order-7", Ask("pay", {"amount": 42, "payee": "alice", "note": note}))
@@ -146,6 +147,7 @@ def test_a_new_approver(dana: Seat, opal: Seat) -> None:
     with pytest.raises(ThreadHeld):
         office.flow().resume(office.ledger(), "order-9")
     opal.go("Back to the run", "Run order-9")
+    expect(opal.page.get_by_text("ThreadHeld: opal has held order-9")).to_be_visible()
     opal.look("held")
     opal.reach("Release")
     opal.sign()
@@ -166,8 +168,11 @@ def test_a_new_approver(dana: Seat, opal: Seat) -> None:
     dana.go("Store health", "Health of invoices")
     dana.reach("Verify all of it")
     expect(page.get_by_text("It does not verify")).to_be_visible()
+    expect(page.get_by_text(", answers with 4 entries, 1 alarm.")).to_be_visible()
+    expect(page.get_by_role("cell", name="ThreadHeld")).to_be_visible()
     dana.look("store")
     dana.go("Journal", "Journal of invoices")
+    expect(page.get_by_text("ThreadHeld: opal has held order-9")).to_be_visible()
     dana.look("journal")
     dana.visit.page.goto(f"{page.url.partition('/journal/')[0]}/nothing")
     dana.go("Go on", "Nothing is here")

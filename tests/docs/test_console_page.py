@@ -20,7 +20,7 @@ HOLDS = {
         "A yes is used again, in another environment",
         "“Always allow” widens",
     ],
-    "test_where_a_yes_would_mean_nothing_there_is_no_form": [
+    "test_whoever_is_not_listed_does_not_begin": [
         "A scope for chat can approve",
         "An empty list of approvers means yes",
     ],
@@ -50,6 +50,9 @@ HOLDS = {
     "test_double_click_and_replay": [
         "Two tabs, a double click, a form sent again",
     ],
+    "test_two_tabs_and_two_places": [
+        "Two tabs, a double click, a form sent again",
+    ],
     "test_flaws_of_other_consoles": [
         "A stale page: the run has moved on",
     ],
@@ -62,5 +65,5 @@ def test_each_attack_on_the_page_is_held_by_a_test() -> None:
     rows = [row.split(" | ")[0].removeprefix("| ") for row in table.split("\n\n")[0].splitlines()]
     sources = [file.read_text(encoding="utf-8") for file in ROOT.glob("tests/*/test_console*.py")]
     there = set(re.findall(r"^def (test_\w+)", "\n".join(sources), re.MULTILINE))
-    assert sorted(rows) == sorted(row for held in HOLDS.values() for row in held)
+    assert sorted(rows) == sorted({row for held in HOLDS.values() for row in held})
     assert HOLDS.keys() <= there

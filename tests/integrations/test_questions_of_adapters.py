@@ -119,7 +119,7 @@ def test_people_answer_a_graph_from_the_terminal(tmp_path: Path) -> None:
     out = office.run("waiting", "invoices", "--full")[1]
     for digest in re.findall(r"digest: (\S+)", out):
         assert office.run(*dana, "--digest", digest)[0] == 0
-    assert office.run("waiting", "invoices")[1].count("1 of 1 yes, of dana") == 2
+    assert office.run("waiting", "invoices")[1].count("1 of 1 yes by your settings, of dana") == 2
     waiting = graph().get_state(RUN, subgraphs=True).interrupts
     graph().invoke(Command(resume={each.id: "" for each in waiting}), RUN)
     assert office.run("waiting", "invoices")[:2] == (0, "Nothing waits in invoices.\n")

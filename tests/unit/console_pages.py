@@ -121,7 +121,9 @@ def others(text: str | None) -> dict[str, Html]:
     kept = Store(store=stores[0], storage=text or "/srv/invoices.db", anchor="/srv/anchor")
     bare = Store(store="refunds", postgres="secret")
     good = pages.Verification(10_000, 10_000, 0, NOW - timedelta(seconds=95), NOW)
-    bad = good._replace(alarms=2, error=text or "order-13: SealBroken: it was edited.")
+    found = Alarm(*3 * (text or "order-13",), "SealBroken", text or "It was edited.")
+    whole = found._replace(thread="", error="JournalBroken")
+    bad = good._replace(alarms=102, found=(found, whole), beside=", journal with 9 entries")
     runs = pages.Verification(4_211, 10_000, 1, NOW)
     points = [(NOW - (48 - at) * HOUR, at * 7919 % 13) for at in range(48)]
     refused = charts.reasons(entries(None)) if text is None else {text: 3, "deny": 1}

@@ -288,8 +288,12 @@ def test_whatever_does_not_verify_lets_nothing_go_on(
     desk.kept.holds({chain: tamper(question, desk.chain)})
     before = desk.ledger().latest("order-7")
     refused(AnswersBroken, lambda: desk.resumed(dana.approve(question)))
+    refused(AnswersBroken, lambda: desk.answers.verify(PEOPLE, OPERATORS))
     assert desk.ledger().latest("order-7") == before
     desk.kept.holds(kept)
+    assert desk.answers.verify(PEOPLE, OPERATORS) == 2
+    refused(AnswersBroken, lambda: desk.answers.verify(OPERATORS))
+    refused(AnswersBroken, desk.answers.verify)
     assert desk.resumed(dana.approve(question)).denied
     assert desk.paid == []
 

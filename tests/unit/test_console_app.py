@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -97,7 +98,7 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
     assert page.body.index('value="approve"') > page.body.index("tools: sha256:")  # the last line
     (raw,) = (each for each in page.codes if each.startswith('{"action"'))
     done = place.sign(page.form("approve"))
-    assert "dana approved 'pay' in order-7." in done.text
+    assert "dana approved 'pay' in order-7. It was put with the answers" in done.text
     gate = place.office.flow().gate
     assert gate.answers is not None
     (signed,) = gate.answers.about(run.question, gate.people)
@@ -118,7 +119,7 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
 def test_one_is_denied_with_a_reason(place: Place) -> None:
     place.office.start("denied")
     done = place.sign(place.run("denied").form("deny"), why="not\u202e him")
-    assert "dana denied 'pay' in denied." in done.text
+    assert "dana denied 'pay' in denied. The reason: 'not\\u202e him'. It was put" in done.text
     page = place.run("denied")
     assert (page.verbs, "not\\u202e him" in page.text) == ([], True)
     until(lambda: "denied" in place.tab.get("/?state=denied").text)
@@ -132,7 +133,8 @@ def test_one_is_held_and_released(place: Place) -> None:
     assert page.verbs == ["hold"]  # an operator is no approver
     sent = place.operator.post(page.form("hold"), why="look first")
     place.other_terminal.sign()
-    assert "Held by opal: held." in place.operator.follow(sent).text
+    held = place.operator.follow(sent).text
+    assert "Held by opal: held. No step runs until it is released. The reason: 'look first'" in held
     with pytest.raises(ThreadHeld):
         place.office.flow().resume(place.office.ledger(), "held")
     page = place.operator.get("/run/invoices/held")
@@ -212,7 +214,7 @@ def guessed(place: Place, thread: str) -> Answer:
 def of_another_console(place: Place, thread: str) -> Answer:
     form = place.operator.get(f"/run/invoices/{thread}").form("hold")
     here = place.run(thread).form("approve")
-    return place.tab.post(here, form=form.fields["form"], verb="hold")
+    return place.tab.post(here, form=form.fields["form"], verb="hold", why="x")
 
 
 def twice_in_one(place: Place, thread: str) -> Answer:
@@ -223,6 +225,10 @@ def twice_in_one(place: Place, thread: str) -> Answer:
 
 def too_long(place: Place, thread: str) -> Answer:
     return place.tab.post(place.run(thread).form("deny"), why="x" * 1001)
+
+
+def held_without_a_reason(place: Place, thread: str) -> Answer:
+    return place.operator.post(place.operator.get(f"/run/invoices/{thread}").form("hold"), why=" ")
 
 
 def nobodys(place: Place, thread: str) -> Answer:
@@ -256,6 +262,7 @@ FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "a form of another console": (of_another_console, 409, "knows no such form"),
     "a field that is there twice": (twice_in_one, 400, "is no form of this console"),
     "a reason that pushes the rest away": (too_long, 400, "1001 characters"),
+    "a hold that says no reason": (held_without_a_reason, 400, "A hold needs a reason."),
     "a writer who signals another tenant's run": (nobodys, 404, ""),
     "a store that this console does not show": (of_no_store, 404, "shows no store"),
     "an approval by a link": (by_a_link, 405, ""),
@@ -413,15 +420,90 @@ def test_nobody_types(tmp_path: Path) -> None:
 # --- a store -------------------------------------------------------------------------------------
 
 
-def test_the_health_of_a_store_and_its_verification(place: Place) -> None:
-    place.office.start("sound")
-    page = place.tab.get("/store/invoices")
-    (form,) = (each for each in page.forms if each.action.endswith("/verify"))
-    done = place.tab.follow(place.tab.post(form))
-    assert re.search(r"\d+ of \d+ threads, (no|\d+) alarm", done.text)
-    assert place.tab.post(form).status == 409
-    assert place.tab.get("/journal/invoices").status == 200
-    assert place.tab.get("/journal/invoices?thread=../x").status in (200, 400)
+def emptied(folder: Path) -> None:
+    for file in folder.rglob("*.checkpoint"):
+        file.unlink()
+
+
+def edited(folder: Path) -> None:
+    for file in folder.rglob("0000000002.checkpoint"):
+        file.write_bytes(file.read_bytes()[:-9])
+
+
+JOURNAL = "journal with 9 entries"
+ANSWERS = "answers with 1 entry"
+BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
+    "": (emptied, f"3 of 3 threads, {JOURNAL}, {ANSWERS}, no alarm.", "It verifies"),
+    "journal": (edited, f"3 of 3 threads, {ANSWERS}, 1 alarm.", "JournalBroken"),
+    "answers": (emptied, f"3 of 3 threads, {JOURNAL}, 1 alarm.", "AnswersBroken"),
+    "state": (edited, f"3 of 3 threads, {JOURNAL}, {ANSWERS}, 3 alarms.", "SealBroken"),
+}
+
+
+def test_verify_all_of_it_is_all_of_it(tmp_path: Path) -> None:
+    """Threads, journal and answers. Each alarm is told, and leads to its run."""
+    office = Office(tmp_path)
+    office.keep_journal()
+    locked(office, "dana")
+    runs = ["denied", "sound", "@acme/sound"]
+    for each in runs[:2]:
+        office.start(each)
+    office.flow().start(office.ledger().tenant("acme"), thread="sound")
+    assert office.say("deny", "denied")[0] == 0
+    with console(tmp_path, *DANA) as terminal:
+        tab = Tab(terminal.link())
+        for name, (tamper, counts, kind) in BROKEN.items():
+            if name:
+                shutil.copytree(tmp_path / name, tmp_path / "kept")
+                tamper(tmp_path / name)
+            page = tab.get("/store/invoices")
+            (form,) = (each for each in page.forms if each.action.endswith("/verify"))
+            done = tab.follow(tab.post(form))
+            assert (counts in done.text, kind in done.text) == (True, True), done.text
+            assert (kind == "It verifies") == ("It does not verify" not in done.text)
+            assert tab.post(form).status == 409
+            status, out, _ = office.run("verify", "invoices")
+            assert (status, kind in out) == ((1, True) if name else (0, False))
+            if name:
+                shutil.rmtree(tmp_path / name)
+                (tmp_path / "kept").rename(tmp_path / name)
+    assert {f"{tab.home}/run/invoices/{run}" for run in runs} <= set(done.links)
+
+
+def test_the_journal_of_a_thread(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    office.keep_journal()
+    office.flow().start(office.ledger().tenant("acme"), thread="order-1")
+    with console(tmp_path) as terminal:
+        tab = Tab(terminal.link())
+        for thread, says in (
+            ("%40acme%2Forder-1", "tenant acme"),
+            ("order-1", "Nothing that fits is in it."),
+            ("order+1", "That is no thread's name: 'order 1'."),
+            ("..%2Fx", "That is no thread's name: '../x'."),
+            ("%40..%2Fx", "That is no thread's name: '@../x'."),
+        ):
+            page = tab.get(f"/journal/invoices?thread={thread}")
+            assert (page.status, says in page.text) == (200, True), page.text
+            assert "does not verify" not in page.text
+        (tmp_path / "journal").rename(tmp_path / "elsewhere")
+        page = tab.get("/journal/invoices")
+        assert "The journal cannot be looked at" in page.text
+
+
+def test_a_store_that_is_away(tmp_path: Path) -> None:
+    """It is said, with its parts; nobody is told that nothing waits."""
+    office = Office(tmp_path)
+    office.start()
+    with console(tmp_path) as terminal:
+        tab = Tab(terminal.link())
+        until(lambda: "order-7" in tab.get("/").text)
+        (tmp_path / "anchor").rename(tmp_path / "elsewhere")
+        until(lambda: "invoices could not be looked at." in tab.get("/").text)
+        assert "Nothing waits for you" not in tab.get("/").text
+        page = tab.get("/store/invoices")
+        assert (page.status, f"Storage{tmp_path}/state" in page.text) == (200, True)
+        assert "anchor does not exist, so no rollback would be noticed." in page.text
 
 
 def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:
@@ -437,18 +519,48 @@ NO_APPROVER = ('approver = ["dana=dana.pub", "erin=erin.pub"]', "")
 NO_ANCHOR = ('anchor = "anchor"\nkey', "key")
 
 
-@pytest.mark.parametrize("change", [NO_APPROVER, NO_ANCHOR, "hmac-sha256"])
+def changed(office: Office, was: str, is_now: str) -> None:
+    settings = office.folder / "safepoint.toml"
+    text = settings.read_text().replace('revoked-approver = ["erin=mally.pub"]', "")
+    assert was in text
+    settings.write_text(text.replace(was, is_now))
+
+
+def test_whoever_is_not_listed_does_not_begin(tmp_path: Path) -> None:
+    """A listed key of that name alone signs: no other's, no operator's, no revoked one."""
+    office = Office(tmp_path)
+    locked(office, *office.keys)
+    second = (tmp_path / "safepoint.toml").read_text().replace("invoices", "refunds")
+    with console(tmp_path, "--as", "opal", "--key", "opal.locked") as terminal:
+        assert terminal.ended() == 1
+        assert "'opal' is no approver of invoices" in terminal.screen
+    for options, says in (
+        (("--as", "dana", "--key", "opal.locked"), "is not the one that dana is known by"),
+        (("--as", "erin", "--key", "mally.locked"), "is not the one that erin is known by"),
+        (("--as", "dana", "--operator-key", "dana.locked"), "'dana' is no operator of invoices"),
+    ):
+        with console(tmp_path, *options) as terminal:
+            assert terminal.ended() == 1
+            assert says in terminal.screen
+    with (tmp_path / "safepoint.toml").open("a") as file:
+        file.write("\n" + second.replace('"dana=dana.pub", ', ""))
+    with console(tmp_path, *DANA) as terminal:  # in one of them
+        terminal.wait("'dana' is no approver of refunds, or their key is revoked.\n")
+        terminal.link()
+    changed(office, *NO_APPROVER)
+    with console(tmp_path, "invoices", *DANA) as terminal:  # an empty list is nobody
+        assert terminal.ended() == 1
+
+
+@pytest.mark.parametrize("change", [NO_ANCHOR, "hmac-sha256"])
 def test_where_a_yes_would_mean_nothing_there_is_no_form(
     change: tuple[str, str] | str, tmp_path: Path
 ) -> None:
-    """An empty list is nobody; a question may be an old one; a reader could have written it."""
+    """A question may be an old one; a reader could have written it."""
     office = Office(tmp_path, algorithm=change if isinstance(change, str) else "ed25519")
     locked(office, "dana")
     if not isinstance(change, str):
-        settings = tmp_path / "safepoint.toml"
-        text = settings.read_text().replace('revoked-approver = ["erin=mally.pub"]', "")
-        assert change[0] in text
-        settings.write_text(text.replace(*change))
+        changed(office, *change)
     office.start()
     with console(tmp_path, *DANA) as terminal:
         page = Tab(terminal.link()).get("/run/invoices/order-7")
@@ -611,6 +723,13 @@ REFUSED: dict[str, tuple[int, str]] = {
         2,
         "The proxy's secret is shorter than 32 characters.",
     ),
+    **{
+        f"--share --listen 127.0.0.1:0 --host a --user-header {name} --proxy-secret secret": (
+            2,
+            f"'{name}' cannot be the header that names the user.",
+        )
+        for name in ("Host", "cookie", "Sec-Fetch-Site", "Accept", "If-None-Match", "User-Agent")
+    },
 }
 
 
@@ -630,7 +749,8 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
         port = str(taken.getsockname()[1])
         for arguments, why, begin in (
             (("--as", "dana", "--key", "dana.key"), "Lock it: safepoint keys lock dana.key", ""),
-            (("--as", "dana", "--key", "none"), "The key file none cannot be opened", ""),
+            (("--as", "dana", "--key", "none"), "safepoint keys new none --locked", ""),
+            (("--port", "99999"), "port must be 0-65535. Name another", ""),
             (("--port", port), "The console cannot listen at", ""),
             (("nowhere",), "There is no store nowhere", ""),
             ((), "needs", "import sys; sys.modules['starlette'] = None"),

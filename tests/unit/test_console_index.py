@@ -464,7 +464,8 @@ def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> N
     shop.answers.put(erin, erin.deny(run.question))
     index.look(whole=False)
     assert (index.counts()["waiting"], index.counts()["denied"]) == (0, 1)
-    assert [number for _, number in index.over_time()] == [1, 2, 1, 0]
+    assert [number for _, number in index.over_time("orders")] == [1, 2, 1, 0]
+    assert index.over_time("others") == []
 
 
 @pytest.mark.parametrize(

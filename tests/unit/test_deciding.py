@@ -34,6 +34,7 @@ from safepoint.answers import Answers
 from safepoint.approval import Question, Reason
 from safepoint.codec import Codec
 from safepoint.errors import ApprovalNeeded, DecodeError, ThreadHeld
+from safepoint.journal import FileJournal, Journal
 from safepoint.names import digest_of
 from safepoint.places import Locations, open_answers
 from safepoint.questions import open_questions
@@ -69,7 +70,7 @@ class Office:
         verifies = "writer.key" if algorithm == "hmac-sha256" else "writer.pub"
         half: Any = self.writer if algorithm == "hmac-sha256" else self.writer.public
         half.to_file(folder / verifies)
-        self.journal = InMemoryJournal()
+        self.journal: Journal = InMemoryJournal()
         for name in ("anchor", "answers-anchor"):
             FileAnchor(folder / name, create=True)
         for name in ("state", "answers"):
@@ -86,6 +87,14 @@ class Office:
             f'operator = ["opal=opal.pub"]\npeople = {self.people}',
         ]
         (self.folder / "safepoint.toml").write_text("\n".join(given))
+
+    def keep_journal(self) -> None:
+        """Keep it in a folder, as the settings say then."""
+        key = SigningKey.generate("ed25519")
+        key.public.to_file(self.folder / "journal.pub")
+        self.journal = FileJournal(self.folder / "journal", keys=Keyring(key), create=True)
+        with (self.folder / "safepoint.toml").open("a") as file:
+            file.write('\njournal = "journal"\njournal-key = ["journal.pub"]\n')
 
     def ledger(self, key: Any = None, **options: Any) -> Ledger:
         """Open it as a worker does; or, with a public key, as an approver does."""
@@ -294,7 +303,7 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     status, out, err = office.say("approve", "order-7")
     assert (status, err) == (0, OPEN)
     assert "\ndana approved 'pay' in order-7.\nThe question was sha256:" in out
-    assert "1 of 1 yes, of dana" in office.run("waiting", "invoices")[1]
+    assert "1 of 1 yes by your settings, of dana" in office.run("waiting", "invoices")[1]
     assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
 
     assert office.say("deny", "order-9", None, "--reason", "not\u202e him")[0] == 0
@@ -311,11 +320,11 @@ def test_two_of_two_people(tmp_path: Path) -> None:
     assert office.say("approve", "order-7")[0] == 0
     status, out, err = office.say("approve", "order-7")  # who says it twice is one person
     assert (status, out, err.startswith("dana has approved it already.")) == (1, "", True)
-    assert "1 of 2 yes, of dana" in office.run("waiting", "invoices")[1]
+    assert "1 of 2 yes by your settings, of dana" in office.run("waiting", "invoices")[1]
     with pytest.raises(ApprovalNeeded):
         office.flow().resume(office.ledger(), "order-7")
     assert office.say("approve", "order-7", name="erin")[0] == 0
-    assert "2 of 2 yes, of dana, erin" in office.run("waiting", "invoices")[1]
+    assert "2 of 2 yes by your settings, of dana, erin" in office.run("waiting", "invoices")[1]
     assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana", "erin"]
 
 

@@ -22,7 +22,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
-from safepoint._command import status_of
+from safepoint._command import counted, status_of
 from safepoint.answers import MAX_WHY, Order
 from safepoint.approval import Approver, shown
 from safepoint.console import charts, pages
@@ -40,7 +40,7 @@ from safepoint.console.signing import (
     Subject,
     Task,
 )
-from safepoint.desk import Desk, Verb, Wait, where
+from safepoint.desk import Desk, Verb, Wait, beside, where
 from safepoint.errors import (
     CheckpointError,
     ConfigurationError,
@@ -51,7 +51,7 @@ from safepoint.errors import (
     ResumeRefused,
 )
 from safepoint.journal import Entry
-from safepoint.names import digest_of
+from safepoint.names import check_name, check_tenant, digest_of
 from safepoint.settings import Store, database_in, is_database
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
@@ -231,11 +231,9 @@ class Console:
                 store = self._stores[name]
                 journal = store.journal_of(stack, write=False)
                 if journal is not None:
-                    wanted = journal.show(
-                        thread=thread or None, what=what or None, tenant=store.tenant
-                    )
-                    entries = list(wanted)
-            except JournalError as error:
+                    only, tenant = _filter(thread, store.tenant)
+                    entries = list(journal.show(thread=only, what=what or None, tenant=tenant))
+            except (JournalError, InvalidId) as error:
                 entries = _told(error, asked.user)
         given = self._home, list(self._stores), name, entries
         body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
@@ -247,7 +245,12 @@ class Console:
         runs = last is not None and last.finished is None
         form = self._forms.hold(subject) if self._signing and not runs else None
         refused: Mapping[str, int] | CheckpointError | None = None
+        away: CheckpointError | None = None
         with ExitStack() as stack:
+            try:
+                Desk.open(store, stack)
+            except CheckpointError as error:
+                away = _told(error, asked.user)
             try:
                 told = store.journal_of(stack, write=False)
                 if told is not None:
@@ -255,7 +258,7 @@ class Console:
             except CheckpointError as error:
                 refused = _told(error, asked.user)
         store = _by_kind(store) if asked.user else store
-        given = store, last, form, self._index.over_time(), refused
+        given = store, last, form, self._index.over_time(subject.store), refused, away
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
         return self._page(asked.user, title, body, active="store", refresh=refresh)
@@ -273,17 +276,23 @@ class Console:
         return RedirectResponse(f"{self._home}/store/{subject.store}", 303)
 
     def _verify_all(self, subject: Subject) -> None:
-        """Verify each thread of a store, with each signature, and tell how far it is."""
-        alarms, error, done, of = 0, "", 0, 0
+        """Verify each thread of a store, with each signature, its journal and its answers."""
+        name, done, of, also, alarms, found = subject.store, 0, 0, "", 0, list[Alarm]()
 
         def tell(finished: datetime | None = None) -> None:
-            told = self._verified[subject.store]
-            self._verified[subject.store] = told._replace(
-                done=done, of=of, alarms=alarms, finished=finished, error=error
-            )
+            told = self._verified[name]._replace(done=done, of=of, alarms=alarms, beside=also)
+            self._verified[name] = told._replace(finished=finished, found=tuple(found))
+
+        def refuse(error: Exception, tenant: str = "", thread: str = "") -> None:
+            nonlocal alarms
+            alarms += 1
+            if alarms <= pages.ALARMS:
+                is_ours = isinstance(error, CheckpointError)
+                text = str(error) if is_ours else "It could not be verified."
+                found.append(Alarm(name, tenant, thread, type(error).__name__, text))
 
         try:
-            with self._desk(subject) as (whole, _):
+            with self._desk(subject) as (whole, stack):
                 threads = [
                     (desk, each) for desk in whole.scopes() for each in desk.ledger.threads()
                 ]
@@ -295,13 +304,16 @@ class Console:
                     try:
                         desk.ledger.verify(thread, every_signature=True)
                     except CheckpointError as refused:
-                        alarms += 1
-                        error = error or f"{where(desk.ledger, thread)}: {refused}"
+                        refuse(refused, desk.ledger.tenant_name, thread)
                     done += 1
-        except CheckpointError as refused:
-            error = str(refused)
+                for part, told in beside(self._stores[name], stack):
+                    if isinstance(told, CheckpointError):
+                        refuse(told)
+                    else:
+                        count = counted(told, "entry").replace("ys", "ies")
+                        also += f", {part.lower()} with {count}"
         except Exception as failed:  # noqa: BLE001  of a thread that nobody waits for
-            error = f"It could not be verified ({type(failed).__name__})."
+            refuse(failed)
         tell(datetime.now(UTC))
 
     # --- sign
@@ -330,6 +342,8 @@ class Console:
                 f"The reason has {len(why)} characters, and {MAX_WHY} are allowed.",
                 "Nothing was signed. Go back, and say it in fewer words.",
             )
+        if verb == "hold" and not why.strip():
+            raise InvalidId("A hold needs a reason.", "Nothing was signed. Go back, and say why.")
         subject = self._forms.take(form, verb)
         signer = self._signer(subject.act)
         if self._signing is None or signer is None:
@@ -369,23 +383,25 @@ class Console:
         """Verify once more, sign the very question that was shown, and put it with the answers."""
         with self._desk(subject, write=True) as (desk, _):
             run, name = where(desk.ledger, subject.thread), person.name
+            because = f" The reason: {shown(why)}." if why else ""
+            put = " It was put with the answers, where workers look."
+            if desk.answers is None:
+                put = " There is no place for answers: carry the signed text to a worker."
             if subject.question is not None:
                 question, verb = subject.question, cast(Verb, subject.act)
                 signed = desk.answer(question, verb, person, why=why)
                 said = f"{name} {signed.verdict} {shown(question.action)} in {run}."
-                carry = " There is no place for answers: carry the signed text to a worker."
                 before = signed.expires if verb == "approve" else None
-                done = Signed(said + carry * (desk.answers is None), signed.text, before)
+                done = Signed(said + because + put, signed.text, before)
             elif subject.act == "hold":
                 order = desk.hold(subject.thread, person, why=why)
                 said = f"Held by {name}: {run}. No step runs until it is released."
-                done = Signed(said, order.text)
+                done = Signed(said + because + put, order.text)
             else:
                 order = desk.release(subject.thread, person, subject.hold)
                 left = len(desk.holds(subject.thread))
-                done = Signed(
-                    f"Released by {name}: {run}. Holds that are left: {left}.", order.text
-                )
+                said = f"Released by {name}: {run}. Holds that are left: {left}."
+                done = Signed(said + put, order.text)
         self._index.look_again(subject.store, subject.tenant, subject.thread)
         return done
 
@@ -397,6 +413,22 @@ class Console:
         body = pages.signature(self._home, found)
         refresh = 2 if found.state in ("waiting", "asked") else None
         return self._page(asked.user, "Signature", body, refresh=refresh)
+
+
+def _filter(given: str, tenant: str) -> tuple[str | None, str]:
+    """Return the thread and the tenant that somebody typed, `order-7` or `@acme/order-7`.
+
+    Raises:
+        InvalidId: it is no such name, or that of another tenant than the store is shown for.
+    """
+    owner, slash, thread = given.rpartition("/")
+    try:
+        if slash and (owner[:1] != "@" or tenant not in ("", check_tenant(owner[1:]))):
+            check_name("thread", given)  # which it is not
+        return check_name("thread", thread) if given else None, owner[1:] or tenant
+    except InvalidId:
+        what = f"That is no thread's name: {shown(given)}."
+        raise InvalidId(what, "Write order-7, or @acme/order-7 for a tenant's.") from None
 
 
 def _number(asked: _Asked) -> int:

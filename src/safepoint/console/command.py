@@ -7,16 +7,24 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from socket import socket
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from safepoint import settings
-from safepoint._command import ended_by, key_of
-from safepoint.errors import ConfigurationError, KeyRefused, missing, shell
-from safepoint.keys import Hidden, SigningKey, locked_id
+from safepoint._command import add, ended_by, flag, key_of, own_id
+from safepoint.desk import Desk
+from safepoint.errors import (
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    missing,
+    shell,
+)
+from safepoint.keys import Hidden, SigningKey
 from safepoint.names import check_name
 
 if TYPE_CHECKING:
@@ -31,24 +39,23 @@ _SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
 def commands(sub: Any) -> None:
     """Add the command."""
     what = "show what waits on a page of your own, and sign it on this terminal"
-    parser = sub.add_parser("console", help=what, description=f"{what[:1].upper()}{what[1:]}.")
-    parser.add_argument(
-        "names", metavar="NAME", nargs="*", help="stores, if not all of the settings"
-    )
+    about = f"{what.capitalize()}. It prints a link: open it in a browser."
+    parser = add(sub, "console", what, _console, description=about)
+    stores = "stores to show (default: all in the settings)"
+    parser.add_argument("names", metavar="NAME", nargs="*", help=stores)
     parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
     parser.add_argument("--key", metavar="FILE", help="your own locked key, to approve and deny")
-    parser.add_argument("--operator-key", metavar="FILE", help="that to hold and release runs")
-    parser.add_argument(
-        "--port", metavar="N", type=int, default=0, help="of 127.0.0.1 (a free one)"
-    )
+    holds = "your own locked key, to hold and release"
+    parser.add_argument("--operator-key", metavar="FILE", help=holds)
+    port = "port on 127.0.0.1 (default: a free one)"
+    parser.add_argument("--port", metavar="N", type=int, default=0, help=port)
     parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
     share = parser.add_argument_group("for a team, behind a proxy, to look and sign nothing")
-    share.add_argument("--share", action="store_true", help="show it to those whom a proxy lets in")
+    flag(share, "--share", "show it to those whom a proxy lets in")
     share.add_argument("--listen", metavar="ADDRESS:PORT", help="where the proxy reaches it")
     share.add_argument("--host", metavar="NAME", help="the name under which people open it")
     share.add_argument("--proxy-secret", metavar="FILE", help="what the proxy proves itself with")
     share.add_argument("--user-header", metavar="NAME", help="the header that names the user")
-    parser.set_defaults(run=_console)
 
 
 def _console(options: argparse.Namespace) -> int:
@@ -137,27 +144,53 @@ def _check(options: argparse.Namespace) -> None:
 def _warn(stores: Mapping[str, settings.Store]) -> None:
     """Say of which stores this machine has what writes them. It is not used here, and not kept."""
     for name, store in stores.items():
-        if any(isinstance(key_of(path), SigningKey) for path in store.key):
+        keys = [key for key in map(key_of, store.key) if isinstance(key, SigningKey)]
+        if keys:
+            do = "Give an approver the public half alone."
+            if any(key.algorithm != "ed25519" for key in keys):
+                do = "Nothing of it is approved here: seal it with an Ed25519 key first."
             print(
                 f"The key that writes {name} is on this machine, so whoever has this account could"
-                " write what it then approves. Give an approver the public half alone.",
+                f" write what it then approves. {do}",
                 file=sys.stderr,
             )
 
 
-def _signer(options: argparse.Namespace, file: str | None) -> Signer | None:
-    """Name whose key signs. It stays in its file, and has to be locked there."""
+def _signer(
+    options: argparse.Namespace,
+    stores: Mapping[str, settings.Store],
+    file: str | None,
+    what: Literal["approver", "operator"],
+) -> Signer | None:
+    """Name whose key signs. It stays in its file, has to be locked there, and is listed somewhere.
+
+    Raises:
+        KeyRefused: it is not locked.
+        ApprovalUntrusted: it counts in none of the stores. Where else it does not is printed.
+    """
     from safepoint.console.signing import Signer
 
     if file is None:
         return None
-    if locked_id(file) is None:
+    key, person, refused = own_id(file), check_name("approver", options.person), list[str]()
+    if key is None:
         raise KeyRefused(
             f"The key {shell(file)} is not locked with a passphrase, and the console signs with no"
             " other.",
             f"Lock it: safepoint keys lock {shell(file)} NEW",
         )
-    return Signer(check_name("approver", options.person), file)
+    for each in stores.values():
+        try:
+            with ExitStack() as stack:
+                Desk.open(each, stack).check_key(person, key, what)
+        except ApprovalUntrusted as error:
+            refused.append(error.what)
+            if len(refused) == len(stores):
+                raise
+        except CheckpointError:
+            pass  # its page says why it cannot be looked at
+    print(end="".join(f"{line}\n" for line in refused), file=sys.stderr)
+    return Signer(person, file)
 
 
 # --- for one person, on their own machine
@@ -169,7 +202,8 @@ def _own(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> i
     from safepoint.console.index import Index
     from safepoint.console.signing import Signing
 
-    approver, operator = _signer(options, options.key), _signer(options, options.operator_key)
+    approver = _signer(options, stores, options.key, "approver")
+    operator = _signer(options, stores, options.operator_key, "operator")
     signing, index = Signing(), Index(stores)
     console = Console(stores, index, signing.tell, signing, approver, operator)
     with listening(("127.0.0.1", options.port)) as listener:

@@ -73,7 +73,12 @@ HEADERS: Final = {
 
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9_.@~-]+)*/?")
 _USER: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
-_HEADER_NAME: Final = re.compile(r"[a-z0-9-]{1,64}")
+# A header that browsers send themselves names no user: by its first word, or by all of it.
+_HEADER_NAME: Final = re.compile(
+    r"(?!(accept|access|authorization|cache|connection|content|cookie|date|dnt|expect|host|if|keep"
+    r"|origin|pragma|priority|proxy|range|referer|sec|te|trailer|transfer|upgrade|via)(-|\Z))"
+    r"(?!(user-agent|x-requested-with|x-safepoint-proxy)\Z)[a-z0-9-]{1,64}"
+)
 _PAGE: Final = ("navigate", "document")
 _STYLE: Final = ("no-cors", "style")
 # No browser sends them with a page or a form. Each asks to treat a request as what it is not.
@@ -279,7 +284,7 @@ class SharedDoor(_Guard):
                 f"The proxy's secret is shorter than {SECRET_CHARACTERS} characters.",
                 "Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
             )
-        if not _HEADER_NAME.fullmatch(self._header) or self._header == PROOF:
+        if not _HEADER_NAME.fullmatch(self._header):
             raise ConfigurationError(
                 f"{quoted(header)} cannot be the header that names the user.",
                 "Name the one that your proxy sets, for example X-Forwarded-User.",
@@ -401,7 +406,8 @@ def listening(address: tuple[str, int]) -> socket.socket:
         return socket.create_server(address, family=family, backlog=128, reuse_port=False)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"The console cannot listen at {quoted(f'{address[0]}:{address[1]}')}: {error}.",
+            f"The console cannot listen at {quoted(f'{address[0]}:{address[1]}')}:"
+            f" {str(error).rstrip('.')}.",
             "Name another address or port.",
         ) from None
 

@@ -208,7 +208,7 @@ class Index:
         self._encrypted = set[Spot]()
         self._ends: dict[Spot, int] = {}  # where the listing said that each ended, when looked at
         self._looks, self._looked = count(1), dict[Spot, int]()
-        self._ended: deque[tuple[datetime, datetime]] = deque(maxlen=_ENDED)
+        self._ended: deque[tuple[str, datetime, datetime]] = deque(maxlen=_ENDED)
         self._status, self._opened = Status(0, 0, 0, None, 0.0), 0
         self._again, self._wake = deque[Spot](), Event()
         self._stop, self._thread = Event(), Thread(target=self._work, name="index", daemon=True)
@@ -272,17 +272,19 @@ class Index:
         reasons = {str(reason) for entry in entries for reason in entry.reasons}
         return sorted(self._stores), sorted({entry.app for entry in entries}), sorted(reasons)
 
-    def over_time(self) -> list[tuple[datetime, int]]:
-        """Return how many waited, or were held, from each time on, as far as this process saw.
+    def over_time(self, store: str) -> list[tuple[datetime, int]]:
+        """Return how many of a store waited, or were held, from each time on, as far as it saw.
 
         A run that had ended before the first pass is not in it.
         """
         now = datetime.now(UTC)
         spans = [
-            (entry.since, min(entry.until, now)) for _, entry in self._known() if entry.is_open
+            (entry.since, min(entry.until, now))
+            for spot, entry in self._known()
+            if entry.is_open and spot[0] == store
         ]
         with self._lock:
-            spans += self._ended
+            spans += [(begin, end) for name, begin, end in self._ended if name == store]
         begun = [(begin, 1) for begin, _ in spans]
         over = [(end, -1) for _, end in spans if end < now]
         events = sorted([*begun, *over])
@@ -380,7 +382,7 @@ class Index:
         now, left = datetime.now(UTC), {entry.digest for entry in entries if entry.is_open}
         for entry in self._entries.get(spot, ()):
             if entry.is_open and entry.digest not in left:
-                self._ended.append((entry.since, min(entry.until, now)))
+                self._ended.append((spot[0], entry.since, min(entry.until, now)))
         _put(self._entries, spot, entries or None)
 
     @contextmanager
@@ -392,8 +394,9 @@ class Index:
         try:
             yield
         except Exception as error:  # noqa: BLE001  nothing ends the thread that looks
+            text = f"{store} could not be looked at. {error}"
             with self._lock:
-                self._away[store] = Alarm(store, "", "", type(error).__name__, str(error))
+                self._away[store] = Alarm(store, "", "", type(error).__name__, text)
             desks.close(store)
 
     # --- the background

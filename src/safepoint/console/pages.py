@@ -35,7 +35,7 @@ from safepoint.console.html import (
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.console.signing import Signature
 from safepoint.desk import State, Wait
-from safepoint.errors import CheckpointError
+from safepoint.errors import CheckpointError, InvalidId, JournalBroken
 from safepoint.journal import WHATS, Entry
 from safepoint.names import digest_of
 from safepoint.settings import Store
@@ -161,7 +161,8 @@ def _place(home: str, store: str, tenant: str, thread: str | None) -> Html:
     """Name a run, with a link to it, or a whole store."""
     link = tag("a", visible(thread or ""), href=run_address(home, store, tenant, thread or ""))
     where = f"in {store}{f', tenant {tenant}' if tenant else ''}"
-    return joined(link if thread else "all of it", quiet(visible(where)))
+    whole = tag("a", "all of it", href=address(home, "store", store))
+    return joined(link if thread else whole, quiet(visible(where)))
 
 
 def _progress(label: str, done: int, of: int) -> Html:
@@ -209,10 +210,12 @@ def waiting(
         tag("h1", "Waiting for people"),
         _status(status, len(alarms)),
         tag("p", tag("a", text, href=every), class_="quiet screen"),
-        _alarms(home, alarms) if alarms else None,
+        alarm("Does not verify: cannot be approved", _alarms(home, alarms, len(alarms)))
+        if alarms
+        else None,
         _tabs("By state", tabs),
         form if any((*wanted[:3], *counts.values())) else None,
-        _rows(home, page.rows, wanted, is_empty=not any(counts.values())),
+        _rows(home, page.rows, wanted, is_empty=not any((*counts.values(), *alarms))),
         _pager(page.number, page.pages, home, "", **query),
     )
 
@@ -232,15 +235,14 @@ def _status(status: Status, alarms: int) -> Html:
     return tag("p", said, when, ended, unknown, again, class_="lead")
 
 
-def _alarms(home: str, alarms: Sequence[Alarm]) -> Html:
+def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
     items = list[Html]()
     for each in alarms[:ALARMS]:
         what = tag("div", badge("alarm", each.error), _place(home, *each[:3]), class_="row")
         hides = "The storage does not list it, and the anchor knows it. " * each.is_hidden
         items.append(tag("li", what, hides, visible(each.text)))
-    more = f"And {len(alarms) - ALARMS:,} more: safepoint verify lists them all."
-    rest = tag("p", more) if len(alarms) > ALARMS else None
-    return alarm("Does not verify: cannot be approved", tag("ul", items), rest)
+    more = f"And {total - ALARMS:,} more: safepoint verify lists them all."
+    return tag("ul", items), tag("p", more) if total > ALARMS else None
 
 
 def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> Html:
@@ -316,8 +318,11 @@ def journal(
 
 
 def _broken(error: CheckpointError) -> Html:
+    if isinstance(error, InvalidId):
+        return card("note", visible(str(error)))
     kind, text = tag("p", badge("alarm", type(error).__name__)), tag("p", visible(str(error)))
-    return alarm("The journal does not verify", kind, text)
+    does = "does not verify" if isinstance(error, JournalBroken) else "cannot be looked at"
+    return alarm(f"The journal {does}", kind, text)
 
 
 def journal_lines(home: str, entries: Iterable[Entry]) -> Html:
@@ -347,14 +352,22 @@ _PARTS: Final = (
 
 
 class Verification(NamedTuple):
-    """How far "Verify all of it" is, or how it ended: threads, and how many alarms there were."""
+    """How far "Verify all of it" is, or how it ended.
+
+    Attributes:
+        done: how many threads were verified, of how many.
+        alarms: how many alarms there were.
+        found: the first of them.
+        beside: what was verified besides the threads.
+    """
 
     done: int
     of: int
     alarms: int
     begun: datetime
     finished: datetime | None = None
-    error: str = ""
+    found: tuple[Alarm, ...] = ()
+    beside: str = ""
 
 
 def store(
@@ -365,6 +378,7 @@ def store(
     form: str | None,
     over_time: Sequence[tuple[datetime, int]],
     refusals: Mapping[str, int] | CheckpointError | None,
+    error: CheckpointError | None = None,
 ) -> Html:
     """Return what a store is made of, and how it is.
 
@@ -377,6 +391,7 @@ def store(
         over_time: how many waited, as the index tells it.
         refusals: what `charts.reasons` counted; why the journal does not verify, if it does not;
             None if there is none.
+        error: why it could not be looked at, if it could not.
     """
     told: Inside = _NO_JOURNAL
     if isinstance(refusals, CheckpointError):
@@ -387,6 +402,7 @@ def store(
     return joined(
         tag("h1", "Health of ", visible(name)),
         _store_tabs(home, "store", stores, name),
+        card("alarm", badge("alarm", type(error).__name__), visible(str(error))) if error else None,
         tag("h2", "Verification"),
         _verification(home, name, verification, form),
         tag("h2", "Parts"),
@@ -413,14 +429,15 @@ def _verification(home: str, name: str, last: Verification | None, form: str | N
         never = "Nobody has verified all of it since this console was started."
         return joined(tag("p", never), begin)
     count = f"{last.alarms or 'no'} alarm{'s' * (last.alarms > 1)}"
-    said = f"{last.done:,} of {last.of:,} threads, {count}"
+    said = f"{last.done:,} of {last.of:,} threads{last.beside}, {count}"
     if last.finished is None:
         drawn = _progress("Threads verified", last.done, last.of)
         return card("note", f"Verifying: {said} so far.", drawn)
     took = f"{said}. It took {lasting(last.finished - last.begun)}, and ended "
     ended = took, moment(last.finished), "."
-    if last.alarms or last.error:
-        shown = card("alarm", badge("alarm", "It does not verify"), ended, visible(last.error))
+    if last.alarms:
+        told = _alarms(home, last.found, last.alarms)
+        shown = joined(card("alarm", badge("alarm", "It does not verify"), ended), told)
     else:
         shown = card("good", badge("ok", "It verifies"), ended)
     return joined(shown, begin)
