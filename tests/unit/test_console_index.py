@@ -169,16 +169,21 @@ class Shop:
 
     def tamper(self, thread: str) -> None:
         """Change the newest record."""
+        self.change(thread, self.storage.head(thread), '"amount":42', '"amount":43')
+
+    def change(self, thread: str, sequence: int, before: str, after: str) -> None:
+        """Change a record."""
         if self.engine == "files":
-            file = max((self.folder / "state" / thread).glob("*.checkpoint"))
-            file.write_bytes(file.read_bytes().replace(b"42", b"43"))
+            file = self.folder / "state" / thread / f"{sequence:010}.checkpoint"
+            file.write_bytes(file.read_bytes().replace(before.encode(), after.encode()))
             return
         text = (
-            "CAST(replace(CAST(record AS TEXT), '42', '43') AS BLOB)"
+            f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
             if self.engine == "sqlite"
-            else "convert_to(replace(convert_from(record, 'utf8'), '42', '43'), 'utf8')"
+            else f"convert_to(replace(convert_from(record, 'utf8'), '{before}', '{after}'), 'utf8')"
         )
-        self.sql(f"UPDATE checkpoints SET record = {text} WHERE thread = '{thread}'")  # noqa: S608
+        where = f"WHERE thread = '{thread}' AND sequence = {sequence}"
+        self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608
 
     def cut(self, thread: str) -> None:
         """Remove the newest record, in which it asks."""
@@ -198,20 +203,6 @@ class Shop:
             return
         where = f"WHERE thread = '{thread}'"
         self.sql(f"DELETE FROM checkpoints {where}", f"DELETE FROM threads {where}")  # noqa: S608
-
-    def change_the_past(self, thread: str, before: str = "[]", after: str = "[7]") -> None:
-        """Change its first record, far from what it asks."""
-        if self.engine == "files":
-            file = self.folder / "state" / thread / "0000000001.checkpoint"
-            file.write_bytes(file.read_bytes().replace(before.encode(), after.encode()))
-            return
-        text = (
-            f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
-            if self.engine == "sqlite"
-            else f"convert_to(replace(convert_from(record, 'utf8'), '{before}', '{after}'), 'utf8')"
-        )
-        where = f"WHERE thread = '{thread}' AND sequence = 1"
-        self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608
 
     # --- what a worker does
 
@@ -361,7 +352,7 @@ def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> Non
     index = opened(orders=shop)
     index.look(whole=True)
     assert index.status()[-1] == 0
-    shop.change_the_past("order-1")
+    shop.change("order-1", 1, "[]", "[7]")
     shop.storage.append("aaa", 1, b"junk")  # by which somebody would hide it among others
     index.look(whole=True)
     index.look_again("orders", "", "order-1")
@@ -369,7 +360,7 @@ def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> Non
         assert [each[:1] for each in alarms(index)] == [("order-1",), ("aaa",)]
         assert (threads(index), index.status().unanchored) == (["order-2"], 1)
         index.look(whole=False)
-    shop.change_the_past("order-1", "[7]", "[]")
+    shop.change("order-1", 1, "[7]", "[]")
     index.look(whole=False)
     assert (threads(index), len(alarms(index))) == (["order-1", "order-2"], 1)
 
