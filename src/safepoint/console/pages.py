@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
+from safepoint._command import counted
 from safepoint.console import charts
 from safepoint.console.html import (
     Html,
@@ -39,7 +40,7 @@ from safepoint.journal import WHATS, Entry
 from safepoint.settings import Store
 
 PER_PAGE: Final = 100
-ALARMS: Final = 100
+ALARMS: Final = 200
 REFRESH: Final = 30
 STATES: Final[tuple[State, ...]] = ("waiting", "held", "denied", "expired")
 
@@ -225,10 +226,12 @@ def _status(status: Status, alarms: int) -> Html:
         drawn = _progress("Threads looked at", status.looked, status.threads)
         return joined(tag("p", so_far, class_="lead"), drawn)
     when = moment(status.finished, away(status.finished))
-    ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
+    ended = f": {counted(alarms, 'alarm')}." if alarms else "."
+    unknown = f" No anchor knows {status.unanchored:,} of them." if status.unanchored else None
     again = f" Looking again: {looked}." if status.looked < status.threads else None
-    said = f"All {status.threads:,} threads compared with the anchor "
-    return tag("p", said, when, ended, again, class_="lead")
+    did = "compared with" if alarms else "verified against"
+    said = f"Each record of {counted(status.threads, 'thread')} {did} the anchor "
+    return tag("p", said, when, ended, unknown, again, class_="lead")
 
 
 def _alarms(home: str, alarms: Sequence[Alarm], total: int) -> Inside:
@@ -250,8 +253,9 @@ def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_empty: bool) -> 
     return card("note", f"Nothing that fits is {wanted.state or 'here'}.")
 
 
-def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[Inside]:
+def _row(home: str, store: str, tenant: str, thread: str, wait: Wait, more: int) -> list[Inside]:
     asked, since = wait.question, quiet("since ", moment(wait.since))
+    besides = quiet(f"It asks {more:,} more.") if more else None
     where = run_address(home, store, tenant, thread)
     wants = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
     by = visible(asked.app), quiet(visible(", ".join(asked.reasons)))
@@ -260,7 +264,8 @@ def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[In
         until = datetime.fromisoformat(asked.until)
         ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
         times = ends, quiet("until ", moment(until)), since
-    return [wants, _place(home, store, tenant, thread), by, times, listed(wait.said)]
+    run = _place(home, store, tenant, thread)
+    return [(wants, besides), run, by, times, listed(wait.said)]
 
 
 # --- Journal
