@@ -142,7 +142,7 @@ def _answer(options: argparse.Namespace, verb: Verb) -> int:
         if desk.ledger.anchor is None:
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
         wait = desk.chosen(thread, options.digest)
-        desk.check_time(wait, verb)
+        desk.check_open(wait, verb, options.person)
         if not _is_meant(wait, verb, options.digest, line):
             print("Nothing was signed.", file=sys.stderr)
             return 1

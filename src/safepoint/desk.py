@@ -17,6 +17,7 @@ from typing import Final, Literal, NamedTuple
 from safepoint.answers import Answers, Order, held
 from safepoint.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.errors import (
+    AnchorMismatch,
     ApprovalError,
     ApprovalMismatch,
     ApprovalSpent,
@@ -38,6 +39,7 @@ from safepoint.settings import Store
 
 Verb = Literal["approve", "deny"]
 State = Literal["waiting", "held", "denied", "expired"]
+_LOOK: Final = "Nothing was signed. Look at the run again."
 _NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
 
 
@@ -189,12 +191,13 @@ class Desk:
         Args:
             thread: the thread.
             whole: verify all of it first, each signature included. If not, the records that the
-                question is read from are verified, and that they extend what the anchor has seen.
+                question is read from are verified, and that they extend what the anchor has seen;
+                a thread where that takes long is refused.
 
         Raises:
             CheckpointError: it does not verify.
         """
-        found = asked(self.ledger, thread)
+        found = asked(self.ledger, thread, bounded=not whole)
         if not found:
             return []
         if whole:
@@ -293,16 +296,35 @@ class Desk:
             f"Look at them with {look}, and name one by its --digest.",
         )
 
-    def check_time(self, wait: Wait, verb: Verb) -> None:
-        """Refuse a yes after the deadline.
+    def check_open(self, wait: Wait, verb: Verb, name: str) -> None:
+        """Refuse an answer that comes too late, or that was given before.
 
         Raises:
-            WaitEnded: it has passed.
+            WaitEnded: the deadline has passed, and it is a yes.
+            ApprovalSpent: they said so before; or somebody has denied it, and it is a yes.
+            AnchorMismatch: the anchor does not know the thread, and it is a yes.
         """
         if verb == "approve" and wait.is_over:
             raise WaitEnded(
                 f"The wait of {wait.question.thread} ended at {wait.question.until}.",
                 "Nothing was signed. No approval counts any more.",
+            )
+        noes = [each.approver for each in wait.no]
+        if name in noes or (noes and verb == "approve"):
+            who = name if name in noes else noes[0]
+            raise ApprovalSpent(f"{who} has denied it already.", _LOOK)
+        if verb == "deny":
+            return
+        if self.ledger.anchored(wait.question.thread) is None:
+            raise AnchorMismatch(
+                f"The anchor has not seen {wait.question.thread}, so nobody could tell an old"
+                " question from today's.",
+                "Nothing was signed. Find out why: the anchor was lost, or is another one. A no can"
+                " be signed without it.",
+            )
+        if name in wait.yes:
+            raise ApprovalSpent(
+                f"{name} has approved it already. No worker has gone on with it yet.", _LOOK
             )
 
     def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
@@ -310,12 +332,12 @@ class Desk:
 
         Raises:
             ApprovalSpent: the run has moved on since.
-            CheckpointError: as `check` and `check_time`; or the thread does not verify any more.
+            CheckpointError: as `check` and `check_open`; or the thread does not verify any more.
         """
         self.check(verb, name)
         for wait in self.waits(shown.thread):
             if wait.question == shown:
-                self.check_time(wait, verb)
+                self.check_open(wait, verb, name)
                 return wait
         raise ApprovalSpent(
             f"{shown.thread} has moved on since it was shown.",

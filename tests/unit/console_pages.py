@@ -91,7 +91,7 @@ def waiting(text: str | None) -> dict[str, Html]:
     """Return the list in each of its states."""
     broken = "The record of order-13/3 is not what was sealed. Nothing of it was decoded."
     names = (text or each for each in ("invoices", "", "order-13", "SealBroken", broken))
-    alarms = [Alarm._make((*names, False))]
+    alarms = [Alarm._make((*names, False, False))]
     alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
     away = Alarm(text or "payroll", "", "", "StorageUnavailable", text or "It is not there.", False)
     done = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12), 8.0)

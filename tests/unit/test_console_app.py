@@ -202,6 +202,13 @@ def deleted(place: Place, thread: str) -> Answer:
     return place.tab.post(form)
 
 
+def forgotten(place: Place, thread: str) -> Answer:
+    form = place.run(thread).form("approve")
+    (place.office.folder / "anchor" / f"{thread}.head").unlink()
+    assert place.run(thread).verbs == ["deny"]
+    return place.tab.post(form)
+
+
 def other_verb(place: Place, thread: str) -> Answer:
     return place.tab.post(place.run(thread).form("deny"), verb="approve")
 
@@ -254,6 +261,7 @@ FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "an answer after the deadline": (expired, 409, "ended at"),
     "a run that was tampered with since": (tampered, 409, "is not the one that was sealed."),
     "a run that was set back since": (rolled_back, 409, "the anchor"),
+    "a run that the anchor has forgotten": (forgotten, 409, "The anchor has not seen"),
     "a run that was deleted since": (deleted, 404, "was deleted on"),
     "a button that sends another verb": (other_verb, 409, "knows no such form"),
     "a form that is guessed": (guessed, 409, "knows no such form"),
@@ -326,6 +334,13 @@ def test_two_tabs_and_two_places(place: Place) -> None:
     assert "Nothing was signed" in done.text
     assert "tabs has moved on since it was shown." in done.text
     assert place.put() == before
+
+    place.office.start("denied-elsewhere")
+    sent = place.tab.post(place.run("denied-elsewhere").form("approve"))
+    place.terminal.wait(PROMPT)
+    assert place.office.say("deny", "denied-elsewhere")[0] == 0
+    place.terminal.type(f"{PASSPHRASE}\n")
+    assert "dana has denied it already." in place.tab.follow(sent).text
 
 
 def test_what_waits_for_the_terminal_is_checked_when_its_turn_comes(place: Place) -> None:
@@ -603,6 +618,38 @@ def test_where_a_yes_would_mean_nothing_there_is_no_form(
         assert "No approval here" in page.text
 
 
+def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
+    """Whose run it is shows on the terminal; who may no longer does not; no store moves."""
+    office, file = Office(tmp_path), tmp_path / "safepoint.toml"
+    locked(office, "dana")
+    office.flow().start(office.ledger().tenant("acme"), "order-7")
+    office.start("order-8")
+    text = f'{file.read_text()}\ntenant = "acme"\n'
+    file.write_text(text)
+    with console(tmp_path, *DANA) as terminal:
+        tab = Tab(terminal.link())
+        until(lambda: "order-7" in tab.get("/").text)
+        assert tab.get("/run/invoices/order-8").status == 404
+        forms = [tab.get("/run/invoices/order-7").form("approve") for _ in range(2)]
+        sent = tab.post(forms[0])
+        terminal.wait(PROMPT)
+        assert "tenant: acme" in terminal.screen
+        file.write_text(text.replace("=mally.pub", "=dana.pub").replace("erin=d", "dana=d"))
+        terminal.type(f"{PASSPHRASE}\n")
+        assert "'dana' is no approver of invoices" in tab.follow(sent).text
+        assert tab.post(forms[1]).status == 409
+        file.write_text(text.replace('"state"', '"other"'))
+        page = tab.get("/run/invoices/order-7")
+        assert (page.status, "The settings of invoices have changed" in page.text) == (503, True)
+        file.write_text(text)
+        form = tab.get("/run/invoices/order-7").form("approve")
+        sent = tab.post(form)
+        terminal.sign()
+        assert "in order-7 of the tenant acme" in tab.follow(sent).text
+        until(lambda: "1 of 1 yes" in tab.get("/").text)
+        assert tab.get("/").text.count("order-7") == 1
+
+
 def test_a_machine_that_could_write_what_it_approves_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -678,6 +725,12 @@ def test_a_page_for_many_shows_and_signs_nothing(tmp_path: Path) -> None:
             until(lambda: "order-7" in tab.get("/").text)
             page = tab.get("/run/invoices/order-7")
             posted = tab.send("POST", "/sign", {"form": "0" * 32, "verb": "approve"}, {})
+            assert "Storagefiles" in tab.get("/store/invoices").text
+            for part in ("state", "anchor"):
+                (tmp_path / part).rename(tmp_path / f"{part}-away")
+            until(lambda: "could not be looked at" in tab.get("/").text)
+            away = [tab.get(each) for each in ("/", "/store/invoices", "/run/invoices/order-7")]
+            assert [str(tmp_path) in each.text for each in away] == [False] * 3
             past = Tab(f"http://127.0.0.1:{Proxy.port}").get("/", Host="team.example", X_User="ana")
         finally:
             proxy.shutdown()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,15 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
     Workflow,
+    questions,
 )
 from safepoint.answers import Answers
-from safepoint.approval import Reason
+from safepoint.approval import Question, Reason
+from safepoint.asking import SPENT
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Filter, Index
-from safepoint.names import ANSWERS, Head
+from safepoint.names import ANSWERS, Head, digest_of
+from safepoint.record import Place, seal
 from safepoint.settings import Store
 from safepoint.workflow import Call, Run
 from tests.unit.storage_helpers import python
@@ -165,16 +169,21 @@ class Shop:
 
     def tamper(self, thread: str) -> None:
         """Change the newest record."""
+        self.change(thread, self.storage.head(thread), '"amount":42', '"amount":43')
+
+    def change(self, thread: str, sequence: int, before: str, after: str) -> None:
+        """Change a record."""
         if self.engine == "files":
-            file = max((self.folder / "state" / thread).glob("*.checkpoint"))
-            file.write_bytes(file.read_bytes().replace(b"42", b"43"))
+            file = self.folder / "state" / thread / f"{sequence:010}.checkpoint"
+            file.write_bytes(file.read_bytes().replace(before.encode(), after.encode()))
             return
         text = (
-            "CAST(replace(CAST(record AS TEXT), '42', '43') AS BLOB)"
+            f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
             if self.engine == "sqlite"
-            else "convert_to(replace(convert_from(record, 'utf8'), '42', '43'), 'utf8')"
+            else f"convert_to(replace(convert_from(record, 'utf8'), '{before}', '{after}'), 'utf8')"
         )
-        self.sql(f"UPDATE checkpoints SET record = {text} WHERE thread = '{thread}'")  # noqa: S608
+        where = f"WHERE thread = '{thread}' AND sequence = {sequence}"
+        self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608
 
     def cut(self, thread: str) -> None:
         """Remove the newest record, in which it asks."""
@@ -196,6 +205,36 @@ class Shop:
         self.sql(f"DELETE FROM checkpoints {where}", f"DELETE FROM threads {where}")  # noqa: S608
 
     # --- what a worker does
+
+    def graph(self, thread: str, questions: int, notes: int = 0, spent: str = "") -> None:
+        """Write what a graph leaves that asks several things, and notes after it."""
+        ledger, previous, written = self.ledger(), None, 0
+
+        def write(value: Any, kind: Any = "note", label: str = "x") -> Head:
+            nonlocal previous, written
+            written += 1
+            place, now = Place("invoices", "", thread, written), datetime.now(UTC)
+            said = {"kind": kind, "previous": previous, "app": "g@1", "label": label}
+            text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+            record, opened = seal(text, place, self.keys["writer"], created=now, **said)
+            self.storage.append(thread, written, record)
+            previous = opened.digest
+            return opened.head
+
+        names = {"ns": "", "id": "1", "metadata": {"parents": {}}}
+        head = write({"checkpoint": {"v": 1}, **names}, "state", "")
+        about: Any = {"store": "invoices", "thread": thread, "checkpoint": head, "head": head}
+        sealed: Any = {"app": "g@1", "tools": digest_of(b""), "reasons": (Reason.ASKED,)}
+        asked = [
+            Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
+            for number in range(questions)
+        ]
+        write({"writes": [{"$langgraph.Interrupt": {"value": each}} for each in asked]})
+        for _ in range(notes):
+            write({})
+        if spent:
+            write({"question": asked[0], "statements": [spent]}, label=SPENT)
+        ledger.anchor_now(thread)
 
     def go_on(self, thread: str) -> None:
         question = self.flow().question(self.ledger(), thread)
@@ -262,6 +301,7 @@ def test_oldest_deadline_first_by_pages_and_filters(make: Any, opened: Any) -> N
     shop.answers.hold(shop.person("opal"), "invoices", "order-08", why="odd")
     index.look_again("orders", "", "order-07")
     index.look_again("orders", "", "order-08")
+    index.look(whole=False)
     assert index.counts() == {"waiting": PER_PAGE + 1, "held": 1, "denied": 1, "expired": 0}
     assert index.choices() == (["orders", "reports"], ["invoice", "report"], ["asked"])
     assert (threads(index, state="denied"), threads(index, state="held")) == (
@@ -301,6 +341,55 @@ def test_a_row_is_verified_when_its_page_is_made(
     for each in (index, later):
         assert (alarms(each), threads(each)) == (told, ["order-1", "order-3"])
     assert later.status().looked == 3  # the anchor's, too, that the storage does not name
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> None:
+    """Also those that no question is read from. What only looks at an end mends no alarm."""
+    shop = make(engine)
+    for number in (1, 2):
+        shop.start(f"order-{number}")
+    index = opened(orders=shop)
+    index.look(whole=True)
+    assert index.status()[-1] == 0
+    shop.change("order-1", 1, "[]", "[7]")
+    shop.storage.append("aaa", 1, b"junk")  # by which somebody would hide it among others
+    index.look(whole=True)
+    index.look_again("orders", "", "order-1")
+    for _ in range(2):
+        assert [each[:1] for each in alarms(index)] == [("order-1",), ("aaa",)]
+        assert (threads(index), index.status().unanchored) == (["order-2"], 1)
+        index.look(whole=False)
+    shop.change("order-1", 1, "[7]", "[]")
+    index.look(whole=False)
+    assert (threads(index), len(alarms(index))) == (["order-1", "order-2"], 1)
+
+
+LONG: dict[str, tuple[dict[str, Any], list[int], str]] = {
+    "several things": ({"questions": 5}, [0, 0, 2], ""),
+    "too many things": ({"questions": 101}, [], "LimitExceeded"),
+    "too many records": ({"questions": 1, "notes": 30}, [], "LimitExceeded"),
+    "an answer too deep": ({"questions": 1, "spent": "x\n" + "[" * 100_000}, [], "LimitExceeded"),
+}
+
+
+@pytest.mark.parametrize("case", LONG)
+def test_no_run_takes_the_place_of_others(
+    case: str, make: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it asks: three rows at most, or an alarm that says where to look at it alone."""
+    monkeypatch.setattr(questions, "_RECORDS", 20)
+    shop, (written, rows, error) = make("files"), LONG[case]
+    shop.start("order-1")
+    shop.graph("graph", **written)
+    index = opened(orders=shop)
+    index.look(whole=True)
+    found = [row.more for row in index.page(Filter()).rows if row.thread == "graph"]
+    assert (found, "order-1" in threads(index)) == (rows, True)
+    assert [each.error for each in index.alarms()] == [error] * bool(error)
+    if "spent" not in written:
+        asked = questions.open_questions(shop.ledger(), "graph")
+        assert len(asked) == written["questions"]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -434,6 +523,6 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     assert sorted(rows) == [each for n, each in enumerate(wanted) if n not in (1, 5)]
     assert [each[:4] + each[5:] for each in index.alarms()] == [
         dark[:4] + dark[5:],
-        ("orders", "acme", "order-7", "RolledBack", True),
+        ("orders", "acme", "order-7", "RolledBack", True, True),
     ]
     assert index.counts()["held"] == 1

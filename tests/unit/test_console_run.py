@@ -297,14 +297,26 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
     assert page.text.count(said.then) == 2
 
 
+def hidden(path: str) -> Change:
+    return Change(path, None, MASKED)
+
+
 CHANGES: list[tuple[Any, Any, list[Change]]] = [
     ({"a": 1}, {"a": 1}, []),
     ({}, {"a": {"b": [1, "x"]}}, [Change("a.b[0]", None, "1"), Change("a.b[1]", None, "'x'")]),
     ({"a": True}, {"a": 1}, [Change("a", "True", "1")]),
     ({"a": [1, 2]}, {"a": []}, [Change("a[0]", "1", None), Change("a[1]", "2", None)]),
     ({"password": "x"}, {"password": "y"}, [Change("password", MASKED, MASKED)]),
-    ({}, {"API_Token": {"v": [1]}}, [Change("API_Token.v[0]", None, MASKED)]),
-    ({}, {"d": {1: "y", "key": 2}}, [Change("d.key", None, MASKED), Change("d[1]", None, "'y'")]),
+    ({}, {"API_Token": {"v": [1]}}, [hidden("API_Token.v[0]")]),
+    ({}, {"keyword": 2, "userPass": 1}, [Change("keyword", None, "2"), hidden("userPass")]),
+    ({}, {"h": ["x-auth", "1"]}, [Change("h[0]", None, "'x-auth'"), hidden("h[1]")]),
+    (
+        {},
+        {"h": [{"name": "pin", "value": 1}]},
+        [Change("h[0].name", None, "'pin'"), hidden("h[0].value")],
+    ),
+    ({}, {"dsn": "pg://u:x@h/1"}, [Change("dsn", None, f"'pg://u:{MASKED}@h/1'")]),
+    ({}, {"d": {1: "y", "key": 2}}, [hidden("d.key"), Change("d[1]", None, "'y'")]),
     ({"a.b": 1}, {"a": {"b": 1}}, [Change("['a.b']", "1", None), Change("a.b", None, "1")]),
     ({}, {"\u202e": "\u0430  "}, [Change("['\\u202e']", None, "'\\u0430\\x20\\x20'")]),
     (

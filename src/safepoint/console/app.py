@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from threading import Event, Lock, Thread
@@ -27,7 +28,7 @@ from safepoint.approval import Approver, shown
 from safepoint.console import charts, pages
 from safepoint.console.html import Html, address, joined, run_address, tag
 from safepoint.console.index import Alarm, Filter, Index
-from safepoint.console.record import Record, record_of
+from safepoint.console.record import record_of
 from safepoint.console.run_page import Form, run_page
 from safepoint.console.signing import (
     Act,
@@ -41,9 +42,9 @@ from safepoint.console.signing import (
 )
 from safepoint.desk import Desk, Verb, Wait, beside, where
 from safepoint.errors import (
-    ApprovalSpent,
     CheckpointError,
     ConfigurationError,
+    DecodeError,
     InvalidId,
     JournalError,
     NotFound,
@@ -51,9 +52,10 @@ from safepoint.errors import (
 )
 from safepoint.journal import Entry
 from safepoint.names import check_name, check_tenant
-from safepoint.settings import Store
+from safepoint.settings import Store, database_in, is_database
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
+_ASK: Final = "Ask whoever runs this console: safepoint verify says more there."
 _FIELDS: Final = 10  # more than any form or address of ours has
 
 
@@ -144,7 +146,7 @@ class Console:
         try:
             return act(_Asked(request.path_params, _fields(given), user))
         except CheckpointError as error:
-            return self._refused(error, _status(error), user)
+            return self._refused(_told(error, user), _status(error), user)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
             self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
             what = "The console could not make this page."
@@ -182,7 +184,7 @@ class Console:
         name = asked.path["store"]
         if name not in self._stores:
             raise NotFound(f"This console shows no store {shown(name)}.", "Go back to what waits.")
-        tenant = asked.path.get("tenant", "")
+        tenant = asked.path.get("tenant", self._stores[name].tenant)
         return Subject("verify", name, tenant, asked.path.get("thread", ""))
 
     @contextmanager
@@ -208,7 +210,8 @@ class Console:
         given = {name: each for name, each in asked.fields.items() if each in known.get(name, ())}
         wanted, refresh = Filter(**given), pages.REFRESH * bool(asked.fields.get("refresh"))
         page = index.page(wanted, _number(asked))
-        told = wanted, index.counts(), index.alarms(), index.status(), choices
+        alarms = [_without_places(each) if asked.user else each for each in index.alarms()]
+        told = wanted, index.counts(), alarms, index.status(), choices
         body = pages.waiting(self._home, page, *told, refresh=refresh)
         return self._page(asked.user, "Waiting", body, active="waiting", refresh=refresh or None)
 
@@ -235,7 +238,7 @@ class Console:
                     only, tenant = _filter(thread, store.tenant)
                     entries = list(journal.show(thread=only, what=what or None, tenant=tenant))
             except (JournalError, InvalidId) as error:
-                entries = error
+                entries = _told(error, asked.user)
         given = self._home, list(self._stores), name, entries
         body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
         return self._page(asked.user, f"Journal of {name}", body, active="journal")
@@ -251,13 +254,14 @@ class Console:
             try:
                 Desk.open(store, stack)
             except CheckpointError as error:
-                away = error
+                away = _told(error, asked.user)
             try:
                 told = store.journal_of(stack, write=False)
                 if told is not None:
                     refused = charts.reasons(told.show(tenant=store.tenant))
             except CheckpointError as error:
-                refused = error
+                refused = _told(error, asked.user)
+        store = _by_kind(store) if asked.user else store
         given = store, last, form, self._index.over_time(subject.store), refused, away
         body = pages.store(self._home, list(self._stores), *given)
         title, refresh = f"Health of {subject.store}", 2 if runs else None
@@ -380,10 +384,7 @@ class Console:
                         "Nothing was signed. Look at the run again.",
                     )
                 return
-            verb = cast(Verb, subject.act)
-            wait = desk.standing(subject.question, verb, name)
-            if why := Record(desk, subject.thread).stops(wait, verb, name):
-                raise ApprovalSpent(why, "Nothing was signed. Look at the run again.")
+            desk.standing(subject.question, cast(Verb, subject.act), name)
 
     def _signed(self, subject: Subject, person: Approver, why: str) -> Signed:
         """Verify once more, sign the very question that was shown, and put it with the answers."""
@@ -457,6 +458,33 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
         yield f"hold: {subject.hold}"
     if why:
         yield f"reason: {shown(why)}"
+
+
+# --- for those who come through a proxy: no path of this machine, no host of a database
+
+
+def _told(error: CheckpointError, user: str) -> CheckpointError:
+    """Return an error as a page tells it. What is not possible now names places."""
+    if not user or _status(error) != 503:
+        return error
+    what, do = f"It could not be looked at ({type(error).__name__}).", _ASK
+    return ConfigurationError(what, do)
+
+
+def _without_places(alarm: Alarm) -> Alarm:
+    if alarm.thread or alarm.error == DecodeError.__name__:
+        return alarm
+    return alarm._replace(text=f"{alarm.store} could not be looked at. {_ASK}")
+
+
+def _by_kind(store: Store) -> Store:
+    given = {name: getattr(store, name) for name in ("storage", "anchor", "answers", "journal")}
+    kinds: dict[str, Any] = {
+        name: "SQLite" if is_database(database_in(path)) else "files"
+        for name, path in given.items()
+        if path
+    }
+    return replace(store, **kinds)
 
 
 def _fields(given: bytes) -> dict[str, str]:

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from ipaddress import ip_address
 from socket import socket
 from threading import Event, Thread
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from safepoint.console.door import Door, SharedDoor
     from safepoint.console.signing import Signer
 
+_PEOPLE: Final = ("approver", "revoked_approver", "operator", "revoked_operator", "people", "app")
 _SHARED: Final = ("listen", "host", "proxy_secret", "user_header")
 _OWN: Final = ("key", "operator_key", "person", "port")
 
@@ -67,17 +69,56 @@ def _console(options: argparse.Namespace) -> int:
         raise missing(
             "safepoint console needs Starlette and uvicorn, which are not installed.", "console"
         ) from None
-    signs = bool(options.key or options.operator_key)
-    told = settings.read(options.config, "change" if signs else "look")
+    told = _read(options)
     names = dict.fromkeys(options.names or told.stores)
     if not names:
         raise ConfigurationError("No settings name a store.", "Name one: safepoint console NAME")
-    stores = {each: told.to_change(each) if signs else told.store(each) for each in names}
+    stores = _Stores({each: _store(options, told, each) for each in names}, options)
     print(end="".join(dict.fromkeys(map(told.line, names))), file=sys.stderr)
     _warn(stores)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ended_by)
     return _shared(options, stores) if options.share else _own(options, stores)
+
+
+def _signs(options: argparse.Namespace) -> bool:
+    return bool(options.key or options.operator_key)
+
+
+def _read(options: argparse.Namespace) -> settings.Settings:
+    return settings.read(options.config, "change" if _signs(options) else "look")
+
+
+def _store(options: argparse.Namespace, told: settings.Settings, name: str) -> settings.Store:
+    return told.to_change(name) if _signs(options) else told.store(name)
+
+
+class _Stores(Mapping[str, settings.Store]):
+    """The stores as the settings say them now: who may approve is who may at this moment.
+
+    Where a store is, and by which keys it is verified, stays as it was at the start.
+    """
+
+    def __init__(self, first: Mapping[str, settings.Store], options: argparse.Namespace) -> None:
+        self._first, self._options = first, options
+
+    def __getitem__(self, name: str) -> settings.Store:
+        first = self._first[name]
+        now = _store(self._options, _read(self._options), name)
+        if replace(now, **{each: getattr(first, each) for each in _PEOPLE}) != first:
+            raise ConfigurationError(
+                f"The settings of {name} have changed.", "Start the console again."
+            )
+        return now
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._first
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._first)
+
+    def __len__(self) -> int:
+        return len(self._first)
 
 
 def _check(options: argparse.Namespace) -> None:

@@ -2,8 +2,9 @@
 
 A cheap listing of the storage says which threads moved, and these alone are opened. The listing is
 a hint and is believed for nothing: each row of a page is opened once more, with the live anchor and
-with what people said so far, right when the page is made. A pass in the background goes through
-every thread that the anchor knows, so that a run that the storage hides becomes an alarm.
+with what people said so far, right when the page is made. A pass in the background verifies each
+record of every thread that the storage lists or the anchor knows, so that a run that the storage
+hides, or whose past was changed, becomes an alarm.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from safepoint.errors import (
 from safepoint.ledger import Ledger
 from safepoint.names import ANSWERS
 from safepoint.settings import Store
-from safepoint.verify import storage_errors
+from safepoint.verify import anchor_errors, storage_errors
 
 _T = TypeVar("_T")
 PER_PAGE: Final = 50
@@ -39,6 +40,7 @@ _WHOLE: Final = 60.0  # seconds between two passes against the anchor, at least
 _AGAIN: Final = 50  # how many of those that wait are looked at again in a round
 _ENDED: Final = 10_000  # how many waits that ended are kept for a chart
 _POINTS: Final = 500
+_PER_RUN: Final = 3  # rows of the list, whatever a run asks
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _DARK: Final = (
     "{} threads are encrypted, and the console has no cipher. They verify. Whether they wait is not"
@@ -51,12 +53,13 @@ Spot = tuple[str, str, str]
 
 
 class Row(NamedTuple):
-    """A run that waits, verified when it was put on this page."""
+    """A run that waits, verified when it was put on this page; `more` is what else it asks."""
 
     store: str
     tenant: str
     thread: str
     wait: Wait
+    more: int = 0
 
 
 class Alarm(NamedTuple):
@@ -69,6 +72,7 @@ class Alarm(NamedTuple):
         error: the kind of the error.
         text: what is wrong, and what to do.
         is_hidden: whether the storage ends it before what the anchor has seen.
+        is_known: whether the anchor knows it. Whoever writes the storage can make up others.
     """
 
     store: str
@@ -77,6 +81,7 @@ class Alarm(NamedTuple):
     error: str
     text: str
     is_hidden: bool = False
+    is_known: bool = False
 
 
 class Filter(NamedTuple):
@@ -98,13 +103,23 @@ class Page(NamedTuple):
 
 
 class Status(NamedTuple):
-    """How far the pass against the anchor is, or how long the last one took, in seconds."""
+    """How far the pass is that verifies all, or how long the last one took, in seconds.
+
+    Attributes:
+        looked: how many threads this pass has verified, or found to be wrong.
+        threads: how many there are.
+        passes: how many passes have ended.
+        finished: when the last one did.
+        took: how long that was.
+        unanchored: how many threads of that one no anchor knows.
+    """
 
     looked: int
     threads: int
     passes: int
     finished: datetime | None
     took: float
+    unanchored: int = 0
 
 
 class _Entry(NamedTuple):
@@ -145,18 +160,24 @@ class _Desks:
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self._stores = stores
-        self._open: dict[str, tuple[ExitStack, dict[str, Desk]]] = {}
+        self._open: dict[str, tuple[ExitStack, dict[str, Desk], Store]] = {}
 
     def of(self, store: str, tenant: str | None = None) -> Desk:
         """Return the desk of a store, or of a tenant, opened if it is not."""
         if store not in self._open:
             with ExitStack() as stack:
-                desk = Desk.open(self._stores[store], stack)
-                self._open[store] = stack.pop_all(), {"": desk}
+                desk = Desk.open(told := self._stores[store], stack)
+                self._open[store] = stack.pop_all(), {"": desk}, told
         desks = self._open[store][1]
         if tenant and tenant not in desks:
             desks[tenant] = desks[""].of(tenant)
         return desks[tenant or ""]
+
+    def now(self, store: str) -> Desk:
+        """Return the desk of a store as its settings are by now."""
+        if store in self._open and self._open[store][2] != self._stores[store]:
+            self.close(store)
+        return self.of(store)
 
     def close(self, *stores: str) -> None:
         """Close some, or all."""
@@ -173,21 +194,23 @@ class Index:
     connections of its own.
 
     Args:
-        stores: what each store is made of, by the name it is shown under.
+        stores: what each store is made of, by the name it is shown under, whenever it is asked.
     """
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
-        self._stores = dict(stores)
+        self._stores = stores
         self._front, self._back = _Desks(self._stores), _Desks(self._stores)
         self._paging, self._round, self._lock = Lock(), Lock(), Lock()
         self._entries: dict[Spot, tuple[_Entry, ...]] = {}
-        self._failed: dict[Spot, Alarm] = {}
+        self._failed: dict[Spot, Alarm] = {}  # what a look at the end found
+        self._broken: dict[Spot, Alarm] = {}  # what a look at all of it found, and no other mends
         self._away: dict[str, Alarm] = {}
         self._encrypted = set[Spot]()
         self._ends: dict[Spot, int] = {}  # where the listing said that each ended, when looked at
         self._looks, self._looked = count(1), dict[Spot, int]()
         self._ended: deque[tuple[str, datetime, datetime]] = deque(maxlen=_ENDED)
         self._status, self._opened = Status(0, 0, 0, None, 0.0), 0
+        self._again, self._wake = deque[Spot](), Event()
         self._stop, self._thread = Event(), Thread(target=self._work, name="index", daemon=True)
 
     # --- what it knows
@@ -205,13 +228,13 @@ class Index:
                 pages = max(1, -(-len(chosen) // PER_PAGE))
                 number = min(max(1, number), pages)
                 part = chosen[(number - 1) * PER_PAGE : number * PER_PAGE]
-                new = dict.fromkeys(spot for spot, _ in part if spot not in fresh)
+                new = dict.fromkeys(spot for spot, _, _ in part if spot not in fresh)
                 if not new or len(fresh) > 4 * PER_PAGE:
                     break
                 fresh |= {spot: self._verified(spot) for spot in new}
         rows = [
-            Row(*spot, wait)
-            for spot, entry in part
+            Row(*spot, wait, more)
+            for spot, entry, more in part
             for wait in fresh.get(spot, ())
             if wait.digest == entry.digest
         ]
@@ -225,14 +248,19 @@ class Index:
         return {state: found[state] for state in states}
 
     def alarms(self) -> list[Alarm]:
-        """Return what does not verify: stores that are away, then hidden runs, then others."""
+        """Return what does not verify: stores that are away, then hidden runs, then others.
+
+        Of these, those that the anchor knows come first: the rest may be made up to hide them.
+        """
         with self._lock:
-            found, away = list(self._failed.values()), list(self._away.values())
+            found = list({**self._failed, **self._broken}.values())
+            away = list(self._away.values())
             dark = Counter(spot[:2] for spot in self._encrypted)
         away += [
             Alarm(*place, "", "DecodeError", _DARK.format(number)) for place, number in dark.items()
         ]
-        return [*sorted(away), *sorted(found, key=lambda each: (not each.is_hidden, each))]
+        found.sort(key=lambda each: (not each.is_hidden, not each.is_known, each))
+        return [*sorted(away), *found]
 
     def status(self) -> Status:
         """Tell how far the pass in the background is."""
@@ -265,31 +293,37 @@ class Index:
         return points[:: -max(1, len(points) // _POINTS)][::-1]
 
     def _known(self) -> list[tuple[Spot, _Entry]]:
-        """Return the entries of the stores that are not away."""
+        """Return the entries of the stores that are not away, but for runs that are broken."""
         with self._lock:
             return [
                 (spot, entry)
                 for spot, entries in self._entries.items()
-                if spot[0] not in self._away
+                if spot[0] not in self._away and spot not in self._broken
                 for entry in entries
             ]
 
-    def _chosen(self, wanted: Filter) -> list[tuple[Spot, _Entry]]:
-        now = datetime.now(UTC)
+    def _chosen(self, wanted: Filter) -> list[tuple[Spot, _Entry, int]]:
+        """Return the first rows of each run, the last of them with how many it has besides."""
+        now, rows = datetime.now(UTC), list[tuple[Spot, _Entry, int]]()
         found = [
             (spot, entry)
             for spot, entry in self._known()
             if wanted.store in ("", spot[0]) and entry.fits(wanted, now)
         ]
-        return sorted(found, key=lambda each: (each[1].until, each[1].since, each[0]))
+        left, shown = Counter(spot for spot, _ in found), Counter[Spot]()
+        for spot, entry in sorted(found, key=lambda each: (each[1].until, each[1].since, each[0])):
+            shown[spot] += 1
+            if shown[spot] <= _PER_RUN:
+                more = left[spot] - _PER_RUN if shown[spot] == _PER_RUN else 0
+                rows.append((spot, entry, more))
+        return rows
 
     # --- look at threads
 
     def look_again(self, store: str, tenant: str, thread: str) -> None:
-        """Look at a thread now, because something was put with its answers."""
-        with self._paging, ExitStack() as stack:
-            self._open(stack)
-            self._verified((store, tenant, thread))
+        """Have the background look at a thread soon: something was put with its answers."""
+        self._again.append((store, tenant, thread))
+        self._wake.set()
 
     def _open(self, stack: ExitStack) -> None:
         """Open the stores for a page: anew after each pass, as an operator may accept a loss."""
@@ -298,7 +332,7 @@ class Index:
             self._opened = self._status.passes
         for store in self._stores.keys() - self._away.keys():
             with self._losing(store, self._front):
-                stack.enter_context(self._front.of(store).looking())
+                stack.enter_context(self._front.now(store).looking())
 
     def _verified(self, spot: Spot) -> list[Wait]:
         """Return what a thread waits for, for a page; nothing if its store is away."""
@@ -307,14 +341,23 @@ class Index:
                 return self._look(self._front.of(*spot[:2]), spot)
         return []
 
-    def _look(self, desk: Desk, spot: Spot) -> list[Wait]:
+    def _look(self, desk: Desk, spot: Spot, *, whole: bool = False) -> list[Wait]:
         """Open the end of a thread with the live anchor, and keep what it waits for.
+
+        Args:
+            desk: that of its tenant.
+            spot: the thread.
+            whole: verify each record first. The background alone does that.
 
         Raises:
             CheckpointError: the store as a whole is away.
         """
         number, waits, alarm, is_dark = next(self._looks), list[Wait](), None, False
+        is_broken = whole
         try:
+            if whole:
+                desk.ledger.verify(spot[2])
+            is_broken = False
             waits = desk.waits(spot[2], whole=False)
         except ThreadDeleted:
             pass
@@ -323,9 +366,11 @@ class Index:
                 _check_there(desk)
             is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot[2])
             if not is_dark:
-                hidden = _is_hidden(desk.ledger, spot[2])
-                alarm = Alarm(*spot, type(error).__name__, str(error), hidden)
+                told = type(error).__name__, str(error)
+                alarm = Alarm(*spot, *told, *_is_known(desk.ledger, spot[2]))
         with self._lock:
+            if whole:
+                _put(self._broken, spot, alarm if is_broken else None)
             if self._looked.get(spot, 0) < number:  # or somebody looked later, and was faster
                 self._looked[spot] = number
                 self._keep(spot, tuple(map(_Entry.of, waits)))
@@ -363,6 +408,7 @@ class Index:
     def close(self) -> None:
         """Stop that, and close the stores."""
         self._stop.set()
+        self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
         with self._paging, self._round:
@@ -377,20 +423,28 @@ class Index:
             ended = time.monotonic()
             if is_whole:
                 due = ended + max(_WHOLE, 5 * (ended - begun))
-            self._stop.wait(_PAUSE if is_whole else max(_PAUSE, 4 * (ended - begun)))
+            pause = _PAUSE if is_whole else max(_PAUSE, 4 * (ended - begun))
+            while self._wake.wait(max(0, ended + pause - time.monotonic())):
+                self._wake.clear()
+                if self._stop.is_set():
+                    return
+                with self._round:
+                    self._catch_up()
 
     def look(self, *, whole: bool) -> None:
         """Go through the stores now.
 
         Args:
-            whole: look at each thread that the storage lists or the anchor knows. If not, at those
-                that moved since, and at some of those that wait, for what people said.
+            whole: verify each record of each thread that the storage lists or the anchor knows. If
+                not, look at those that moved since, and at some of those that wait, for what people
+                said.
         """
         with self._round:
             begun = time.monotonic()
             if whole:
                 self._back.close()  # as pages do
                 self._status = self._status._replace(looked=0, threads=0)
+            self._catch_up()
             tours = [tour for store in self._stores for tour in self._listed(store, whole=whole)]
             if whole:
                 total = sum(len(tour.threads) for tour in tours)
@@ -399,15 +453,29 @@ class Index:
                 self._tour(tour, whole=whole)
             if whole and not self._stop.is_set():
                 took, passes = time.monotonic() - begun, self._status.passes + 1
+                here = self._stores.keys() - self._away.keys()
                 self._status = self._status._replace(
-                    passes=passes, finished=datetime.now(UTC), took=took
+                    threads=self._status.looked,  # of those stores that are not away
+                    passes=passes,
+                    finished=datetime.now(UTC),
+                    took=took,
+                    unanchored=sum(each.unanchored for each in tours if each.store in here),
                 )
+
+    def _catch_up(self) -> None:
+        """Look at the threads that somebody has put something about."""
+        while self._again:
+            store, tenant, thread = self._again.popleft()
+            if store not in self._away:
+                with self._losing(store, self._back):
+                    desk = self._back.of(store, tenant)
+                    self._look(desk, (store, desk.ledger.tenant_name, thread))
 
     def _listed(self, store: str, *, whole: bool) -> list[_Tour]:
         """Return what there is to look at in each scope of a store, or say that it is away."""
         tours = list[_Tour]()
         with self._losing(store, self._back):
-            with self._back.of(store).looking():
+            with self._back.now(store).looking():
                 tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
                 _check_there(self._back.of(store))
             with self._lock:
@@ -426,10 +494,14 @@ class Index:
         spots = {spot for spot in self._ends if spot[:2] == (store, tenant)}
         spots |= {(store, tenant, thread) for thread in names}
         if whole:
-            return _Tour(store, desk, ends, sorted(spot[2] for spot in spots))
+            threads, anchor = sorted(spot[2] for spot in spots), desk.ledger.anchor
+            with anchor_errors("list", "the threads"):
+                known = set(anchor.threads(desk.ledger.store)) if anchor else set[str]()
+            return _Tour(store, desk, ends, threads, len({*threads} - known))
         moved = {spot for spot in spots if ends.get(spot[2], 0) != self._ends.get(spot)}
         with self._lock:
-            open_ones = spots & (self._entries.keys() | self._failed.keys()) - moved
+            kept = self._entries.keys() | self._failed.keys() | self._broken.keys()
+            open_ones = spots & kept - moved
         again = heapq.nsmallest(_AGAIN, open_ones, key=lambda spot: self._looked[spot])
         return _Tour(store, desk, ends, [spot[2] for spot in (*sorted(moved), *again)])
 
@@ -444,8 +516,9 @@ class Index:
                     pass  # whoever waits for a page goes first
                 if self._stop.is_set():
                     return
+                self._catch_up()
                 spot = store, desk.ledger.tenant_name, thread
-                self._look(desk, spot)
+                self._look(desk, spot, whole=whole or spot in self._broken)
                 self._ends[spot] = tour.ends.get(thread, 0)
                 if whole:
                     self._status = self._status._replace(looked=self._status.looked + 1)
@@ -458,6 +531,7 @@ class _Tour(NamedTuple):
     desk: Desk
     ends: dict[str, int]
     threads: list[str]
+    unanchored: int = 0
 
 
 def _ends(ledger: Ledger) -> dict[str, int]:
@@ -486,12 +560,14 @@ def _check_there(desk: Desk) -> None:
         desk.answers.anchor.read(ANSWERS, ANSWERS)
 
 
-def _is_hidden(ledger: Ledger, thread: str) -> bool:
-    """Tell whether the storage ends a thread before what the anchor has seen."""
+def _is_known(ledger: Ledger, thread: str) -> tuple[bool, bool]:
+    """Tell whether the storage ends a thread before what the anchor has seen, and if it has."""
+    is_hidden = is_known = False
     with suppress(CheckpointError):
         head = ledger.anchored(thread)
-        return head is not None and ledger.storage.head(thread) < head.sequence
-    return False
+        is_known = head is not None
+        is_hidden = head is not None and ledger.storage.head(thread) < head.sequence
+    return is_hidden, is_known
 
 
 def _is_encrypted(ledger: Ledger, thread: str) -> bool:

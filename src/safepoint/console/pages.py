@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
+from safepoint._command import counted
 from safepoint.approval import shown as told
 from safepoint.console import charts
 from safepoint.console.html import (
@@ -41,7 +42,7 @@ from safepoint.journal import WHATS, Entry
 from safepoint.settings import Store
 
 PER_PAGE: Final = 100
-ALARMS: Final = 100
+ALARMS: Final = 200
 MOST_SHOWN: Final = 100  # characters of the arguments, in full or not at all
 REFRESH: Final = 30
 _BROKEN: Final = "Does not verify: cannot be approved"
@@ -238,10 +239,12 @@ def _status(status: Status, alarms: int) -> Html:
         drawn = _progress("Threads looked at", status.looked, status.threads)
         return joined(tag("p", so_far, class_="lead"), drawn)
     when = moment(status.finished, away(status.finished))
-    ended = f": {alarms:,} do{'es' * (alarms == 1)} not verify." if alarms else "."
+    ended = f": {counted(alarms, 'alarm')}." if alarms else "."
+    unknown = f" No anchor knows {status.unanchored:,} of them." if status.unanchored else None
     again = f" Looking again: {looked}." if status.looked < status.threads else None
-    said = f"All {status.threads:,} threads compared with the anchor "
-    return tag("p", said, when, ended, again, class_="lead")
+    did = "compared with" if alarms else "verified against"
+    said = f"Each record of {counted(status.threads, 'thread')} {did} the anchor "
+    return tag("p", said, when, ended, unknown, again, class_="lead")
 
 
 def _alarms(home: str, alarms: Sequence[Alarm], total: int, so: str = "") -> Inside:
@@ -264,8 +267,9 @@ def _rows(home: str, rows: Sequence[Row], wanted: Filter, *, is_calm: bool) -> H
     return card("note", f"Nothing that verified and fits is {wanted.state or 'here'}.")
 
 
-def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[Inside]:
+def _row(home: str, store: str, tenant: str, thread: str, wait: Wait, more: int) -> list[Inside]:
     asked, since = wait.question, quiet("since ", moment(wait.since))
+    besides = quiet(f"It asks {more:,} more.") if more else None
     where = run_address(home, store, tenant, thread)
     wants = tag("a", visible(asked.action or "to go on"), href=where, class_="action")
     given = [(e if e.isidentifier() else told(e), told(v)) for e, v in asked.arguments.items()]
@@ -277,8 +281,8 @@ def _row(home: str, store: str, tenant: str, thread: str, wait: Wait) -> list[In
         until = datetime.fromisoformat(asked.until)
         ends = tag("strong", f"{'ended' if wait.is_over else 'ends'} {away(until)}")
         times = ends, quiet("until ", moment(until)), since
-    said = state_badge(wait), listed(wait.said)
-    return [(wants, quiet(visible(full))), _place(home, store, tenant, thread), by, times, said]
+    run, said = _place(home, store, tenant, thread), (state_badge(wait), listed(wait.said))
+    return [(wants, quiet(visible(full)), besides), run, by, times, said]
 
 
 def state_badge(wait: Wait) -> Html:
@@ -365,8 +369,8 @@ def _entry(home: str, entry: Entry) -> list[Inside]:
 _NO_JOURNAL: Final = "None. Nobody could say who did what. Name one in the settings: journal."
 _RUNS: Final = "Tell whoever runs the store. "
 _NEVER: Final = (
-    "What waits is found by the end of each thread, and compared with the anchor. This verifies"
-    " all of it: every signature, the journal and the answers. Nobody did since this was started."
+    "The list of what waits holds each record against the anchor. This verifies every signature,"
+    " the journal and the answers as well. Nobody asked for it since the console was started."
 )
 _PARTS: Final = (
     ("storage", "postgres", "None."),

@@ -48,8 +48,12 @@ _QUESTIONS: Final = 20  # of which the answers are looked up
 _LONG: Final = 300
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
 _SECRET: Final = re.compile(
-    "passw|passphrase|pwd|secret|token|key|authori[sz]|credential|cookie|bearer|private|cvv", re.I
+    "passw|passphrase|secret|token|authori[sz]|credential|cookie|bearer|apikey|private|"
+    r"\b(keys?|auth|pass|pwd|pin|otp|jwt|session|cvv)\b",
+    re.I,
 )
+_WORD: Final = re.compile("(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z]+")  # between two words of a name
+_LOGIN: Final = re.compile(r"(://[^/\s:@]*:)[^@/\s]+?(@|\.\.\. \()")
 MASKED: Final = "(masked)"
 _Leaf: TypeAlias = tuple[str, tuple[str, str]]  # where it is, how it is shown, and what it is
 
@@ -172,19 +176,12 @@ class Record:
             return "This console has no approver's key, so no yes or no is signed here."
         try:
             self.desk.check(verb, name)
-            self.desk.check_time(wait, verb)
+            failed = [each for each in self.checks if not each.ok and verb == "approve"]
+            if failed:
+                return failed[0].text
+            self.desk.check_open(wait, verb, name)
         except CheckpointError as error:
             return error.what
-        if name in (each.approver for each in wait.no):
-            return f"{name} has denied it already."
-        if verb == "deny":
-            return ""
-        if failed := [each for each in self.checks if not each.ok]:
-            return failed[0].text
-        if wait.no:
-            return f"{wait.no[0].approver} has denied it already."
-        if name in wait.yes:
-            return f"{name} has approved it already. No worker has gone on with it yet."
         return ""
 
 
@@ -505,7 +502,10 @@ def _differences(before: Any, after: Any) -> Iterator[Change]:
 
 
 def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf]:
-    """Yield each value by its path. It is masked if its name, or one above it, says secret."""
+    """Yield each value by its path. It is masked if its name, or one above it, says secret.
+
+    A name is also what stands beside a value, as with headers; and a password is in an address.
+    """
     inside: list[tuple[Any, Any]] = []
     tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
     text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
@@ -517,13 +517,19 @@ def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf
         inside = list(value.items())
     elif isinstance(value, list):
         inside = list(enumerate(value))
+    named = {name: each for name, each in inside if isinstance(name, str | int)}
+    is_named = _says_secret(named.get("name", named.get(0) if len(inside) == 2 else None))
     for name, each in inside:
-        is_secret = secret or (isinstance(name, str) and bool(_SECRET.search(name)))
+        is_secret = secret or _says_secret(name) or (name in ("value", 1) and is_named)
         is_plain = isinstance(name, str) and _PLAIN_KEY.fullmatch(name)
         step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
         yield from _flat(each, f"{path}{step}", secret=is_secret)
     if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
-        yield path, (MASKED if secret else text, text)
+        yield path, (MASKED if secret else _LOGIN.sub(rf"\1{MASKED}\2", text), text)
+
+
+def _says_secret(name: Any) -> bool:
+    return isinstance(name, str) and bool(_SECRET.search(_WORD.sub(" ", name)))
 
 
 def _are_pairs(value: Any) -> bool:
