@@ -56,7 +56,7 @@ def test_a_run_of_a_framework_from_the_question_to_its_end(
     assert look(office).answers[-1].then == "no worker has found it yet"
     office.look()
     record = look(office)
-    assert (record.waits, record.unread, len(record.checks)) == ([], {}, 3)
+    assert (record.waits, record.unread, len(record.checks)) == ([], {}, 4)
     said = {each.what: each for each in record.answers}
     assert said["approved"].why == "fine"
     assert (said["hold"].then, said["release"].then) == ("released", "")

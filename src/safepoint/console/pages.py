@@ -217,7 +217,8 @@ def waiting(
     form = _filter(f"{home}/", (_select(*each) for each in fields), kept)
     every = address(home, "", **{**query, "refresh": 0 if refresh else REFRESH})
     text = f"Stop refreshing every {refresh} s" if refresh else f"Refresh every {REFRESH} s"
-    broken, dark = ([e for e in alarms if bool(e.thread) == has] for has in (True, False))
+    dark = [each for each in alarms if not each.thread or each.error == "LimitExceeded"]
+    broken = [each for each in alarms if each not in dark]
     is_calm = not alarms and status.finished is not None and not any(counts.values())
     return joined(
         tag("h1", "Waiting for people"),
