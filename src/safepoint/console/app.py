@@ -56,6 +56,7 @@ from safepoint.settings import Store, database_in, is_database
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
 _ASK: Final = "Ask whoever runs this console: safepoint verify says more there."
+_SHORT: Final = 2000  # characters of a question that a terminal shows at once
 _FIELDS: Final = 10  # more than any form or address of ours has
 
 
@@ -445,15 +446,18 @@ def _number(asked: _Asked) -> int:
 
 
 def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
-    """Say in lines what is to be signed. None of them can pass for another."""
+    """Say in lines what is to be signed: all of a short question. None can pass for another."""
     yield f"{subject.act.upper()}, as {signer.name}"
-    if subject.question is not None:
-        yield f"action: {shown(subject.question.action)}"
-    yield f"thread: {subject.thread}"
-    yield f"tenant: {subject.tenant or '(none)'}"
-    yield f"store: {subject.store}"
-    if subject.question is not None:
-        yield f"digest: {subject.digest}"
+    described = subject.question.described if subject.question else []
+    if 0 < len("\n".join(described)) <= _SHORT:
+        yield from described
+    else:
+        if subject.question is not None:
+            yield f"action: {shown(subject.question.action)}"
+            yield f"arguments: {len(subject.question.arguments)}, too long for here: see the page"
+        yield f"thread: {subject.thread}"
+        yield f"tenant: {subject.tenant or '(none)'}"
+        yield f"store: {subject.store}"
     if subject.hold:
         yield f"hold: {subject.hold}"
     if why:
