@@ -109,7 +109,7 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
     (digest,) = set(re.findall(r"digest: (sha256:\w+)\n", place.terminal.screen))
     assert digest in page.text
     assert digest in done.text
-    assert "\n".join(run.question.described) in place.terminal.screen
+    assert "argument 'amount': 42\nargument 'payee': 'alice'\n" in place.terminal.screen
     assert PASSPHRASE not in place.terminal.screen
     assert place.run("order-7").verbs == ["deny"]  # who said yes can still say no
 
