@@ -308,6 +308,16 @@ class Answers:
                 found.append(replace(said, why=str(put.get("why", ""))))
         return found
 
+    def is_settled(self, question: Question, key: Key) -> bool:
+        """Tell whether the anchor has seen all that a key answered to a question.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+        """
+        with _told():
+            end = self._view(key, question.tenant).tip(_chain("answer", key, question.text))
+            return end is None or end.anchored == end.head
+
     def orders(
         self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
     ) -> list[Order]:

@@ -310,10 +310,13 @@ class Desk:
                 "Nothing was signed. No approval counts any more.",
             )
         noes = [each.approver for each in wait.no]
-        if name in noes or (noes and verb == "approve"):
-            who = name if name in noes else noes[0]
-            raise ApprovalSpent(f"{who} has denied it already.", _LOOK)
+        if verb == "approve" and noes:
+            raise ApprovalSpent(
+                f"{name if name in noes else noes[0]} has denied it already.", _LOOK
+            )
         if verb == "deny":
+            if name in noes and self._is_settled(wait.question, name):
+                raise ApprovalSpent(f"{name} has denied it already.", _LOOK)
             return
         if self.ledger.anchored(wait.question.thread) is None:
             raise AnchorMismatch(
@@ -322,10 +325,15 @@ class Desk:
                 "Nothing was signed. Find out why: the anchor was lost, or is another one. A no can"
                 " be signed without it.",
             )
-        if name in wait.yes:
+        if name in wait.yes and self._is_settled(wait.question, name):
             raise ApprovalSpent(
                 f"{name} has approved it already. No worker has gone on with it yet.", _LOOK
             )
+
+    def _is_settled(self, question: Question, name: str) -> bool:
+        """Tell whether what somebody said is anchored. If not, they sign once more to mend that."""
+        keys = [key for owner, key in self.gate.people.keys.values() if owner == name]
+        return all(self.answers.is_settled(question, key) for key in keys) if self.answers else True
 
     def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
         """Return what is asked with the question that was shown, if somebody may still answer it.

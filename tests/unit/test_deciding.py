@@ -33,7 +33,15 @@ from safepoint import (
 from safepoint.answers import Answers
 from safepoint.approval import Question, Reason
 from safepoint.codec import Codec
-from safepoint.errors import ApprovalNeeded, DecodeError, ThreadHeld
+from safepoint.desk import Desk
+from safepoint.errors import (
+    AnchorUnavailable,
+    AnswersUnavailable,
+    ApprovalNeeded,
+    ApprovalSpent,
+    DecodeError,
+    ThreadHeld,
+)
 from safepoint.journal import FileJournal, Journal
 from safepoint.names import digest_of
 from safepoint.places import Locations, open_answers
@@ -651,3 +659,32 @@ def test_people_of_a_store_in_the_default_places(
     assert run("list", "invoices") == (0, listed)
     assert run("list", "nowhere")[0] == 2
     assert [each.name for each in places.approvers.iterdir()] == ["dana.pub"]
+
+
+class Full(FileAnchor):
+    """An anchor that takes nothing more."""
+
+    def advance(self, *_: Any) -> None:
+        raise AnchorUnavailable("There is no room.", "Make room.")
+
+
+def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None:
+    """Else whoever restores an older storage drops a no, and nobody sees it."""
+    question = office.start().question
+    assert question is not None
+    storage = FileCheckpointStorage(office.folder / "answers")
+    desks = [
+        Desk(office.ledger(office.writer.public), answers, office.flow().gate)
+        for answers in (
+            Answers(storage, Full(office.folder / "answers-anchor")),
+            Answers(storage, FileAnchor(office.folder / "answers-anchor")),
+        )
+    ]
+    dana = Approver("dana", office.keys["dana"])
+    with pytest.raises(AnswersUnavailable, match="It is put, and not anchored"):
+        desks[0].answer(question, "deny", dana)
+    desks[1].answer(question, "deny", dana)
+    assert desks[1].answers is not None
+    assert desks[1].answers.is_settled(question, dana.key)
+    with pytest.raises(ApprovalSpent, match="dana has denied it already"):
+        desks[1].answer(question, "deny", dana)

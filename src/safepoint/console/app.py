@@ -8,7 +8,7 @@ page. A form makes a task for the terminal, and signs nothing itself.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -222,6 +222,8 @@ class Console:
         with self._desk(subject) as (desk, stack):
             journal = self._stores[subject.store].journal_of(stack, write=False)
             record = record_of(desk, subject.thread, journal)
+            if asked.user:
+                record.hide(_placeless)
             names = [each and each.name for each in (self._approver, self._operator)]
             form = self._former(subject) if self._signing else None
             body = run_page(self._home, record, form, *names)
@@ -407,8 +409,9 @@ class Console:
                 done = Signed(said + because + put, order.text)
             else:
                 order = desk.release(subject.thread, person, subject.hold)
-                left = len(desk.holds(subject.thread))
-                said = f"Released by {name}: {run}. Holds that are left: {left}."
+                said = f"Released by {name}: {run}."
+                with suppress(CheckpointError):  # it is released, whatever this says
+                    said += f" Holds that are left: {len(desk.holds(subject.thread))}."
                 done = Signed(said + put, order.text)
         self._index.look_again(subject.store, subject.tenant, subject.thread)
         return done
@@ -469,7 +472,7 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
 
 def _told(error: CheckpointError, user: str) -> CheckpointError:
     """Return an error as a page tells it. What is not possible now names places."""
-    if not user or _status(error) != 503:
+    if not user or (_status(error) != 503 and _placeless(str(error)) == str(error)):
         return error
     what, do = f"It could not be looked at ({type(error).__name__}).", _ASK
     return ConfigurationError(what, do)
@@ -477,8 +480,13 @@ def _told(error: CheckpointError, user: str) -> CheckpointError:
 
 def _without_places(alarm: Alarm) -> Alarm:
     if alarm.thread or alarm.error == DecodeError.__name__:
-        return alarm
+        return alarm._replace(text=_placeless(alarm.text))
     return alarm._replace(text=f"{alarm.store} could not be looked at. {_ASK}")
+
+
+def _placeless(text: str) -> str:
+    """Return a text, unless it names a path."""
+    return f"It could not be looked at. {_ASK}" if "/" in text else text
 
 
 def _by_kind(store: Store) -> Store:

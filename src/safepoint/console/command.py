@@ -96,7 +96,7 @@ def _store(options: argparse.Namespace, told: settings.Settings, name: str) -> s
 class _Stores(Mapping[str, settings.Store]):
     """The stores as the settings say them now: who may approve is who may at this moment.
 
-    Where a store is, and by which keys it is verified, stays as it was at the start.
+    Where a store is, and which files have its keys, stays as it was at the start.
     """
 
     def __init__(self, first: Mapping[str, settings.Store], options: argparse.Namespace) -> None:

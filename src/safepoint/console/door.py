@@ -227,6 +227,8 @@ class Door(_Guard):
         form = "application/x-www-form-urlencoded"
         if request.method == "POST" and request.one("content-type").lower() != form:
             raise _Answer(415, "Refused", "The console takes its own forms alone.")
+        if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
+            self._used = self._now()
         return ""
 
     def _check_home(self, request: _Request) -> None:
@@ -282,8 +284,6 @@ class Door(_Guard):
         if not hmac.compare_digest(values[0].encode(), self._cookie.encode()):
             self._wrong.append(now)
             raise _Answer(403, "You are not in", _TERMINAL)
-        if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
-            self._used = now
 
 
 class SharedDoor(_Guard):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -163,6 +163,12 @@ class Record:
             yield
         except CheckpointError as error:
             self.unread[what] = _named(error)
+
+    def hide(self, told: Callable[[str], str]) -> None:
+        """Tell errors as `told` does: for people who are to know nothing of this machine."""
+        self.unread = {what: told(why) for what, why in self.unread.items()}
+        self.alarm = told(self.alarm)
+        self.checks = [each._replace(text=told(each.text)) for each in self.checks]
 
     def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.

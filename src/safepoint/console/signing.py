@@ -189,6 +189,7 @@ class Task(NamedTuple):
 
 
 State = Literal["waiting", "asked", "signed", "refused", "unknown"]
+_BEFORE: Final = ("Nothing was signed", "Nothing was put", "Nothing was released")
 _UNKNOWN: Final = (
     "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
     " yes or no of one person counts once."
@@ -287,7 +288,8 @@ class Signing:
 
     def _serve(self, entered: Callable[[], object]) -> None:
         while not self._ended:
-            ready, _, _ = select.select([0, self._woken], [], [])
+            # A signal may come to another thread: what it asks for is done after a look.
+            ready, _, _ = select.select([0, self._woken], [], [], 1)
             if 0 in ready:
                 if not _read_away():
                     return
@@ -313,7 +315,7 @@ class Signing:
             line = f"It failed ({type(error).__name__})."
             if isinstance(error, CheckpointError):
                 line = str(error)
-                if error.do.startswith("Nothing was "):
+                if error.do.startswith(_BEFORE):
                     state = "refused"
             said = Signed(f"{line} {_UNKNOWN}" if state == "unknown" else line)
         _print(said.line)
