@@ -148,6 +148,8 @@ class Console:
             return act(_Asked(request.path_params, _fields(given), user))
         except CheckpointError as error:
             return self._refused(_told(error, user), _status(error), user)
+        except FormUsed as used:
+            return self._refused(used.error, _status(used.error), user, used=used)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
             self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
             what = "The console could not make this page."
@@ -155,18 +157,23 @@ class Console:
             return self._refused(failed, 500, user)
 
     def _refused(
-        self, error: CheckpointError, status: int, user: str, about: Subject | None = None
+        self,
+        error: CheckpointError,
+        status: int,
+        user: str,
+        about: Subject | None = None,
+        used: FormUsed | None = None,
     ) -> Response:
         title = "Nothing is here" if status == 404 else "Refused"
         body = pages.refusal(self._home, status, title, error.what, error.do)
         if about:
             run = run_address(self._home, *about[1:4])
             body = joined(body, tag("p", tag("a", "Back to the run", href=run)))
-        if isinstance(error, FormUsed):
-            store, tenant, thread = error.subject[1:4]
+        if used:
+            store, tenant, thread = used.subject[1:4]
             came = run_address(self._home, store, tenant, thread)
-            if error.signature or not thread:
-                page = ("signature", error.signature) if thread else ("store", store)
+            if used.signature or not thread:
+                page = ("signature", used.signature) if thread else ("store", store)
                 came = address(self._home, *page)
             body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
         return self._page(user, title, body, status=status)

@@ -77,30 +77,20 @@ class _Form(NamedTuple):
     signature: str = ""
 
 
-class FormUsed(ResumeRefused):
+class FormUsed(Exception):
     """A form that was sent before.
 
     Attributes:
         subject: what it stands for.
         signature: the id of what it asked for, or "".
+        error: the same for people.
     """
 
     def __init__(self, form: _Form) -> None:
-        super().__init__(
+        self.subject, self.signature = form.subject, form.signature
+        self.error = ResumeRefused(
             "This form was sent before: by a double click, from another tab, or from an old page.",
             "It counted once. Look at the run again.",
-        )
-        self.subject, self.signature = form.subject, form.signature
-
-
-class FormUnknown(ResumeRefused):
-    """A form that this console did not make, or not lately."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This console knows no such form: it is from before a restart, older than"
-            f" {KEPT // 60} minutes, or from before its run was opened many times more.",
-            "Nothing was signed. Look at the run again.",
         )
 
 
@@ -128,12 +118,16 @@ class Forms:
 
         Raises:
             FormUsed: it was taken before.
-            FormUnknown: there is none, or it is for something else.
+            ResumeRefused: there is none, or it is for something else.
         """
         with self._lock:
             found = self._kept.get(form)
             if found is None or found.until < time.monotonic() or found.subject.act != act:
-                raise FormUnknown
+                raise ResumeRefused(
+                    "This console knows no such form: it is from before a restart, older than"
+                    f" {KEPT // 60} minutes, or from before its run was opened many times more.",
+                    "Nothing was signed. Look at the run again.",
+                )
             if found.is_used:
                 raise FormUsed(found)
             self._kept[form] = found._replace(is_used=True)
