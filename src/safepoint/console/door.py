@@ -32,6 +32,7 @@ import secrets
 import socket
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from html import escape
@@ -143,7 +144,7 @@ class _Request(NamedTuple):
         return values[0] if values else ""
 
 
-class _Guard:
+class _Guard(ABC):
     """What both doors do: ask `_admit` first, read the body, put the headers on every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -169,9 +170,9 @@ class _Guard:
         else:
             await self._app(scope, _replay(body, receive), send)
 
+    @abstractmethod
     def _admit(self, request: _Request) -> str:
         """Return the user's name, "" on their own machine, or raise the answer."""
-        raise NotImplementedError
 
 
 class Door(_Guard):
