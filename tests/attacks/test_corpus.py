@@ -273,6 +273,7 @@ def test_fickling_survives_files_that_exhaust(tmp_path: Path) -> None:
         assert one.ended == 0, name
 
 
+@pytest.mark.deep
 def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
     """In a reader without limits of its own: these few show that the files are what they say."""
     memory = ["9 bytes, a memo of 4 GB", "4 GB reserved for a bytearray"]
@@ -312,6 +313,7 @@ def rows(page: str) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.deep
 def test_the_page_on_what_safe_does_not_mean(tmp_path: Path) -> None:
     """Each row of its table, on the installed PyTorch with the flag, and the files' own sizes."""
     chosen = {one.name: one for one in EXHAUSTING if one.name in {SIX_GB, MANY, BUSY, CRASH, WILD}}

@@ -71,6 +71,7 @@ def address() -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.deep
 def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(
     address: str, browser: Browser
 ) -> None:

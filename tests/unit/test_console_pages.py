@@ -37,7 +37,7 @@ HOSTILE: Final = {
     "tags and selectors": "\U000e0041\U000e007f\ufe0f\U000e0100",
     "blank letters": "\u3164\u115f\u2800\u00a0",
     "planes": "\U0001f4b8\U0010ffff\ufffe\ue000",
-    "long": "<b> " * 12_000 + "\u202e",
+    "long": "<b> " * 3_000 + "\u202e",
 }
 
 
