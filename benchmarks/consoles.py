@@ -36,11 +36,11 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.answers import Answers
 from safepoint.console.index import PER_PAGE, Filter, Index
-from safepoint.names import ANSWERS
+from safepoint.core.names import ANSWERS
+from safepoint.resume.answers import Answers
+from safepoint.resume.workflow import Call
 from safepoint.settings import Store
-from safepoint.workflow import Call
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
@@ -201,7 +201,7 @@ class _Made:
         """Put it into a database."""
         import psycopg
 
-        from safepoint.postgres import migrate
+        from safepoint.stores.postgres import migrate
 
         server.database("console")
         owner, now = server.dsn(database="console"), datetime.now(UTC)

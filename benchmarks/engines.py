@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from benchmarks import langgraph
 from benchmarks.langgraph import asked, bytes_in, rows_in
 from safepoint import Keyring, Ledger, SigningKey, SQLiteAnchor
-from safepoint.anchor import Anchor
-from safepoint.journal import Journal
-from safepoint.storage.base import CheckpointStorage
+from safepoint.core.anchor import Anchor
+from safepoint.core.journal import Journal
+from safepoint.core.storage import CheckpointStorage
 
 if TYPE_CHECKING:
-    from safepoint.ledger import Owned
+    from safepoint.core.ledger import Owned
     from safepoint.testing.postgres import Server
 
 STORE = "orders"
@@ -95,7 +95,7 @@ class OnSqlite:
 
     def open(self, worker: int) -> Worked:
         """Open it."""
-        from safepoint.storage.sqlite import SQLiteCheckpointStorage
+        from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
         file = None if self.anchor is None else self.anchor / "heads.db"
         anchor = None if file is None else SQLiteAnchor(file, create=True)
@@ -124,7 +124,11 @@ class OnPostgres:
 
     def open(self, worker: int) -> Worked:
         """Open it."""
-        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
+        from safepoint.stores.postgres import (
+            PostgresAnchor,
+            PostgresCheckpointStorage,
+            PostgresJournal,
+        )
 
         storage = PostgresCheckpointStorage(self.dsns[worker], wait_seconds=WAIT)
         anchor = self.anchor and PostgresAnchor(self.anchor, wait_seconds=WAIT)
@@ -139,7 +143,7 @@ class OnPostgres:
         Raises:
             RuntimeError: the journal knows of more or fewer.
         """
-        from safepoint.postgres import PostgresJournal
+        from safepoint.stores.postgres import PostgresJournal
 
         count = asked(self.owner, "select count(*) from safepoint.checkpoints")
         if self.journal is not None:
@@ -173,7 +177,7 @@ def on_sqlite(folder: Path) -> dict[str, Contender]:
 
 def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
     """Return the contenders on PostgreSQL, each with a database of its own on one server."""
-    from safepoint.postgres import migrate
+    from safepoint.stores.postgres import migrate
 
     server.database("migrated")
     migrate(server.dsn(database="migrated"))

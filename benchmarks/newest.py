@@ -20,8 +20,8 @@ from benchmarks.engines import KEY, STORE, OnPostgres, OnSqlite, Worked, ledger_
 from benchmarks.load import state_of
 from benchmarks.measure import Act, beside, medians, table
 from safepoint import Codec, Ledger
-from safepoint.names import Head
-from safepoint.record import Place, seal
+from safepoint.core.names import Head
+from safepoint.core.record import Place, seal
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server

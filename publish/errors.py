@@ -1,4 +1,4 @@
-"""The body of the page "By error": what each error means, from `safepoint.explain`."""
+"""The body of the page "By error": what each error means, from `safepoint.command.explain`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from markdown.extensions.toc import slugify, unique
 
 from publish.project import BrokenPage, Project
-from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation
+from safepoint.command.explain import EXPLANATIONS, FAMILIES, Explanation
 from tests.harness.blocks import without_fences
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$", re.MULTILINE)
@@ -65,7 +65,8 @@ def _link(page: str, found: Explanation, project: Project) -> str:
     section = sections(project.pages[src].text).get(anchor) if src in project.pages else None
     if section is None:
         raise BrokenPage(
-            f"src/safepoint/errors.toml: {found.name} names {page}, which is not there; correct it"
+            f"src/safepoint/core/errors.toml: {found.name} names {page}, which is not there;"
+            " correct it"
         )
     title = project.pages[src].title
     return f"[{title if section in _ON_EVERY_PAGE else f'{title}: {section}'}]({page})"

@@ -1,7 +1,8 @@
 """What was released of the examples, written down: `python -m publish.released`, for `make fix`.
 
-A version is released once CHANGELOG.md says its day. Then `src/safepoint/examples.toml` gets what
-is new in it. When an example changes after that, or goes, what it was is fetched from git, by its
+A version is released once CHANGELOG.md says its day. Then
+`src/safepoint/command/examples.toml` gets what is new in it. When an example
+changes after that, or goes, what it was is fetched from git, by its
 digest, into `snippets/.earlier`. With `--check` nothing is written.
 """
 
@@ -17,9 +18,9 @@ from typing import Final
 from publish.changes import versions
 from publish.git import git
 from publish.project import ROOT, Project
-from safepoint.examples import EARLIER, Catalogue, Release, digest, without_marks
+from safepoint.command.examples import EARLIER, Catalogue, Release, digest, without_marks
 
-TOLD: Final = "src/safepoint/examples.toml"
+TOLD: Final = "src/safepoint/command/examples.toml"
 
 
 @dataclass

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from publish.project import BrokenPage, decoded
-from safepoint.examples import KINDS
+from safepoint.command.examples import KINDS
 from tests.harness.svg import svg_problems
 
 # A generator copies whatever it finds, so each kind is named, with the folder that it lies below.

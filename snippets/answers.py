@@ -20,9 +20,9 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import Answers
-from safepoint.errors import ThreadHeld
-from safepoint.gate import May
+from safepoint.core.errors import ThreadHeld
+from safepoint.resume.answers import Answers
+from safepoint.resume.gate import May
 
 
 def make_key(path):

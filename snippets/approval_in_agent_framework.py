@@ -21,8 +21,8 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.agent_framework import SealedCheckpointStorage
-from safepoint.approval import Question
-from safepoint.errors import ApprovalError
+from safepoint.core.errors import ApprovalError
+from safepoint.resume.approval import Question
 
 
 def key_of(file):  # create=True by hand, once

@@ -25,9 +25,9 @@ from safepoint import (
     SQLiteCheckpointStorage,
     VerifyingKey,
 )
-from safepoint.approval import Question
-from safepoint.errors import ResumeRefused
+from safepoint.core.errors import ResumeRefused
 from safepoint.langgraph import SealedSaver
+from safepoint.resume.approval import Question
 
 
 # --8<-- [start:node]

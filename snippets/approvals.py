@@ -25,7 +25,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.errors import ApprovalSpent
+from safepoint.core.errors import ApprovalSpent
 
 
 # --8<-- [start:payment]

@@ -23,9 +23,9 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.answers import Answers
-from safepoint.desk import Desk
-from safepoint.errors import ApprovalSpent
+from safepoint.command.desk import Desk
+from safepoint.core.errors import ApprovalSpent
+from safepoint.resume.answers import Answers
 
 
 def make_key(path):

@@ -19,7 +19,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.errors import ApprovalError, WaitEnded
+from safepoint.core.errors import ApprovalError, WaitEnded
 
 
 # --8<-- [start:steps]

@@ -14,8 +14,8 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.errors import Forked, RecordsMissing
-from safepoint.postgres import (
+from safepoint.core.errors import Forked, RecordsMissing
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     migrate,

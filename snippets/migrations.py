@@ -14,7 +14,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.workflow import Migration
+from safepoint.resume.workflow import Migration
 
 writer = SigningKey.from_file("keys/writer.key", create=True)
 journal_key = SigningKey.from_file("keys/journal.key", create=True)

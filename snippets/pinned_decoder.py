@@ -4,7 +4,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from safepoint import Codec
-from safepoint.errors import DecodeError
+from safepoint.core.errors import DecodeError
 
 
 @dataclass

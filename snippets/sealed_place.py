@@ -9,7 +9,7 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.keys import VerifyingKey
+from safepoint.core.keys import VerifyingKey
 
 
 def open_writer():

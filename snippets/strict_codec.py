@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from safepoint import Codec
-from safepoint.errors import DecodeError, EncodeError
+from safepoint.core.errors import DecodeError, EncodeError
 
 
 @dataclass

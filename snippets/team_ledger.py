@@ -8,8 +8,8 @@ import os
 from contextlib import contextmanager
 
 from safepoint import Actor, Keyring, Ledger, SigningKey
-from safepoint.errors import StorageRefused
-from safepoint.postgres import (
+from safepoint.core.errors import StorageRefused
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     PostgresJournal,

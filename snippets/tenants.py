@@ -12,7 +12,7 @@ from safepoint import (
     NotFound,
     SigningKey,
 )
-from safepoint.errors import InvalidId
+from safepoint.core.errors import InvalidId
 
 ledger = Ledger(
     FileCheckpointStorage("orders"),

@@ -15,7 +15,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.approval import Reason
+from safepoint.resume.approval import Reason
 
 MAIL = {
     "name": "mail",

@@ -10,7 +10,7 @@ import sys
 import time
 
 from safepoint import Keyring, Ledger, NotOwner, SigningKey, Workflow
-from safepoint.postgres import (
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     migrate,

@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
         return
     from safepoint._command import imported
     from safepoint.attacks import ATTACKS, own
-    from safepoint.errors import CheckpointError
+    from safepoint.core.errors import CheckpointError
 
     try:
         factory = imported(named, "app.storage:open_store")

@@ -6,7 +6,7 @@ import re
 from typing import Any, Final
 
 from publish.project import BrokenPage, Project, decoded
-from safepoint.examples import Catalogue, Release, opening, rules_of
+from safepoint.command.examples import Catalogue, Release, opening, rules_of
 
 PAGE: Final = "examples.md"
 _ROW: Final = re.compile(

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from safepoint.anchor import FileAnchor, InMemoryAnchor, SQLiteAnchor
-from safepoint.approval import Approver, Approvers
-from safepoint.codec import Codec
-from safepoint.errors import (
+from safepoint.core.anchor import FileAnchor, InMemoryAnchor, SQLiteAnchor
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
     AnchorError,
     ApprovalNeeded,
     CheckpointError,
@@ -17,20 +16,19 @@ from safepoint.errors import (
     SealBroken,
     SealError,
 )
-from safepoint.gate import Gate, Policy
-from safepoint.journal import Actor, FileJournal, InMemoryJournal
-from safepoint.keys import Keyring, SigningKey, VerifyingKey
-from safepoint.ledger import Ledger
-from safepoint.names import Limits
+from safepoint.core.journal import Actor, FileJournal, InMemoryJournal
+from safepoint.core.keys import Keyring, SigningKey, VerifyingKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.names import Limits
+from safepoint.core.record import Checkpoint
 from safepoint.places import open_ledger
-from safepoint.record import Checkpoint
-from safepoint.storage import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
-    SQLiteCheckpointStorage,
-)
-from safepoint.tools import Tool, ToolSet
-from safepoint.workflow import Ask, Workflow
+from safepoint.resume.approval import Approver, Approvers
+from safepoint.resume.gate import Gate, Policy
+from safepoint.resume.tools import Tool, ToolSet
+from safepoint.resume.workflow import Ask, Workflow
+from safepoint.stores.files import FileCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
 __all__ = [
     "Actor",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.cli import main
+from safepoint.command.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

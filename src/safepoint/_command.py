@@ -21,8 +21,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
-from safepoint.anchor import FileAnchor
-from safepoint.errors import (
+from safepoint.core.anchor import FileAnchor
+from safepoint.core.errors import (
     AnchorError,
     AnchorUnavailable,
     AnswersBroken,
@@ -42,7 +42,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.keys import (
+from safepoint.core.keys import (
     PUBLIC,
     Hidden,
     Key,

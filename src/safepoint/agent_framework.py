@@ -19,10 +19,8 @@ from itertools import chain, takewhile
 from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
-from safepoint.approval import Question, Reason, ends, signable
-from safepoint.asking import Approved, Asking, check_held, check_journal, check_wait
-from safepoint.codec import Codec, Converter
-from safepoint.errors import (
+from safepoint.core.codec import Codec, Converter
+from safepoint.core.errors import (
     ApprovalMismatch,
     ConfigurationError,
     EncodeError,
@@ -32,12 +30,14 @@ from safepoint.errors import (
     missing,
     quoted,
 )
-from safepoint.gate import Gate
-from safepoint.ledger import Ledger, Link
+from safepoint.core.ledger import Ledger, Link
+from safepoint.core.names import Head, spelled, thread_name, thread_text
 from safepoint.migrate import Unsigned, half_moved
-from safepoint.names import Head, spelled, thread_name, thread_text
+from safepoint.resume.approval import Question, Reason, ends, signable
+from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
+from safepoint.resume.gate import Gate
+from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
-from safepoint.tools import ToolSet
 
 try:
     from agent_framework import (

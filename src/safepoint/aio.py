@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from safepoint.ledger import Ledger, Owned
+from safepoint.core.ledger import Ledger, Owned
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -48,10 +48,8 @@ from ipaddress import (
 )
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from safepoint.approval import Approval, Question, Reason, ends, signable
-from safepoint.asking import Approved, Asking, check_held, check_journal, check_wait
-from safepoint.codec import Codec, Converter
-from safepoint.errors import (
+from safepoint.core.codec import Codec, Converter
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
@@ -64,13 +62,15 @@ from safepoint.errors import (
     missing,
     quoted,
 )
-from safepoint.gate import Gate
-from safepoint.ledger import Ledger, Link
+from safepoint.core.ledger import Ledger, Link
+from safepoint.core.names import Head, digest_of, spelled, thread_name
+from safepoint.core.record import Checkpoint as Record
 from safepoint.migrate import Unsigned, half_moved
-from safepoint.names import Head, digest_of, spelled, thread_name
-from safepoint.record import Checkpoint as Record
+from safepoint.resume.approval import Approval, Question, Reason, ends, signable
+from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
+from safepoint.resume.gate import Gate
+from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
-from safepoint.tools import ToolSet
 
 try:
     from langchain_core import messages

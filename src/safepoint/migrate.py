@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from safepoint._files import write_all
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     CodecError,
     ConfigurationError,
@@ -31,8 +30,9 @@ from safepoint.errors import (
     ThreadDeleted,
     shell,
 )
-from safepoint.ledger import Ledger
-from safepoint.names import DEFAULT_LIMITS, Limits, check_name, digest_of
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, digest_of
+from safepoint.stores.disk import write_all
 
 SEALED: Final = "sealed"
 THERE_ALREADY: Final = "there already"

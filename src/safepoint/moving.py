@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
 from uuid import UUID
 
 from safepoint._command import add, counted, flag, imported
-from safepoint.codec import Codec
-from safepoint.errors import (
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
@@ -40,8 +40,9 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.journal import Actor
-from safepoint.ledger import Ledger
+from safepoint.core.journal import Actor
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import DEFAULT_LIMITS, Limits, digest_of
 from safepoint.migrate import (
     OF_THE_SOURCE,
     REFUSED,
@@ -60,7 +61,6 @@ from safepoint.models.look import Kind, identified
 from safepoint.models.machine import Class, Collect, Functions
 from safepoint.models.migration import Files, Link, check_elsewhere, migrate_pickles
 from safepoint.models.plain import functions_for
-from safepoint.names import DEFAULT_LIMITS, Limits, digest_of
 from safepoint.settings import database_in, is_database, read
 
 if TYPE_CHECKING:
@@ -501,7 +501,7 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
 
 @contextmanager
 def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
-    from safepoint.postgres.connection import parsed, place, psycopg, refusal
+    from safepoint.stores.postgres.connection import parsed, place, psycopg, refusal
 
     given = parsed(dsn)
 

@@ -24,11 +24,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from safepoint import _files
-from safepoint.anchor import FileAnchor, SQLiteAnchor
-from safepoint.answers import Answers
-from safepoint.codec import Codec
-from safepoint.errors import (
+from safepoint.core.anchor import FileAnchor, SQLiteAnchor
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
     ConfigurationError,
     KeyRefused,
     StorageError,
@@ -37,11 +35,14 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.journal import Actor, FileJournal, Journal
-from safepoint.keys import Algorithm, Keyring, SigningKey
-from safepoint.ledger import Claim, Ledger
-from safepoint.names import check_name, check_store
-from safepoint.storage import FileCheckpointStorage, SQLiteCheckpointStorage
+from safepoint.core.journal import Actor, FileJournal, Journal
+from safepoint.core.keys import Algorithm, Keyring, SigningKey
+from safepoint.core.ledger import Claim, Ledger
+from safepoint.core.names import check_name, check_store
+from safepoint.resume.answers import Answers
+from safepoint.stores import disk
+from safepoint.stores.files import FileCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
 _LOG = logging.getLogger("safepoint")
 _KEY = re.compile(r"(signing|journal)(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
@@ -100,7 +101,7 @@ class Locations:
     def __post_init__(self) -> None:
         check_name("store", self.store)
         for name in _PARTS:
-            path = _files.as_named(getattr(self, name), f"The folder for the {name}")
+            path = disk.as_named(getattr(self, name), f"The folder for the {name}")
             if path != Path(getattr(self, name)) or path.name in ("", ".."):
                 raise ConfigurationError(
                     f"The folder for the {name}, {quoted(str(getattr(self, name)))}, is relative,"
@@ -193,14 +194,14 @@ class Locations:
             StorageFull: there is no room.
             ConfigurationError: a link leads from one folder into another.
         """
-        _files.require_posix()
+        disk.require_posix()
         folders = self._folders()
         _check_apart(
             {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
         )
         for name, path in folders.items():
             if (journal or "journal" not in name) and (answers or "answers" not in name):
-                with _files.translated("create", str(path)):
+                with disk.translated("create", str(path)):
                     self._create(path)
 
     def _folders(self) -> dict[str, Path]:
@@ -224,12 +225,12 @@ class Locations:
         while self.home in top.parents and not os.path.lexists(top):
             top = top.parent
         names = path.relative_to(top).parts
-        here = Path(_files.absolute(top / names[0])).parent
-        _files.enforce(_files.replaceable_refusals(str(top)))
+        here = Path(disk.absolute(top / names[0])).parent
+        disk.enforce(disk.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
-            _files.create_root(str(here))
-            _files.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+            disk.create_root(str(here))
+            disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
 
 
 def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
@@ -238,9 +239,9 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
     The first is this user's and closed to others; the second may be root's, and readable.
     """
     if not stat.S_ISDIR(info.st_mode):
-        yield from _files.folder_refusals(path, info)
+        yield from disk.folder_refusals(path, info)
     if not own:
-        yield from _files.stranger_refusals(path, info)
+        yield from disk.stranger_refusals(path, info)
     elif info.st_uid != os.geteuid():
         yield UnsafeLocation(
             f"{shell(path)} belongs to user {info.st_uid}, and this process is user"
@@ -305,7 +306,7 @@ def default_locations(
         StorageUnavailable: the user has no home, systemd made one folder for the storage and its
             anchor, or the system is not POSIX.
     """
-    _files.require_posix()
+    disk.require_posix()
     check_name("store", store)
     given = os.environ if environ is None else environ
     if service is None:
@@ -524,7 +525,7 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
     storage = SQLiteCheckpointStorage(found.answers_file)
     if new:
         for folder in (found.approvers, found.operators):
-            _files.create_root(str(folder))
+            disk.create_root(str(folder))
     return Answers(storage, anchor)
 
 

@@ -32,19 +32,20 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from safepoint._command import beginning, keyring_of
-from safepoint._files import replaceable_refusals
-from safepoint.anchor import Anchor, FileAnchor, SQLiteAnchor
-from safepoint.answers import Answers
-from safepoint.approval import Approvers, Reason
-from safepoint.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
-from safepoint.gate import Gate, Policy
-from safepoint.journal import FileJournal, Journal
-from safepoint.keys import VerifyingKey
-from safepoint.ledger import Ledger
-from safepoint.names import check_name
+from safepoint.core.anchor import Anchor, FileAnchor, SQLiteAnchor
+from safepoint.core.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.keys import VerifyingKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_name
+from safepoint.core.storage import CheckpointStorage
 from safepoint.places import default_locations
-from safepoint.storage import CheckpointStorage, FileCheckpointStorage, SQLiteCheckpointStorage
-from safepoint.storage.sqlite import is_open
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Approvers, Reason
+from safepoint.resume.gate import Gate, Policy
+from safepoint.stores.disk import replaceable_refusals
+from safepoint.stores.files import FileCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage, is_open
 
 Use = Literal["audit", "look", "change"]
 """What settings are read for. Whoever signs or changes is the strictest."""
@@ -172,7 +173,7 @@ class Store:
     def storage_of(self, stack: ExitStack, *, write: bool = False) -> CheckpointStorage:
         """Open where the records are: a database by how it begins, or else a folder of files."""
         if self.postgres is not None:
-            from safepoint.postgres import PostgresCheckpointStorage
+            from safepoint.stores.postgres import PostgresCheckpointStorage
 
             return stack.enter_context(PostgresCheckpointStorage(self.postgres))
         return _storage(str(self.storage), stack, write=write)
@@ -188,7 +189,7 @@ class Store:
         keys = keyring_of(self.journal_key, signs=write)
         anchor = self.journal_anchor_of(stack, write=write)
         if self.postgres_journal is not None:
-            from safepoint.postgres import PostgresJournal
+            from safepoint.stores.postgres import PostgresJournal
 
             dsn = self.postgres_journal
             made = PostgresJournal(dsn, keys=keys, name=self.journal_name, anchor=anchor)
@@ -205,7 +206,7 @@ class Store:
             return None
         storage: CheckpointStorage
         if self.postgres_answers is not None:
-            from safepoint.postgres import PostgresAnswers
+            from safepoint.stores.postgres import PostgresAnswers
 
             storage = stack.enter_context(PostgresAnswers(self.postgres_answers))
         else:
@@ -560,7 +561,7 @@ def connection_string(option: str, value: str) -> str:
         return os.environ[where]
     if how == "file" and colon:
         return secret_in(option, where)
-    from safepoint.postgres.connection import parsed
+    from safepoint.stores.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
         raise ConfigurationError(
@@ -660,7 +661,7 @@ def _storage(path: str, stack: ExitStack, *, write: bool) -> CheckpointStorage:
 
 def _anchor(path: str | None, dsn: str | None, stack: ExitStack, *, write: bool) -> Anchor | None:
     if dsn is not None:
-        from safepoint.postgres import PostgresAnchor
+        from safepoint.stores.postgres import PostgresAnchor
 
         return stack.enter_context(PostgresAnchor(dsn))
     if path is None:

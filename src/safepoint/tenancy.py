@@ -7,9 +7,9 @@ from copy import copy
 from functools import lru_cache, wraps
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
-from safepoint.errors import ConfigurationError
-from safepoint.ledger import Ledger
-from safepoint.names import check_tenant
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_tenant
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

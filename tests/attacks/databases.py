@@ -15,14 +15,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from safepoint.anchor import Anchor, FileAnchor
 from safepoint.attacks import GatedTarget, Medium
-from safepoint.ledger import Ledger
-from safepoint.names import spelled
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
-from safepoint.storage.base import Lease, Ownership
-from safepoint.storage.file import LEASE, read_lease, write_lease
-from safepoint.storage.sqlite import SQLiteCheckpointStorage
+from safepoint.core.anchor import Anchor, FileAnchor
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import spelled
+from safepoint.core.storage import Lease, Ownership
+from safepoint.stores.files import LEASE, read_lease, write_lease
+from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import TEMPLATE, Database
 

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from safepoint.attacks.outcome import step
-from safepoint.errors import CheckpointError
-from safepoint.journal import Actor, Event
-from safepoint.keys import Keyring, SigningKey
-from safepoint.ledger import Ledger
-from safepoint.names import Head, digest_of
-from safepoint.record import Header, Place, seal
+from safepoint.core.errors import CheckpointError
+from safepoint.core.journal import Actor, Event
+from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import Head, digest_of
+from safepoint.core.record import Header, Place, seal
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
@@ -262,7 +262,7 @@ class Victim:
 
     def begin(self) -> None:
         """Let the honest workers begin, and operators undo a step and note it."""
-        from safepoint.postgres import PostgresJournal
+        from safepoint.stores.postgres import PostgresJournal
 
         for job, threads in (("mine", ["mine"]), ("other", ["theirs", "free"])):
             ledger = self.ledger(job)
@@ -321,7 +321,7 @@ class Victim:
 
     def ledger(self, job: str, anchor: str = "anchor") -> Ledger:
         """Open the ledger as a new process does."""
-        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+        from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 
         heads = PostgresAnchor(self.login(anchor), connections=1, wait_seconds=SECONDS)
         storage = PostgresCheckpointStorage(self.login(job), connections=1, wait_seconds=SECONDS)

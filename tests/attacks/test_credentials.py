@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from safepoint import Keyring, Ledger, RolledBack, SigningKey
-from safepoint.names import Head
+from safepoint.core.names import Head
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
@@ -13,7 +13,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 
 KEYS = Keyring(SigningKey.generate())
 

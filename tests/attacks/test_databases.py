@@ -13,7 +13,7 @@ from safepoint.attacks import ATTACKS, RESIDUE, Disk, Outcome
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.outcome import step
 from safepoint.attacks.rungs import TOP
-from safepoint.errors import CheckpointError
+from safepoint.core.errors import CheckpointError
 from tests.harness.ladder import on, reasons
 from tests.harness.optional import need
 

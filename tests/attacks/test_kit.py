@@ -29,8 +29,8 @@ from safepoint.attacks import (
 from safepoint.attacks.kit import Act, Look
 from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
-from safepoint.cli import main
-from safepoint.errors import JournalUnavailable, RecordMalformed
+from safepoint.command.cli import main
+from safepoint.core.errors import JournalUnavailable, RecordMalformed
 
 REFUSAL = RecordMalformed("It is refused.", "Always.")
 

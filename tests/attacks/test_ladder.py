@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from safepoint.approval import Approval, Question, Reason
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Memory, Outcome
 from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
-from safepoint.codec import Codec
-from safepoint.desk import Desk
-from safepoint.gate import Decision
-from safepoint.ledger import Ledger, Link
+from safepoint.command.desk import Desk
+from safepoint.core.codec import Codec
+from safepoint.core.ledger import Ledger, Link
+from safepoint.resume.approval import Approval, Question, Reason
+from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
 from tests.harness.ladder import on, reasons
 
@@ -202,8 +202,8 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "verify.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
     "verify.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number stolen-key-undelete"),
     "storage.base.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
-    "_files.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
-    "_files.folder_refusals": (nothing, "disk", TOP, "open-folder"),
+    "disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
+    "disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
     "gate.Gate.decide": (only_asks, "memory", TOP, GATED),
     "keys.VerifyingKey.verify": (genuine, "memory", TOP, "forge-approval"),
     "approval.Approval.check_time": (

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from safepoint import FileAnchor, NotOwner, Workflow
-from safepoint.errors import WrongPlace
+from safepoint.core.errors import WrongPlace
 from tests.attacks.helpers import THREAD, Shop, refused
 
 

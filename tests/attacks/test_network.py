@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.errors import StorageUnavailable
+from safepoint.core.errors import StorageUnavailable
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
@@ -17,7 +17,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES, FalseServer
 from safepoint.audit.network import check_network
-from safepoint.postgres import PostgresCheckpointStorage, migrate
+from safepoint.stores.postgres import PostgresCheckpointStorage, migrate
 from safepoint.testing.postgres import Server
 from safepoint.testing.tls import TLSFront, issue
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from safepoint.attacks import ATTACKS, own
-from safepoint.cli import main
+from safepoint.command.cli import main
 from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")

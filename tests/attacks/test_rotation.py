@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from safepoint import FileAnchor, Keyring, Ledger, RolledBack, SigningKey
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     KeyRevoked,
     SealBroken,
@@ -22,7 +22,7 @@ from safepoint.errors import (
     UnsafeLocation,
     WrongPlace,
 )
-from safepoint.record import Place, seal
+from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
 

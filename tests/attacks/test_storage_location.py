@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from safepoint.errors import Conflict, InvalidId, StorageUnavailable, UnsafeLocation
-from safepoint.storage import FileCheckpointStorage
+from safepoint.core.errors import Conflict, InvalidId, StorageUnavailable, UnsafeLocation
+from safepoint.stores.files import FileCheckpointStorage
 from tests.attacks.helpers import refused
 
 _TEXTS = r"""

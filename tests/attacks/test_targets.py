@@ -13,7 +13,7 @@ from safepoint.attacks import TARGETS, Disk, Medium, Memory, Miss, Target
 from safepoint.attacks.kit import runs, works
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
 from safepoint.attacks.rungs import GatedTarget, SignedChainTarget
-from safepoint.errors import UnknownKey
+from safepoint.core.errors import UnknownKey
 
 Make = Callable[[str], Target]
 

@@ -25,7 +25,7 @@ from safepoint import (
 from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
 from safepoint.audit import check_tenants
-from safepoint.errors import CheckpointError, WrongPlace
+from safepoint.core.errors import CheckpointError, WrongPlace
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 STORAGES: dict[str, Callable[[Path], Any]] = {

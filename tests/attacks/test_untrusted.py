@@ -14,7 +14,7 @@ import pytest
 from safepoint import CheckpointError, Codec, Keyring, SealBroken, SigningKey, Workflow
 from safepoint.attacks import MARKER
 from safepoint.attacks.payload import marker_pickle
-from safepoint.errors import RecordMalformed, UnknownKey, WrongPlace
+from safepoint.core.errors import RecordMalformed, UnknownKey, WrongPlace
 from tests.attacks.helpers import THREAD, Shop, refused
 
 PREFIX = b"safepoint/1 record\n"

@@ -20,7 +20,7 @@ need("uvicorn", "the console needs uvicorn; make test installs it")
 from playwright.sync_api import Browser, Page, expect
 
 from safepoint import Ask
-from safepoint.errors import ThreadHeld
+from safepoint.core.errors import ThreadHeld
 from tests.unit.console_driver import Terminal, console
 from tests.unit.test_console_app import DANA, OPAL, locked
 from tests.unit.test_deciding import Office

@@ -11,7 +11,7 @@ import pytest
 
 from publish import advisories
 from publish.project import Project
-from safepoint.explain import EXPLANATIONS
+from safepoint.command.explain import EXPLANATIONS
 from safepoint.rules import RULES
 from tests.browser.site import PATIENCE, Site, visitor
 from tests.browser.visit import Visit, copied
@@ -127,13 +127,14 @@ def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
         "Explained by: safepoint explain {name} (on the site: errors/#{anchor})",
         (
             'Traceback (most recent call last): File "/srv/app.py", line 7, in <module> '
-            f"raise NotFound(...) from None safepoint.errors.{{name}}: {message} Explained by: "
+            f"raise NotFound(...) from None safepoint.core.errors.{{name}}: {message} "
+            "Explained by: "
             "safepoint explain {name} (on the site: errors/#{anchor})"
         ),
     )
     wanted: dict[str, str] = {}
     for number, (name, place) in enumerate([*ERRORS.items()][::3]):
-        wanted[f"safepoint.errors.{name}: {message}"] = place
+        wanted[f"safepoint.core.errors.{name}: {message}"] = place
         wanted[lines[number % len(lines)].format(name=name, anchor=name.lower())] = place
     assert search.wrong(wanted) == {}
 
@@ -174,11 +175,11 @@ def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> 
     page = Visit(context, site.address).page
     begun(page)
     page.locator(FIELD).select_text()
-    page.keyboard.insert_text("safepoint.errors.InvalidId: '../keys' is not a thread name.")
-    answer = page.locator(f"{LINKS}[href$='#safepoint.errors.InvalidId']")
+    page.keyboard.insert_text("safepoint.core.errors.InvalidId: '../keys' is not a thread name.")
+    answer = page.locator(f"{LINKS}[href$='#safepoint.core.errors.InvalidId']")
     expect(answer).to_be_visible()
     page.keyboard.press("Enter")
-    page.wait_for_url("**/errors/?h=invalidid#safepoint.errors.InvalidId")
+    page.wait_for_url("**/errors/?h=invalidid#safepoint.core.errors.InvalidId")
 
 
 HOSTILE: Final = (

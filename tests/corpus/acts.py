@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from safepoint.errors import CheckpointError
+from safepoint.core.errors import CheckpointError
 from tests.corpus.benign_types import REGISTERED
 
 PICKLE, SEVERAL, ARCHIVE, LEGACY, BARE = "x.pkl", "x.several", "archive.pt", "legacy.pt", "bare.pt"
@@ -80,7 +80,7 @@ def apart(path: Path) -> object:
 
 def worker(path: Path) -> object:
     """Do what the isolated process does, in a fork: the real one imports PyTorch for seconds."""
-    from safepoint.errors import UnsafeModel
+    from safepoint.core.errors import UnsafeModel
     from safepoint.models import DEFAULT_MODEL_LIMITS as LIMITS
     from safepoint.models.isolated import DONE, main, task_of
     from safepoint.models.loading import open_model

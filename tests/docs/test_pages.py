@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.cli import COMMANDS
+from safepoint.command.cli import COMMANDS
 from tests.harness.blocks import ROOT, find_blocks
 
 DOCS = ROOT / "docs"

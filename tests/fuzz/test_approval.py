@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint.approval import Question
-from safepoint.errors import ApprovalError, ApprovalMalformed
+from safepoint.core.errors import ApprovalError, ApprovalMalformed
+from safepoint.resume.approval import Question
 from tests.unit.approval_helpers import APPROVERS, DANA, DANA_KEY, ERIN, NOW, QUESTION, TEXT, sign
 
 GENUINE = [TEXT, DANA.deny(QUESTION, now=NOW), ERIN.approve(QUESTION, now=NOW)]

@@ -17,7 +17,7 @@ from safepoint import (
     SigningKey,
     VerifyingKey,
 )
-from safepoint.names import Head
+from safepoint.core.names import Head
 
 KEY = SigningKey.generate()
 PAIR = SigningKey.generate("ed25519")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from safepoint.errors import CheckpointError
+from safepoint.core.errors import CheckpointError
 from safepoint.models import Verdict, inspect, machine, opcodes, read_pickle
 from safepoint.models.limits import ModelLimits, PickleLimits
 from safepoint.models.loading import open_model

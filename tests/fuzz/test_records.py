@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import CheckpointError, Codec, Keyring, Limits, SigningKey
-from safepoint.names import digest_of
-from safepoint.record import Kind, Opened, Place, open_sealed, seal
+from safepoint.core.names import digest_of
+from safepoint.core.record import Kind, Opened, Place, open_sealed, seal
 from tests.unit.codec_types import TYPES
 
 MAC = SigningKey.generate()

@@ -39,7 +39,7 @@ bash     `bash -euo pipefail` in the page's folder, to its last line. `data-exit
 text     The output of the block before it. `...` may stand for a part, but never for most of it.
          `data-check="paths"`: a map of files; every name in it exists.
          `data-check="record"`: the record of one of the vectors that open.
-         `data-check="subclasses" data-module="safepoint.errors"`: a drawn tree of classes.
+         `data-check="subclasses" data-module="safepoint.core.errors"`: a drawn tree of classes.
 sql      Runs on a real PostgreSQL, as the login `data-login="worker_1"`, in the page's database
          `checkpoints`, through `psql`; `postgres` is the superuser. All blocks of
          such a page reach it: `psql -U worker_1`, `"dbname=checkpoints user=worker_1"`. Passwords
@@ -82,6 +82,5 @@ After a run
 how the tests ended that the rules stand on.
 `pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
 rewrites the format and the `#>` lines of the files in `snippets/`.
-`python -m tests.harness.messages` writes `tests/messages.txt`, which has every refusal.
 `python -m tests.harness.callouts` fills in the callouts from `rules.toml`.
 """

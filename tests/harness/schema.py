@@ -16,8 +16,8 @@ def made(version: int = 18) -> str:
     import psycopg
 
     from safepoint.audit.postgres import digested
-    from safepoint.postgres import migrate
-    from safepoint.postgres.schema import fingerprint
+    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres.schema import fingerprint
 
     with quick_server(version) as server:
         server.database("fresh")

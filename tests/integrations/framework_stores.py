@@ -41,10 +41,10 @@ from safepoint.attacks import SealedTarget, Target
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.attacks.target import Trick
-from safepoint.errors import CheckpointError
+from safepoint.core.errors import CheckpointError
+from safepoint.core.names import digest_of
+from safepoint.core.record import Header, Place, seal
 from safepoint.langgraph import SealedSaver
-from safepoint.names import digest_of
-from safepoint.record import Header, Place, seal
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server

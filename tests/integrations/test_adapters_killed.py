@@ -40,7 +40,7 @@ ORDERS: Final = 60  # of a long one
 def opened(folder: Path, store: str = "", anchor: str = "", every: str = "") -> Ledger:
     """Open the ledger as a new process does; with the DSNs of a PostgreSQL there."""
     if store:
-        from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+        from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 
         places: Any = PostgresCheckpointStorage(store), PostgresAnchor(anchor)
     else:

@@ -30,10 +30,7 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint import asking as asking_module
-from safepoint.approval import Question, Reason
-from safepoint.asking import SPENT
-from safepoint.errors import (
+from safepoint.core.errors import (
     ApprovalError,
     ApprovalExpired,
     ApprovalMalformed,
@@ -47,6 +44,9 @@ from safepoint.errors import (
     ResumeRefused,
     SealBroken,
 )
+from safepoint.resume import asking as asking_module
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT
 from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")

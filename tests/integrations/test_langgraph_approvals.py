@@ -32,10 +32,7 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint import asking as asking_module
-from safepoint.approval import Question, Reason
-from safepoint.asking import SPENT, Asking, note_answers
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     ApprovalExpired,
     ApprovalMalformed,
@@ -48,6 +45,9 @@ from safepoint.errors import (
     KeyRefused,
     ResumeRefused,
 )
+from safepoint.resume import asking as asking_module
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT, Asking, note_answers
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

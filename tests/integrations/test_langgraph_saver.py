@@ -36,8 +36,8 @@ from safepoint import (
     Tool,
     ToolSet,
 )
-from safepoint.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
-from safepoint.ledger import Claim
+from safepoint.core.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
+from safepoint.core.ledger import Claim
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
@@ -79,7 +79,7 @@ def storage(
     if request.param in LOCAL:
         return LOCAL[request.param]
     database = request.getfixturevalue("database")
-    from safepoint.postgres import PostgresCheckpointStorage
+    from safepoint.stores.postgres import PostgresCheckpointStorage
 
     dsn = database.dsn("both", "safepoint_writer", "safepoint_operator")
     return lambda _: stack.enter_context(PostgresCheckpointStorage(dsn))
@@ -621,7 +621,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
     database: Database, stack: ExitStack
 ) -> None:
     """LangGraph runs a task before it saves. So another worker's graph is refused before that."""
-    from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage
+    from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 
     anchor, paid = stack.enter_context(PostgresAnchor(database.anchor)), list[int]()
     run = _run("order-7")

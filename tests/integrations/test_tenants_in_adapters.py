@@ -25,14 +25,14 @@ from safepoint import (
     Ledger,
     SigningKey,
 )
-from safepoint.approval import Question
-from safepoint.errors import (
+from safepoint.core.errors import (
     ApprovalMismatch,
     CheckpointError,
     ConfigurationError,
     InvalidId,
     WrongPlace,
 )
+from safepoint.resume.approval import Question
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

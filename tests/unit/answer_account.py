@@ -23,13 +23,13 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question
-from safepoint.errors import CheckpointError
-from safepoint.gate import May
-from safepoint.names import Head
-from safepoint.record import Place, open_sealed
-from safepoint.workflow import Call
+from safepoint.core.errors import CheckpointError
+from safepoint.core.names import Head
+from safepoint.core.record import Place, open_sealed
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
+from safepoint.resume.gate import May
+from safepoint.resume.workflow import Call
 from tests.unit.resume_account import KEYS, Kept, State, World
 from tests.unit.resume_helpers import DANA, ERIN, STORE
 from tests.unit.tampered import Memory

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from safepoint import Approver, Approvers, SigningKey
-from safepoint.approval import Question
-from safepoint.names import Head
-from safepoint.record import sign_line
+from safepoint.core.names import Head
+from safepoint.core.record import sign_line
+from safepoint.resume.approval import Question
 
 DANA_KEY = SigningKey(bytes(range(32)), "ed25519")
 ERIN_KEY = SigningKey(bytes(range(1, 33)), "ed25519")

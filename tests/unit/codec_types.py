@@ -14,8 +14,8 @@ from uuid import UUID
 
 import pydantic
 
-from safepoint.codec import Codec
-from safepoint.errors import CheckpointError
+from safepoint.core.codec import Codec
+from safepoint.core.errors import CheckpointError
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-from safepoint.cli import main
+from safepoint.command.cli import main
 
 
 def said(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str, str]:

@@ -39,7 +39,7 @@ class Terminal:
     """A console on a terminal, which somebody types on."""
 
     def __init__(self, folder: Path, *arguments: str, begin: str = "") -> None:
-        code = f"{begin}\nimport sys\nfrom safepoint.cli import main\nsys.exit(main())"
+        code = f"{begin}\nimport sys\nfrom safepoint.command.cli import main\nsys.exit(main())"
         self._ours, theirs = os.openpty()
         self.process = subprocess.Popen(
             [sys.executable, "-c", code, "console", *arguments],

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-from safepoint.answers import Order
-from safepoint.approval import Approver, Approvers, Question
+from safepoint.command.desk import State, Wait
 from safepoint.console import charts, pages
 from safepoint.console.html import Html
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.console.signing import Signature, Signed, Subject
-from safepoint.desk import State, Wait
-from safepoint.errors import JournalBroken
-from safepoint.journal import Actor, Entry
-from safepoint.names import Head, spelled
+from safepoint.core.errors import JournalBroken
+from safepoint.core.journal import Actor, Entry
+from safepoint.core.names import Head, spelled
+from safepoint.resume.answers import Order
+from safepoint.resume.approval import Approver, Approvers, Question
 from safepoint.settings import Store
 
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"

@@ -12,11 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from safepoint import Ask, Tool
+from safepoint.command.desk import Desk
 from safepoint.console.pages import layout
 from safepoint.console.record import Record, record_of
 from safepoint.console.run_page import run_page
-from safepoint.desk import Desk
-from safepoint.journal import Journal
+from safepoint.core.journal import Journal
 from safepoint.settings import read
 from tests.unit.test_deciding import Office
 

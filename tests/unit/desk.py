@@ -25,11 +25,11 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.approval import Question, Reason
-from safepoint.errors import JournalUnavailable
-from safepoint.journal import Entry, Event
-from safepoint.names import Head
-from safepoint.workflow import Call, Run
+from safepoint.core.errors import JournalUnavailable
+from safepoint.core.journal import Entry, Event
+from safepoint.core.names import Head
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.workflow import Call, Run
 
 State = dict[str, Any]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from safepoint.console.door import Door, SharedDoor, listening, serving
-from safepoint.keys import Hidden
+from safepoint.core.keys import Hidden
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

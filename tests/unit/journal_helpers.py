@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from safepoint.errors import CheckpointError
-from safepoint.journal import Actor, Event
+from safepoint.core.errors import CheckpointError
+from safepoint.core.journal import Actor, Event
 
 
 def event(number: int = 1, **fields: Any) -> Event:

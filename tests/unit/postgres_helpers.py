@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
-from safepoint.names import Head
+from safepoint.core.names import Head
 from tests.harness.optional import need
 from tests.unit.journal_helpers import refusal as refusal  # noqa: PLC0414  handed on
 

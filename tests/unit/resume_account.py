@@ -28,13 +28,13 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.approval import Question, Reason
-from safepoint.errors import JournalUnavailable
-from safepoint.gate import compare
-from safepoint.journal import Entry, Event
-from safepoint.names import Head
-from safepoint.record import Place, open_sealed
-from safepoint.workflow import Call, Migration
+from safepoint.core.errors import JournalUnavailable
+from safepoint.core.journal import Entry, Event
+from safepoint.core.names import Head
+from safepoint.core.record import Place, open_sealed
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.gate import compare
+from safepoint.resume.workflow import Call, Migration
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,

@@ -24,7 +24,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.workflow import Call, Migration
+from safepoint.resume.workflow import Call, Migration
 
 State = dict[str, Any]
 

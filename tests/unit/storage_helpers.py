@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.storage import FileCheckpointStorage
+from safepoint.stores.files import FileCheckpointStorage
 
 
 def python(code: str, *arguments: str) -> str:

@@ -21,8 +21,8 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
-from safepoint.record import Place
-from safepoint.storage.base import CheckpointStorage, ahead
+from safepoint.core.record import Place
+from safepoint.core.storage import CheckpointStorage, ahead
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)

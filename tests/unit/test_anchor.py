@@ -19,10 +19,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint import SQLiteCheckpointStorage, _files
-from safepoint import anchor as module
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
-from safepoint.errors import (
+from safepoint import SQLiteCheckpointStorage
+from safepoint.core import anchor as module
+from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
+from safepoint.core.errors import (
     AnchorMismatch,
     AnchorUnavailable,
     CheckpointError,
@@ -31,7 +31,8 @@ from safepoint.errors import (
     InvalidId,
     UnsafeLocation,
 )
-from safepoint.names import Head, Heads
+from safepoint.core.names import Head, Heads
+from safepoint.stores import disk
 from tests.harness.crash import failed, killed
 from tests.unit.storage_helpers import planted, tree
 
@@ -481,8 +482,8 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
 
 def test_whoever_can_only_read_the_folder_stops_nobody(tmp_path: Path, monkeypatch: Any) -> None:
     anchor = FileAnchor(tmp_path / "anchor", create=True)
-    monkeypatch.setattr(_files, "PATIENCE", 0.02)
-    with _files.opened(str(anchor.path), _files.FOLDER) as other, _files.locked(other, "/s"):
+    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    with disk.opened(str(anchor.path), disk.FOLDER) as other, disk.locked(other, "/s"):
         anchor.advance(S, T, head(57))
     assert anchor.read(S, T) == head(57)
 

@@ -23,11 +23,9 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import MOST, Answers, Order
-from safepoint.approval import Question, Reason
 from safepoint.attacks import ATTACKS, GatedTarget, Outcome
 from safepoint.audit import check_waits
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnswersBroken,
     AnswersUnavailable,
     ApprovalExpired,
@@ -47,9 +45,11 @@ from safepoint.errors import (
     WaitEnded,
     WorkflowError,
 )
-from safepoint.gate import May
-from safepoint.names import ANSWERS, Head
-from safepoint.workflow import Call, Resumption, Run
+from safepoint.core.names import ANSWERS, Head
+from safepoint.resume.answers import MOST, Answers, Order
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.gate import May
+from safepoint.resume.workflow import Call, Resumption, Run
 from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
 
 OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")

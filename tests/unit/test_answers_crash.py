@@ -29,12 +29,12 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.anchor import Anchor
-from safepoint.answers import Answers, held
-from safepoint.approval import Question
-from safepoint.errors import ThreadHeld
-from safepoint.storage.base import CheckpointStorage
-from safepoint.workflow import Call, Run
+from safepoint.core.anchor import Anchor
+from safepoint.core.errors import ThreadHeld
+from safepoint.core.storage import CheckpointStorage
+from safepoint.resume.answers import Answers, held
+from safepoint.resume.approval import Question
+from safepoint.resume.workflow import Call, Run
 from tests.harness.crash import killed
 from tests.unit.resume_helpers import APPROVERS, DANA, ERIN, JOURNAL, STORE, WRITER, Bank, State
 

@@ -22,10 +22,9 @@ from safepoint import (
     LimitExceeded,
     SigningKey,
     VerifyingKey,
-    errors,
 )
-from safepoint.approval import SKEW, Question, is_denial, signable
-from safepoint.errors import (
+from safepoint.core import errors
+from safepoint.core.errors import (
     ApprovalExpired,
     ApprovalMalformed,
     ApprovalMismatch,
@@ -35,7 +34,8 @@ from safepoint.errors import (
     InvalidId,
     KeyRefused,
 )
-from safepoint.names import Head
+from safepoint.core.names import Head
+from safepoint.resume.approval import SKEW, Question, is_denial, signable
 from tests.unit.approval_helpers import (
     APPROVERS,
     DANA,

@@ -38,9 +38,9 @@ from safepoint import (
 )
 from safepoint._command import keyring_of
 from safepoint.audit.command import CHECKS
-from safepoint.errors import ConfigurationError
-from safepoint.journal import Event
-from safepoint.workflow import Call
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.journal import Event
+from safepoint.resume.workflow import Call
 from tests.unit.commands import audit as main
 
 

@@ -22,10 +22,10 @@ from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
 from safepoint.audit import check_bounds, check_formats, check_pickles, contents
 from safepoint.audit.contents import check_contents
 from safepoint.audit.finding import content
-from safepoint.codec import Codec
-from safepoint.errors import StorageUnavailable
+from safepoint.core.codec import Codec
+from safepoint.core.errors import StorageUnavailable
+from safepoint.core.record import Place
 from safepoint.models import inspect
-from safepoint.record import Place
 from tests.unit.tampered import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)

@@ -23,7 +23,7 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.audit.command import look
-from safepoint.names import Head
+from safepoint.core.names import Head
 from tests.unit.commands import said
 from tests.zoo.build import journal
 

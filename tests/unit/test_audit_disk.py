@@ -20,7 +20,6 @@ from safepoint import (
     Limits,
     SigningKey,
     SQLiteCheckpointStorage,
-    _files,
 )
 from safepoint.audit import (
     Finding,
@@ -33,10 +32,11 @@ from safepoint.audit import (
     folder,
 )
 from safepoint.audit.finding import Closed, files, guarded
-from safepoint.errors import StorageUnavailable, UnsafeLocation
+from safepoint.core.errors import StorageUnavailable, UnsafeLocation
 from safepoint.places import Locations, default_locations, open_ledger
+from safepoint.stores import disk
 
-if not _files.SUPPORTED:
+if not disk.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
 
 KEYS = Keyring(SigningKey.generate())
@@ -508,7 +508,7 @@ def test_nothing_is_created_or_changed(root: Path, monkeypatch: pytest.MonkeyPat
         FileCheckpointStorage(root)
     first = check_location(root)[0]
     assert (first.what, first.do, first.where) == (caught.value.what, caught.value.do, str(root))
-    monkeypatch.setattr(_files, "SUPPORTED", False)
+    monkeypatch.setattr(disk, "SUPPORTED", False)
     for refuses in (check_location, check_places, check_database):
         with pytest.raises(StorageUnavailable, match="needs a POSIX system"):
             refuses(root)

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import _files, audit, errors
+from safepoint import audit
 from safepoint.audit.finding import CATALOGUE, finding, refused
+from safepoint.core import errors
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
+from safepoint.stores import disk
 
 WHOLE = re.compile(r"(?:SP[0-9]{2}|audit)\.[a-z0-9-]*[a-z0-9]")
 BEGIN = re.compile(r"SP[0-9]{2}\.[a-z-]+-")
@@ -47,7 +49,7 @@ def blanks(which: str) -> set[str]:
 
 def kinds() -> set[str]:
     """What the library says of its own refusals: the kinds of a place, and the errors."""
-    source = Path(_files.__file__).read_text(encoding="utf-8")
+    source = Path(disk.__file__).read_text(encoding="utf-8")
     said = [
         call.args[2].value
         for call in ast.walk(ast.parse(source))

@@ -24,7 +24,6 @@ from safepoint import (
     SigningKey,
     VerifyingKey,
 )
-from safepoint.answers import Answers
 from safepoint.audit import (
     Finding,
     check_anchor,
@@ -34,12 +33,13 @@ from safepoint.audit import (
     check_places,
     check_records,
 )
-from safepoint.codec import Codec
-from safepoint.errors import ConfigurationError, InvalidId, StorageUnavailable
-from safepoint.journal import Actor, Event, FileJournal
-from safepoint.keys import Revoked
-from safepoint.names import Head, digest_of
-from safepoint.record import Place, seal
+from safepoint.core.codec import Codec
+from safepoint.core.errors import ConfigurationError, InvalidId, StorageUnavailable
+from safepoint.core.journal import Actor, Event, FileJournal
+from safepoint.core.keys import Revoked
+from safepoint.core.names import Head, digest_of
+from safepoint.core.record import Place, seal
+from safepoint.resume.answers import Answers
 
 OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate("ed25519"), SigningKey.generate()
 OTHER = "sha256:" + "0" * 64

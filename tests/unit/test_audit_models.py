@@ -14,7 +14,7 @@ from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, check_models, check_safety_test, check_torch
 from safepoint.audit import models as looked_at
-from safepoint.errors import MissingPackage, StorageUnavailable
+from safepoint.core.errors import MissingPackage, StorageUnavailable
 from safepoint.models import Inspection, inspect, save_checkpoint, seal_model
 from tests.harness.optional import need
 from tests.unit.commands import said

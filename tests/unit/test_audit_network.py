@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.errors import ConfigurationError, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, StorageUnavailable
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install '.[postgres]'")

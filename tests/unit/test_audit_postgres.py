@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, Ledger, SigningKey
-from safepoint.errors import ConfigurationError, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, StorageUnavailable
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install '.[postgres]'")
@@ -24,7 +24,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import Finding, check_network, check_privileges
 from safepoint.audit.postgres import looking
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, assign, migrate
+from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage, assign, migrate
 from safepoint.testing.postgres import Server
 from tests.harness import schema
 from tests.harness.postgres import quick_server

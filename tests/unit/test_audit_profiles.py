@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safepoint import SigningKey, SQLiteCheckpointStorage, _files
-from safepoint.anchor import SQLiteAnchor
+from safepoint import SigningKey, SQLiteCheckpointStorage
 from safepoint.audit import check_database, check_privileges, folder, profiles
 from safepoint.audit.command import look
 from safepoint.audit.profiles import (
@@ -24,7 +23,9 @@ from safepoint.audit.profiles import (
     recognise_database,
     recognise_folder,
 )
+from safepoint.core.anchor import SQLiteAnchor
 from safepoint.settings import Store
+from safepoint.stores import disk
 from tests.harness.optional import need
 from tests.zoo.others import (
     APPROVALS,
@@ -47,7 +48,7 @@ from tests.zoo.others import (
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
-if not _files.SUPPORTED:
+if not disk.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
 
 Build = Callable[[Path], object]
@@ -303,7 +304,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from safepoint.postgres import migrate
+    from safepoint.stores.postgres import migrate
 
     name = "langgraph_tables"
     postgres.database(name)

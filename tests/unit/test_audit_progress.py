@@ -11,7 +11,7 @@ from pathlib import Path
 SLOWLY = """
 import time
 from safepoint import _command as progress
-from safepoint.cli import main
+from safepoint.command.cli import main
 
 real = time.monotonic
 progress.time.monotonic = lambda: real() + 10 * sum(each._count for each in progress._SHOWN)

@@ -38,7 +38,6 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.approval import Reason
 from safepoint.audit import (
     Finding,
     check_approvals,
@@ -49,9 +48,10 @@ from safepoint.audit import (
 )
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
-from safepoint.errors import ConfigurationError
-from safepoint.record import Place, seal
-from safepoint.workflow import Call, Migration
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.record import Place, seal
+from safepoint.resume.approval import Reason
+from safepoint.resume.workflow import Call, Migration
 from tests.unit.tampered import Toy
 
 State = dict[str, Any]

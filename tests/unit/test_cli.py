@@ -23,8 +23,8 @@ import pytest
 
 from safepoint._command import imported, keyring_of
 from safepoint.audit import command as audit_command
-from safepoint.cli import COMMANDS, main
-from safepoint.errors import (
+from safepoint.command.cli import COMMANDS, main
+from safepoint.core.errors import (
     AnchorError,
     AnchorUnavailable,
     CheckpointError,
@@ -39,8 +39,8 @@ from safepoint.errors import (
     UnsafeModel,
     UnsafeRuntime,
 )
-from safepoint.keys import SigningKey
-from safepoint.ledger import Ledger
+from safepoint.core.keys import SigningKey
+from safepoint.core.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
 from safepoint.settings import OPTIONS
 from tests.harness.optional import need
@@ -63,7 +63,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
 
 def test_the_command_is_a_script_and_nothing_else_is() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"safepoint": "safepoint.cli:main"}
+    assert project["scripts"] == {"safepoint": "safepoint.command.cli:main"}
     found = (ROOT / "src/safepoint").rglob("__main__.py")
     assert {path.parent.name for path in found} - {"pickles", "weights"} == {"safepoint"}
 
@@ -404,7 +404,7 @@ def test_ctrl_c_is_one_line(world: World, line: str, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(audit_command.FOUND, "loads", pressed)
     monkeypatch.setattr(Ledger, "verify", pressed)
-    monkeypatch.setattr("safepoint.operating.time.sleep", pressed)
+    monkeypatch.setattr("safepoint.command.operating.time.sleep", pressed)
     status, _, err = world.said(line)
     assert (status, err) == (130, "Interrupted.\n")
 
@@ -414,7 +414,7 @@ def test_ctrl_c_is_one_line(world: World, line: str, monkeypatch: pytest.MonkeyP
 
 def planted(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], int]) -> None:
     """Have `safepoint explain` do something else."""
-    monkeypatch.setattr("safepoint.explain._explain", run)
+    monkeypatch.setattr("safepoint.command.explain._explain", run)
 
 
 @pytest.mark.parametrize(
@@ -488,7 +488,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(
         "sys.meta_path.insert(0, Gone())\n"
         "real = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name in gone else real(name, *more)\n"
-        "from safepoint.cli import main\n"
+        "from safepoint.command.cli import main\n"
         "assert main(['attack', '--help']) == 0\n"
         "assert not {*gone} & {*sys.modules}\n"
         "sys.exit(main(sys.argv[1:]))\n"
@@ -550,7 +550,7 @@ def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path)
     """A file called ast.py in the folder would run under -m. What is named is found there."""
     (tmp_path / "ast.py").write_text("raise SystemExit('ran')\n")
     (tmp_path / "mine.py").write_text("class N:\n    value = 7\n")
-    code = "from safepoint.cli import main; print(main(['lint', '.']))"
+    code = "from safepoint.command.cli import main; print(main(['lint', '.']))"
     code += "; from safepoint._command import imported; print(imported('mine:N.value', ''))"
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

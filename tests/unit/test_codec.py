@@ -25,9 +25,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint.codec import Codec, Converter
-from safepoint.errors import CodecError, DecodeError, EncodeError, LimitExceeded
-from safepoint.names import DEFAULT_LIMITS, Limits
+from safepoint.core.codec import Codec, Converter
+from safepoint.core.errors import CodecError, DecodeError, EncodeError, LimitExceeded
+from safepoint.core.names import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import (
     CODEC,
     TYPES,

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from safepoint.storage import (
-    FileCheckpointStorage,
-    InMemoryCheckpointStorage,
-    SQLiteCheckpointStorage,
-)
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.stores.files import FileCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing import StorageSuite
 from safepoint.testing.storages import claims
 from tests.harness.blocks import ROOT, expand
@@ -66,7 +64,7 @@ class Postgres(StorageSuite):
     dsn: str
 
     def open(self, folder: Path) -> Any:
-        from safepoint.postgres import PostgresCheckpointStorage
+        from safepoint.stores.postgres import PostgresCheckpointStorage
 
         return PostgresCheckpointStorage(self.dsn)
 
@@ -75,7 +73,7 @@ class PostgresOfAWorker(Postgres):
     """Under the login that a worker has. What it lacks is to prune: the server refuses it that."""
 
     def open(self, folder: Path) -> Any:
-        from safepoint.postgres import PostgresCheckpointStorage
+        from safepoint.stores.postgres import PostgresCheckpointStorage
 
         class OfAWorker(PostgresCheckpointStorage):
             def __getattribute__(self, name: str) -> Any:

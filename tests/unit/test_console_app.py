@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from safepoint import Approver, Ask, Tool
-from safepoint.errors import ApprovalNeeded, KeyRefused, ResumeRefused, ThreadHeld
-from safepoint.names import digest_of
+from safepoint.core.errors import ApprovalNeeded, KeyRefused, ResumeRefused, ThreadHeld
+from safepoint.core.names import digest_of
 from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
@@ -447,7 +447,9 @@ def test_nobody_types_in_time(tmp_path: Path) -> None:
 
 
 AFTER = {
-    "put, and not anchored": "from safepoint.anchor import FileAnchor as part; name = 'advance'",
+    "put, and not anchored": (
+        "from safepoint.core.anchor import FileAnchor as part; name = 'advance'"
+    ),
     "any defect": "from safepoint.console.index import Index as part; name = 'look_again'",
 }
 

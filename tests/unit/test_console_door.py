@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from safepoint.errors import ConfigurationError
-from safepoint.keys import Hidden
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.keys import Hidden
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")

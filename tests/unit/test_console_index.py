@@ -29,17 +29,17 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
     Workflow,
-    questions,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question, Reason
-from safepoint.asking import SPENT
+from safepoint.command import questions
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Filter, Index
-from safepoint.names import ANSWERS, Head, digest_of
-from safepoint.record import Place, seal
+from safepoint.core.names import ANSWERS, Head, digest_of
+from safepoint.core.record import Place, seal
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT
+from safepoint.resume.workflow import Call, Run
 from safepoint.settings import Store
-from safepoint.workflow import Call, Run
 from tests.unit.storage_helpers import python
 from tests.unit.tampered import Toy
 
@@ -67,8 +67,8 @@ class Shop:
 
     def _parts(self) -> tuple[Any, Any, Answers]:
         if self.database is not None:
-            from safepoint.postgres import PostgresAnchor, PostgresAnswers
-            from safepoint.postgres import PostgresCheckpointStorage as Storage
+            from safepoint.stores.postgres import PostgresAnchor, PostgresAnswers
+            from safepoint.stores.postgres import PostgresCheckpointStorage as Storage
 
             every, base = self.database.of_every_tenant, self.database
             worker, anchor = Storage(every(base.worker(1))), PostgresAnchor(every(base.anchor))
@@ -432,8 +432,8 @@ def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> N
             import sys
             from pathlib import Path
             from safepoint import Approver, SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
-            from safepoint.answers import Answers
-            from safepoint.approval import Question
+            from safepoint.resume.answers import Answers
+            from safepoint.resume.approval import Question
 
             folder = Path(sys.argv[1])
             dana = Approver("dana", SigningKey.from_file(folder / "dana.key"))

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint.approval import shown
 from safepoint.console import html
 from safepoint.console.html import Html, address, joined, reads_as, tag, visible
 from safepoint.console.pages import layout
+from safepoint.resume.approval import shown
 from tests.unit.console_pages import HOME, every_page, question
 
 HOSTILE: Final = {

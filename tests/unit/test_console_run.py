@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from safepoint import Approver, Ask, FileAnchor, InMemoryJournal, SigningKey, Tool
-from safepoint.asking import ORDERED, SPENT
 from safepoint.console.record import MASKED, MOST, Change, Record, record_of
 from safepoint.console.run_page import MOST_CHANGES
-from safepoint.errors import InvalidId, NotFound
-from safepoint.journal import Actor, Event
+from safepoint.core.errors import InvalidId, NotFound
+from safepoint.core.journal import Actor, Event
+from safepoint.resume.asking import ORDERED, SPENT
 from tests.unit.console_runs import HOSTILE, opened, shown, told
 from tests.unit.test_deciding import Office
 

@@ -30,11 +30,10 @@ from safepoint import (
     Workflow,
     open_ledger,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question, Reason
-from safepoint.codec import Codec
-from safepoint.desk import Desk
-from safepoint.errors import (
+from safepoint.command.desk import Desk
+from safepoint.command.questions import open_questions
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
     AnchorUnavailable,
     AnswersUnavailable,
     ApprovalNeeded,
@@ -42,12 +41,13 @@ from safepoint.errors import (
     DecodeError,
     ThreadHeld,
 )
-from safepoint.journal import FileJournal, Journal
-from safepoint.names import digest_of
+from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.names import digest_of
+from safepoint.core.record import Place, seal
 from safepoint.places import Locations, open_answers
-from safepoint.questions import open_questions
-from safepoint.record import Place, seal
-from safepoint.workflow import Call, Run
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.workflow import Call, Run
 from tests.unit.commands import said
 from tests.unit.terminal import LAST, MORE, talk
 

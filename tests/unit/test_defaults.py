@@ -21,14 +21,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import Codec, InMemoryJournal, open_ledger
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.ledger import Claim
+from safepoint.core.ledger import Claim
 from safepoint.places import Locations, default_locations
 from tests.harness.crash import killed
 from tests.unit.storage_helpers import tree

@@ -23,12 +23,12 @@ import pytest
 from publish import released
 from publish.machine.examples import copies, described
 from publish.project import Project
-from safepoint import examples
-from safepoint.examples import Catalogue, digest, marked
+from safepoint.command import examples
+from safepoint.command.examples import Catalogue, digest, marked
 from tests.unit.commands import said
 
 ROOT = Path(__file__).parents[2]
-TOLD = "src/safepoint/examples.toml"
+TOLD = "src/safepoint/command/examples.toml"
 PAY = b'"""Pay, once."""\n\n# --8<-- [start:pay]\nprint("paid")\n# --8<-- [end:pay]\n'
 TREE = {
     "CHANGELOG.md": b"# Changelog\n\n## Unreleased\n",
@@ -396,11 +396,14 @@ def test_an_installed_package_has_them_and_their_past(tmp_path: Path) -> None:
     with zipfile.ZipFile(build(next((tmp_path / "source").iterdir()), "wheel")) as wheel:
         wheel.extractall(there)  # noqa: S202  our own
     assert (there / "safepoint/_examples/.earlier/abc").read_bytes() == b"what it was\n"
-    code = "import sys, safepoint.cli as c; print(c.__file__); sys.exit(c.main())"
+    code = "import sys, safepoint.command.cli as c; print(c.__file__); sys.exit(c.main())"
     command = [sys.executable, "-P", "-c", code, "examples", "copy", "anchored.py"]
     environment = os.environ | {"PYTHONPATH": str(there)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"{there}/safepoint/cli.py\nCopied anchored.py 0.1.0 to anchored.py.\n"
+    assert (
+        done.stdout
+        == f"{there}/safepoint/command/cli.py\nCopied anchored.py 0.1.0 to anchored.py.\n"
+    )
     assert (tmp_path / "anchored.py").read_bytes() == Catalogue().copy_of("anchored.py")

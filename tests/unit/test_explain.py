@@ -18,10 +18,11 @@ import safepoint
 from publish.errors import markdown, sections
 from publish.fill import fill
 from publish.project import BrokenPage, Project
-from safepoint import CheckpointError, SealBroken, errors, models
+from safepoint import CheckpointError, SealBroken, models
 from safepoint.audit.catalogue import CHECKS
-from safepoint.cli import COMMANDS, main
-from safepoint.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
+from safepoint.command.cli import COMMANDS, main
+from safepoint.command.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
+from safepoint.core import errors
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 
@@ -212,9 +213,9 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
     "pasted",
     [
         " SEALBROKEN ",
-        "safepoint.errors.SealBroken: The state of order-7 #2 is not the one.",
+        "safepoint.core.errors.SealBroken: The state of order-7 #2 is not the one.",
         "https://example.org/some/folder/errors/#sealbroken",
-        "errors/#safepoint.errors.SealBroken",
+        "errors/#safepoint.core.errors.SealBroken",
     ],
 )
 def test_a_name_is_found_as_it_is_pasted(pasted: str) -> None:
@@ -304,9 +305,9 @@ def test_the_page_has_each_error_once_under_its_family() -> None:
     ]
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == list(FAMILIES.values())
     for found in order:
-        assert f"### {found.name} {{ #safepoint.errors.{found.name} }}\n" in text
+        assert f"### {found.name} {{ #safepoint.core.errors.{found.name} }}\n" in text
         kind = f", a kind of [{found.parent}](#{str(found.parent).lower()})" if found.parent else ""
-        assert f"\n`safepoint.errors.{found.name}`{kind}\n\n{found.says}\n" in text
+        assert f"\n`safepoint.core.errors.{found.name}`{kind}\n\n{found.says}\n" in text
     assert "- `error.question`: what to approve or deny, exactly" in text
     assert "<!-- fill errors -->" in PROJECT.pages["errors.md"].text
 

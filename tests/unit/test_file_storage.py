@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
     LimitExceeded,
@@ -25,10 +25,9 @@ from safepoint.errors import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.names import MAX_SEQUENCE, Limits
-from safepoint.storage import CheckpointStorage, FileCheckpointStorage, LeasingStorage
-from safepoint.storage.base import Lease
-from safepoint.storage.file import ThreadFolder
+from safepoint.core.names import MAX_SEQUENCE, Limits
+from safepoint.core.storage import CheckpointStorage, Lease, LeasingStorage
+from safepoint.stores.files import FileCheckpointStorage, ThreadFolder
 from tests.unit.storage_helpers import (
     every_look,
     fail,
@@ -94,8 +93,8 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
         os.supports_dir_fd = set()
         for name in ("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC", "geteuid", "fchmod"):
             delattr(os, name)
-        from safepoint.storage.file import FileCheckpointStorage
-        from safepoint.errors import StorageUnavailable
+        from safepoint.stores.files import FileCheckpointStorage
+        from safepoint.core.errors import StorageUnavailable
         try:
             FileCheckpointStorage(sys.argv[1])
         except StorageUnavailable as error:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.errors import Conflict
-from safepoint.storage import FileCheckpointStorage
-from safepoint.storage.base import Lease
+from safepoint.core.errors import Conflict
+from safepoint.core.storage import Lease
+from safepoint.stores.files import FileCheckpointStorage
 from tests.harness.crash import Left, failed, killed
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)

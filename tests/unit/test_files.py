@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import _files
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
     StorageFull,
@@ -21,6 +20,7 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
+from safepoint.stores import disk
 from tests.unit.storage_helpers import fail
 
 FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO
@@ -33,12 +33,12 @@ def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_resul
 @pytest.mark.parametrize(
     ("refusals", "found", "said"),
     [
-        *((_files.folder_refusals, info(FOLDER, mode), "") for mode in (0o700, 0o755, 0o1700)),
-        (_files.folder_refusals, info(FOLDER, 0o1777), "(mode 1777). Name a folder of your own"),
-        (_files.folder_refusals, info(FOLDER, 0o1777, uid=0), "Name a folder of your own, such as"),
-        (_files.record_refusals, info(FILE, 0o644), ""),
-        (_files.record_refusals, info(FILE, 0o602, uid=0), "Run: sudo chown 1000 /s"),
-        (_files.record_refusals, info(FILE, 0o620), "Run: chmod 600 /s"),
+        *((disk.folder_refusals, info(FOLDER, mode), "") for mode in (0o700, 0o755, 0o1700)),
+        (disk.folder_refusals, info(FOLDER, 0o1777), "(mode 1777). Name a folder of your own"),
+        (disk.folder_refusals, info(FOLDER, 0o1777, uid=0), "Name a folder of your own, such as"),
+        (disk.record_refusals, info(FILE, 0o644), ""),
+        (disk.record_refusals, info(FILE, 0o602, uid=0), "Run: sudo chown 1000 /s"),
+        (disk.record_refusals, info(FILE, 0o620), "Run: chmod 600 /s"),
     ],
 )
 def test_what_is_said_of_a_place(
@@ -59,16 +59,16 @@ def test_whoever_can_replace_a_folder_or_a_link_on_the_way_is_named(
     (tmp_path / "link").symlink_to("deep")
     for folder in ("deep", "deep/deeper"):
         (tmp_path / folder).chmod(0o755)
-    assert list(_files.replaceable_refusals(str(tmp_path / way))) == []
+    assert list(disk.replaceable_refusals(str(tmp_path / way))) == []
     (tmp_path / "deep").chmod(0o777)
-    [refusal, *_] = _files.replaceable_refusals(str(tmp_path / way))
+    [refusal, *_] = disk.replaceable_refusals(str(tmp_path / way))
     assert refusal.do == f"Run: chmod o-w {tmp_path}/deep"
     theirs = (tmp_path / way).parent
     if os.geteuid() == 0:
         os.lchown(theirs, 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    said = [refusal.what for refusal in _files.replaceable_refusals(str(tmp_path / way))]
+    said = [refusal.what for refusal in disk.replaceable_refusals(str(tmp_path / way))]
     owner = theirs.lstat().st_uid
     assert f"{theirs} belongs to user {owner}, who can replace what is inside it." in said
 
@@ -86,22 +86,22 @@ def test_a_folder_that_another_group_can_write_is_named(
     group = folder.stat().st_gid
     for own in (group, group + 1):
         monkeypatch.setattr(os, "getegid", lambda own=own: own)
-        said = [refusal.do for refusal in _files.replaceable_refusals(str(folder))]
+        said = [refusal.do for refusal in disk.replaceable_refusals(str(folder))]
         assert (f"Run: chmod g-w {folder}" in said) == (mode == 0o775 and own != group)
 
 
 def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path: Path) -> None:
     record, temp = tmp_path / "r", tmp_path / ".next"
     record.touch()
-    refusals = [*_files.hard_link_refusals("/r", record.stat, temp.lstat)]
+    refusals = [*disk.hard_link_refusals("/r", record.stat, temp.lstat)]
     temp.hardlink_to(record)
-    refusals += _files.hard_link_refusals("/r", record.stat, temp.lstat)
+    refusals += disk.hard_link_refusals("/r", record.stat, temp.lstat)
     counts: Iterator[int] = iter([2, 1])  # a publish that ends meanwhile
-    refusals += _files.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
+    refusals += disk.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
     assert refusals == []
-    assert len([*_files.hard_link_refusals("/r", record.stat)]) == 1
+    assert len([*disk.hard_link_refusals("/r", record.stat)]) == 1
     temp.rename(tmp_path / "planted")
-    assert len([*_files.hard_link_refusals("/r", record.stat, temp.lstat)]) == 1
+    assert len([*disk.hard_link_refusals("/r", record.stat, temp.lstat)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_is_not_the_path_of_a_folder_is_refused(
     Path("loop").symlink_to("loop")
     Path("file").touch()
     with pytest.raises(StorageUnavailable) as caught:
-        _files.absolute(path)
+        disk.absolute(path)
     assert message.format(tmp_path, tmp_path) in str(caught.value)
 
 
@@ -147,7 +147,7 @@ def test_links_are_resolved_above_the_folder_and_not_at_it(
         "direct/.": "/direct",
         "./direct//": "/direct",
     }.items():
-        assert _files.absolute(spelling) == f"{tmp_path}{found}"
+        assert disk.absolute(spelling) == f"{tmp_path}{found}"
 
 
 def test_bash_reads_the_word_back_as_the_path() -> None:
@@ -180,14 +180,14 @@ def test_what_the_system_reports_is_said_in_our_words(
 ) -> None:
     """By whoever keeps files: the class is theirs, and so are the words for a folder that went."""
     raised = OSError(code, "canary") if code else OSError("canary")
-    with pytest.raises(CheckpointError) as caught, _files.translated(doing, "/s"):
+    with pytest.raises(CheckpointError) as caught, disk.translated(doing, "/s"):
         raise raised
     assert type(caught.value) is (StorageFull if code == errno.ENOSPC else StorageUnavailable)
     assert message in str(caught.value)
     gone = ("It went.", "Look.")
     with (
         pytest.raises(AnchorUnavailable) as theirs,
-        _files.translated(doing, "/s", AnchorUnavailable, gone),
+        disk.translated(doing, "/s", AnchorUnavailable, gone),
     ):
         raise raised
     assert ("It went. Look." if code == errno.ENOENT else message) in str(theirs.value)
@@ -206,7 +206,7 @@ def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
     for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
         tmp_path.chmod(mode)
         with pytest.raises(UnsafeLocation, match=why):
-            _files.same_folder(str(tmp_path), (0, 0), "storage")
+            disk.same_folder(str(tmp_path), (0, 0), "storage")
     assert len([*Path("/dev/fd").iterdir()]) == before
 
 
@@ -221,11 +221,11 @@ def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
     (tmp_path / "a").write_bytes(b"published")
     (tmp_path / ".next").hardlink_to(tmp_path / "a")
     (tmp_path / "a").chmod(0o600)
-    _files.put(f"{tmp_path}/b", folder, b"next")
+    disk.put(f"{tmp_path}/b", folder, b"next")
     assert names(tmp_path) == {"a": b"published", "b": b"next"}
     (tmp_path / ".next").symlink_to("a")
     with pytest.raises(UnsafeLocation) as caught:
-        _files.put(f"{tmp_path}/c", folder, b"through it")
+        disk.put(f"{tmp_path}/c", folder, b"through it")
     assert caught.value.what == f"{tmp_path}/.next is a symbolic link."
     assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
 
@@ -236,7 +236,7 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     fail(monkeypatch, "fsync", errno.EIO, 2)
     fail(monkeypatch, "unlink", errno.EIO)
     with pytest.raises(StorageUnavailable) as caught:
-        _files.put(f"{tmp_path}/a", folder, b"new")
+        disk.put(f"{tmp_path}/a", folder, b"new")
     assert caught.value.what == (
         f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
     )
@@ -247,7 +247,7 @@ def test_a_folder_whose_name_the_disk_does_not_confirm_is_taken_back(
 ) -> None:
     fail(monkeypatch, "fsync", errno.EIO)
     with pytest.raises(OSError, match=r"\[Errno 5\]"):
-        _files.create_root(f"{tmp_path}/store")
+        disk.create_root(f"{tmp_path}/store")
     assert not (tmp_path / "store").exists()
 
 
@@ -259,25 +259,25 @@ def test_a_file_system_without_links_or_locks_is_refused(
 
     fail(monkeypatch, "link", errno.EPERM)
     with pytest.raises(StorageUnavailable, match="has no hard links, so nothing was saved"):
-        _files.put(f"{tmp_path}/a", folder, b"")
-    monkeypatch.setattr(_files, "try_lock", refuse)
-    with pytest.raises(StorageUnavailable, match="cannot lock a"), _files.locked(folder, "/s"):
+        disk.put(f"{tmp_path}/a", folder, b"")
+    monkeypatch.setattr(disk, "try_lock", refuse)
+    with pytest.raises(StorageUnavailable, match="cannot lock a"), disk.locked(folder, "/s"):
         pass
 
 
 def test_nobody_waits_for_ever_for_a_lock(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_files, "PATIENCE", 0.02)
+    monkeypatch.setattr(disk, "PATIENCE", 0.02)
     held = "Another process has held the lock on /s for 0.02 s"
     with (
-        _files.opened(str(tmp_path), os.O_RDONLY) as other,
-        _files.locked(other, "/s"),
+        disk.opened(str(tmp_path), os.O_RDONLY) as other,
+        disk.locked(other, "/s"),
         pytest.raises(StorageUnavailable, match=held),
-        _files.locked(folder, "/s"),
+        disk.locked(folder, "/s"),
     ):
         pass
-    with _files.locked(folder, "/s"):
+    with disk.locked(folder, "/s"):
         pass
 
 
@@ -291,7 +291,7 @@ def test_a_file_is_read_to_its_end_or_to_what_was_asked_for(
     for most in (10, 3):
         monkeypatch.setattr(os, "read", lambda fd, size, most=most: real(fd, min(size, most)))
         for asked in (7, 10, 1000):
-            assert _files.read(str(file), "a", folder, asked) == b"0123456789"[:asked]
+            assert disk.read(str(file), "a", folder, asked) == b"0123456789"[:asked]
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "9p", "fuse.sshfs", "ext4", "fuse.lxcfs", "not-nfs"])
@@ -304,4 +304,4 @@ def test_a_file_system_that_machines_share_is_known_by_its_device(
     monkeypatch.setattr(Path, "read_text", lambda *_, **__: mounts)
     found = kind if kind in ("nfs4", "9p", "fuse.sshfs") else None
     for path in (tmp_path, tmp_path / "not there yet"):
-        assert _files.network_file_system(str(path)) == found
+        assert disk.network_file_system(str(path)) == found

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from safepoint import Approvers, Checkpoint, Gate, Policy, SigningKey, Tool, ToolSet
-from safepoint.approval import Reason
-from safepoint.errors import ConfigurationError
-from safepoint.gate import MAX_APPROVERS, Decision
-from safepoint.names import Head
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.names import Head
+from safepoint.resume.approval import Reason
+from safepoint.resume.gate import MAX_APPROVERS, Decision
 from tests.unit.approval_helpers import DIGEST, NOW
 
 LAST = Checkpoint(

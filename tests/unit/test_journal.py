@@ -26,7 +26,7 @@ from safepoint import (
     Ledger,
     SigningKey,
 )
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     InvalidId,
     JournalBroken,
@@ -34,9 +34,9 @@ from safepoint.errors import (
     JournalUnavailable,
     KeyRefused,
 )
-from safepoint.journal import Entry, Event, Journal
-from safepoint.names import spelled
-from safepoint.record import Place, open_sealed, seal
+from safepoint.core.journal import Entry, Event, Journal
+from safepoint.core.names import spelled
+from safepoint.core.record import Place, open_sealed, seal
 from tests.harness.crash import failed, killed
 
 KEY = SigningKey(bytes(range(32)))
@@ -122,7 +122,7 @@ def test_what_each_chain_says_is_told_by_time_and_in_the_order_of_the_chain(
         now = staticmethod(lambda _: datetime(2026, 1, 31, 12, next(minutes), tzinfo=UTC))
         fromisoformat = datetime.fromisoformat
 
-    monkeypatch.setattr("safepoint.journal.datetime", Clock)
+    monkeypatch.setattr("safepoint.core.journal.datetime", Clock)
     minutes = iter([2, 1, 1, 4, 1])
     journal = InMemoryJournal()
     for name, thread in (("b2", "b"), ("b1", "b"), ("a1", "a"), ("a4", "a"), ("all1", None)):

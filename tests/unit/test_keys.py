@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import SigningKey
-from safepoint.errors import KeyRefused
-from safepoint.keys import Algorithm, Key, VerifyingKey
+from safepoint.core.errors import KeyRefused
+from safepoint.core.keys import Algorithm, Key, VerifyingKey
 
 SEED = bytes(range(32))
 BOTH: tuple[Algorithm, ...] = get_args(Algorithm)
@@ -81,7 +81,7 @@ def test_cryptography_is_imported_for_ed25519_alone() -> None:
     """`import safepoint` stays fast for those who do not use it."""
     code = """
 import sys, safepoint
-from safepoint.keys import VerifyingKey
+from safepoint.core.keys import VerifyingKey
 assert safepoint.SigningKey.generate().sign(b"")
 assert "cryptography" not in sys.modules, "too early"
 assert safepoint.SigningKey.generate("ed25519").sign(b"")

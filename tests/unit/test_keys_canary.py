@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from safepoint import CheckpointError, Keyring, SigningKey
-from safepoint.keys import Algorithm, Revoked, VerifyingKey
+from safepoint.core.keys import Algorithm, Revoked, VerifyingKey
 from tests.unit.storage_helpers import fail
 from tests.vectors.material import locked_keys
 

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import SigningKey, _files, keys
-from safepoint.errors import KeyRefused
-from safepoint.keys import Hidden, VerifyingKey, locked_id
+from safepoint import SigningKey
+from safepoint.core import keys
+from safepoint.core.errors import KeyRefused
+from safepoint.core.keys import Hidden, VerifyingKey, locked_id
+from safepoint.stores import disk
 from tests.harness.crash import failed, killed
 from tests.unit.storage_helpers import fail, python
 from tests.vectors.material import locked_keys
@@ -156,8 +158,8 @@ def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Pat
 def test_whoever_holds_the_folder_keeps_nobody_from_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_files, "PATIENCE", 0.02)
-    with _files.opened(str(tmp_path), _files.FOLDER) as fd, _files.locked(fd, "folder"):
+    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    with disk.opened(str(tmp_path), disk.FOLDER) as fd, disk.locked(fd, "folder"):
         SigningKey.from_file(tmp_path / "key", create=True)
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 

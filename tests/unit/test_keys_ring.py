@@ -12,9 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import Keyring, SigningKey
-from safepoint.errors import AnchorUnavailable, CheckpointError, KeyRefused, RolledBack, UnknownKey
-from safepoint.keys import Key, Revoked, VerifyingKey
-from safepoint.names import Head
+from safepoint.core.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    KeyRefused,
+    RolledBack,
+    UnknownKey,
+)
+from safepoint.core.keys import Key, Revoked, VerifyingKey
+from safepoint.core.names import Head
 
 OLD, MID, NEW = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 PAIR = SigningKey(bytes(32), "ed25519")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from safepoint.errors import CheckpointError, ConfigurationError, InvalidId, NotOwner
-from safepoint.storage import InMemoryCheckpointStorage
-from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease, Ownership
+from safepoint.core.errors import CheckpointError, ConfigurationError, InvalidId, NotOwner
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.storage import MAX_SECONDS, MAX_TOKEN, Lease, Ownership
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 FIRST = Ownership("t").acquired("worker-a", 60, NOW)

@@ -36,7 +36,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
     EncodeError,
@@ -48,12 +48,12 @@ from safepoint.errors import (
     StorageUnavailable,
     WrongPlace,
 )
-from safepoint.journal import Entry, Journal
-from safepoint.ledger import Claim
+from safepoint.core.journal import Entry, Journal
+from safepoint.core.ledger import Claim
+from safepoint.core.names import Head
+from safepoint.core.record import Place, seal
+from safepoint.core.storage import Lease
 from safepoint.migrate import Unsigned, migrate
-from safepoint.names import Head
-from safepoint.record import Place, seal
-from safepoint.storage import Lease
 from tests.unit.desk import FullDisk
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, fill, opened
 

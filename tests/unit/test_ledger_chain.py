@@ -26,7 +26,7 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.audit import check_anchor, check_append_only, check_location
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
     EncodeError,
@@ -35,8 +35,8 @@ from safepoint.errors import (
     ThreadDeleted,
     WrongPlace,
 )
-from safepoint.keys import Revoked
-from safepoint.record import Place, seal
+from safepoint.core.keys import Revoked
+from safepoint.core.record import Place, seal
 from tests.unit.tampered import (
     KEY,
     KEYS,

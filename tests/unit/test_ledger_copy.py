@@ -17,7 +17,7 @@ from safepoint import (
     RolledBack,
     SigningKey,
 )
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     ConfigurationError,
     Forked,
@@ -27,7 +27,7 @@ from safepoint.errors import (
     ThreadDeleted,
     UnknownKey,
 )
-from safepoint.names import Head
+from safepoint.core.names import Head
 from tests.unit.tampered import (
     KEY,
     KEYS,

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from safepoint import SigningKey
-from safepoint.errors import ThreadDeleted
-from safepoint.names import Head
+from safepoint.core.errors import ThreadDeleted
+from safepoint.core.names import Head
 from tests.harness.crash import killed
 from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
 

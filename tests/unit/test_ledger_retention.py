@@ -21,8 +21,8 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint.errors import ConfigurationError, KeyRefused, StorageUnavailable, ThreadDeleted
-from safepoint.verify import View
+from safepoint.core.chain import View
+from safepoint.core.errors import ConfigurationError, KeyRefused, StorageUnavailable, ThreadDeleted
 from tests.unit.tampered import (
     KEY,
     STORE,

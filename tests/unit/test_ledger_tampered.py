@@ -23,7 +23,7 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     Forked,
     KeyRevoked,
@@ -33,8 +33,8 @@ from safepoint.errors import (
     UnsafeLocation,
     WrongPlace,
 )
-from safepoint.names import Head
-from safepoint.record import Place, seal
+from safepoint.core.names import Head
+from safepoint.core.record import Place, seal
 from tests.unit.tampered import (
     KEY,
     KEYS,

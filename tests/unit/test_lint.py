@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from safepoint.audit.models import check_loads, check_safety_test
-from safepoint.cli import main
-from safepoint.errors import StorageUnavailable
+from safepoint.command.cli import main
+from safepoint.core.errors import StorageUnavailable
 from safepoint.models.lint import IDS, check_source
 from safepoint.rules import RULES
 

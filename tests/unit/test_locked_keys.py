@@ -14,9 +14,9 @@ from signal import SIGCONT, SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from safepoint import Approver, SigningKey, VerifyingKey
-from safepoint.errors import KeyRefused
-from safepoint.keys import locked_id
-from safepoint.questions import open_questions
+from safepoint.command.questions import open_questions
+from safepoint.core.errors import KeyRefused
+from safepoint.core.keys import locked_id
 from tests.unit.commands import said
 from tests.unit.terminal import AGAIN, LAST, NEW, PHRASE, Step, talk
 from tests.unit.test_deciding import APPROVE, Office, tree

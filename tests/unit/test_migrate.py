@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint import CheckpointError, Conflict, InMemoryAnchor, Ledger, LimitExceeded, Limits
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
     StorageUnavailable,

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import errors
-from safepoint.errors import LimitExceeded, ModelMalformed
+from safepoint.core import errors
+from safepoint.core.errors import LimitExceeded, ModelMalformed
 from safepoint.models import Kind, ModelLimits, TensorSpec, Verdict, inspect
 from safepoint.models.limits import PickleLimits
 from safepoint.models.plan import read_plan

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from safepoint import Keyring, SigningKey
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     LimitExceeded,

@@ -18,9 +18,9 @@ from safepoint import (
     Ledger,
     LimitExceeded,
     SigningKey,
-    errors,
 )
-from safepoint.errors import CodecError, ConfigurationError, PickleRefused
+from safepoint.core import errors
+from safepoint.core.errors import CodecError, ConfigurationError, PickleRefused
 from safepoint.models import Moved, PickleLimits, migrate_pickles, read_pickle
 from tests.harness.crash import killed
 from tests.unit.archive_helpers import cases, made

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from safepoint.errors import InvalidId
-from safepoint.names import check_name, thread_name, thread_text
+from safepoint.core.errors import InvalidId
+from safepoint.core.names import check_name, thread_name, thread_text
 from tests.vectors import FOLDER
 
 PUBLISHED = json.loads((FOLDER / "names.json").read_text())["vectors"]

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from safepoint import Approver, Ledger, SigningKey, open_ledger
-from safepoint.errors import ConfigurationError, StorageUnavailable, UnknownKey
-from safepoint.journal import Actor, Event
+from safepoint.core.errors import ConfigurationError, StorageUnavailable, UnknownKey
+from safepoint.core.journal import Actor, Event
 from safepoint.places import default_locations, open_answers, open_journal
 from safepoint.settings import connection_string
 from tests.harness.crash import CHANGING, killed

@@ -21,17 +21,17 @@ from safepoint import (
     SigningKey,
     Workflow,
 )
-from safepoint.answers import Answers
-from safepoint.approval import Question, Reason
-from safepoint.errors import (
+from safepoint.core.errors import (
     ApprovalExpired,
     ConfigurationError,
     ThreadHeld,
     WaitEnded,
     WorkflowError,
 )
-from safepoint.gate import May
-from safepoint.workflow import Call, Migration
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.gate import May
+from safepoint.resume.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
 OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")

@@ -18,7 +18,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from safepoint import Keyring, Ledger, Limits, SigningKey
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
@@ -33,9 +33,9 @@ from safepoint.errors import (
     StorageUnavailable,
     ThreadDeleted,
 )
-from safepoint.journal import Actor, Event
-from safepoint.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
-from safepoint.workflow import Workflow
+from safepoint.core.journal import Actor, Event
+from safepoint.resume.workflow import Workflow
+from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 from tests.harness.postgres import Database
 from tests.unit.journal_helpers import event
 from tests.unit.postgres_helpers import forked, head, refusal, without_guard
@@ -528,7 +528,7 @@ def test_a_program_that_ends_without_closing_waits_for_nobody(database: Database
     code = """
         import atexit, sys, threading
         atexit.register(lambda: print(threading.active_count()))  # after what comes later
-        from safepoint.postgres import PostgresCheckpointStorage
+        from safepoint.stores.postgres import PostgresCheckpointStorage
         storage = PostgresCheckpointStorage(sys.argv[1])
         print(storage.threads(), threading.active_count() > 1)
     """
@@ -541,9 +541,9 @@ def test_without_the_driver_it_says_what_to_install_and_the_rest_works(package: 
         import sys
         sys.modules[sys.argv[1]] = None
         import safepoint, safepoint.audit, safepoint.attacks
-        from safepoint.errors import MissingPackage
+        from safepoint.core.errors import MissingPackage
         try:
-            import safepoint.postgres
+            import safepoint.stores.postgres
         except MissingPackage as error:
             print(error.do)
     """

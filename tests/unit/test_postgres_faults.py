@@ -20,8 +20,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from safepoint import Keyring, Ledger, SigningKey
-from safepoint.errors import NotOwner, StorageUnavailable
-from safepoint.postgres import (
+from safepoint.core.errors import NotOwner, StorageUnavailable
+from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     PostgresJournal,

@@ -16,10 +16,10 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.cli import main
-from safepoint.errors import ConfigurationError, StorageRefused, StorageUnavailable
-from safepoint.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
-from safepoint.postgres.schema import fingerprint
+from safepoint.command.cli import main
+from safepoint.core.errors import ConfigurationError, StorageRefused, StorageUnavailable
+from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
+from safepoint.stores.postgres.schema import fingerprint
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
 from tests.unit.postgres_helpers import refusal
@@ -154,7 +154,7 @@ def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "safepoint.postgres.schema._OPTIONS",
+        "safepoint.stores.postgres.schema._OPTIONS",
         "-c search_path=pg_catalog,pg_temp -c lock_timeout=100ms",
     )
     with psycopg.connect(database.worker(1)) as holder:

@@ -13,8 +13,8 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.postgres import PostgresAnchor, PostgresAnswers, PostgresCheckpointStorage
-from safepoint.postgres.journal import _Entries
+from safepoint.stores.postgres import PostgresAnchor, PostgresAnswers, PostgresCheckpointStorage
+from safepoint.stores.postgres.journal import _Entries
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import head
 

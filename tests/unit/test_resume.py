@@ -33,10 +33,8 @@ from safepoint import (
     SigningKey,
     Tool,
     Workflow,
-    workflow,
 )
-from safepoint.approval import Question, Reason
-from safepoint.errors import (
+from safepoint.core.errors import (
     AnchorUnavailable,
     ApprovalExpired,
     ApprovalMalformed,
@@ -53,9 +51,11 @@ from safepoint.errors import (
     WorkflowError,
     WorkflowMismatch,
 )
-from safepoint.names import Head
-from safepoint.record import Place, seal
-from safepoint.workflow import Call, Migration
+from safepoint.core.names import Head
+from safepoint.core.record import Place, seal
+from safepoint.resume import workflow
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.workflow import Call, Migration
 from tests.unit.desk import (
     BANK,
     DANA,
@@ -586,7 +586,7 @@ def test_a_note_does_not_change_when_an_approval_was_used(
     """And a thief whose record lies below an honest note gets no time from before it."""
     start = datetime.now(UTC) - 30 * HOUR
     clock = [start]
-    monkeypatch.setattr("safepoint.anchor.utc_now", lambda: clock[0])
+    monkeypatch.setattr("safepoint.core.anchor.utc_now", lambda: clock[0])
     question = desk.paused().question
     text = Approver("dana", DANA).approve(question, now=start) if question else ""
     put(desk, text, created=start + MINUTE)
@@ -682,7 +682,7 @@ def test_an_approval_is_not_called_spent_where_it_is_not(
             other.note("order-7", {})
         keep(*args, **options)
 
-    monkeypatch.setattr("safepoint.ledger._TRIES", 3)
+    monkeypatch.setattr("safepoint.core.ledger._TRIES", 3)
     with monkeypatch.context() as patch:
         patch.setattr(desk.storage, "append", append)
         refused(Conflict, lambda: desk.go_on(text))

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from safepoint import ApprovalNeeded
-from safepoint.errors import ApprovalSpent
-from safepoint.names import Head
-from safepoint.workflow import Run
+from safepoint.core.errors import ApprovalSpent
+from safepoint.core.names import Head
+from safepoint.resume.workflow import Run
 from tests.harness.crash import killed
 from tests.unit.resume_helpers import DANA, ERIN, STORE, Place
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from safepoint import CheckpointError, Codec, Ledger, ToolSet
-from safepoint.approval import Question
-from safepoint.names import Head
-from safepoint.record import Kind, Place, seal
-from safepoint.workflow import Run
+from safepoint.core.names import Head
+from safepoint.core.record import Kind, Place, seal
+from safepoint.resume.approval import Question
+from safepoint.resume.workflow import Run
 from tests.unit.answer_account import OPERATORS, Desk, Shelf
 from tests.unit.answer_account import PEOPLE as PERSONS
 from tests.unit.answer_account import workflow_of as answering

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from safepoint import CheckpointError, Keyring, SigningKey
-from safepoint.errors import (
+from safepoint.core.errors import (
     InvalidId,
 )
-from safepoint.names import digest_of
-from safepoint.record import Opened, Place, open_sealed, seal
+from safepoint.core.names import digest_of
+from safepoint.core.record import Opened, Place, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
 PAIR = SigningKey.generate("ed25519")

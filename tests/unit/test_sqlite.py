@@ -16,9 +16,7 @@ from unittest.mock import Mock
 import pytest
 
 from safepoint import Limits, SQLiteCheckpointStorage
-from safepoint import _files as files
-from safepoint import _sqlite as engine
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     InvalidId,
     LimitExceeded,
@@ -28,7 +26,9 @@ from safepoint.errors import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.storage import sqlite as module
+from safepoint.stores import connections as engine
+from safepoint.stores import disk as files
+from safepoint.stores import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import planted, python, tree
@@ -435,10 +435,11 @@ def test_no_value_is_read_that_is_longer_than_ours(
 
 ENDLESS_WORK = """
     import os, signal, sys, threading
-    from safepoint import SQLiteCheckpointStorage, _sqlite
-    from safepoint.errors import StorageUnavailable
+    from safepoint import SQLiteCheckpointStorage
+    from safepoint.stores import connections
+    from safepoint.core.errors import StorageUnavailable
 
-    _sqlite._WORK = 10_000
+    connections._WORK = 10_000
     storage = SQLiteCheckpointStorage(sys.argv[1])
     interrupted = []
     signal.signal(signal.SIGINT, lambda *_: interrupted.append(1))
@@ -573,7 +574,7 @@ def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path)
 SYNC_FAILS = """
     import ctypes, errno, os, platform, struct, sys
     from safepoint import SQLiteCheckpointStorage
-    from safepoint.errors import StorageUnavailable
+    from safepoint.core.errors import StorageUnavailable
 
     fsync, fdatasync = {"x86_64": (74, 75), "aarch64": (82, 83)}[platform.machine()]
     def op(code, jt, jf, k):
@@ -772,7 +773,7 @@ FORKS = """
 UNTOLD = """
     import ctypes, os, sys
     from safepoint import SQLiteCheckpointStorage
-    from safepoint.errors import StorageUnavailable
+    from safepoint.core.errors import StorageUnavailable
 
     storage = SQLiteCheckpointStorage(sys.argv[1])
     pid = ctypes.CDLL(None).fork()

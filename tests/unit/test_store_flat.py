@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from safepoint import InMemoryAnchor, Ledger, SQLiteCheckpointStorage
-from safepoint import _sqlite as engine
-from safepoint.anchor import Anchor
+from safepoint.core.anchor import Anchor
+from safepoint.stores import connections as engine
 from tests.harness.postgres import Database
 from tests.unit.tampered import KEYS, STORE
 
@@ -125,7 +125,7 @@ def rows_read(database: Database) -> dict[str, list[int]]:
 
 def test_latest_is_flat_on_postgresql(database: Database) -> None:
     """The same calls, and as many rows of each table and its index: none by reading it all."""
-    from safepoint.postgres import PostgresCheckpointStorage
+    from safepoint.stores.postgres import PostgresCheckpointStorage
 
     heads = InMemoryAnchor()
     with PostgresCheckpointStorage(database.worker(1)) as storage:

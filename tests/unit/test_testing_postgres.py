@@ -23,7 +23,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     MissingPackage,
     StorageRefused,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from safepoint.errors import Conflict, NotFound, NotOwner, RecordsMissing
-from safepoint.storage import InMemoryCheckpointStorage
-from safepoint.storage.base import Ownership
+from safepoint.core.errors import Conflict, NotFound, NotOwner, RecordsMissing
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.storage import Ownership
 from safepoint.testing import StorageSuite, storages
 from safepoint.testing.storages import claims
 from tests.unit.commands import storage_suite as main

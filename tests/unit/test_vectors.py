@@ -28,12 +28,12 @@ from safepoint import (
     Limits,
     SigningKey,
 )
-from safepoint.errors import KeyRefused
-from safepoint.journal import Entry, FileJournal
-from safepoint.keys import Key, Revoked, VerifyingKey
-from safepoint.names import Head, thread_name, thread_text
-from safepoint.record import Place, open_sealed
-from safepoint.verify import View, plain_of
+from safepoint.core.chain import View, plain_of
+from safepoint.core.errors import KeyRefused
+from safepoint.core.journal import Entry, FileJournal
+from safepoint.core.keys import Key, Revoked, VerifyingKey
+from safepoint.core.names import Head, thread_name, thread_text
+from safepoint.core.record import Place, open_sealed
 from tests.harness.blocks import ROOT, expand
 from tests.vectors import FOLDER, PAGE, files, shown, write
 from tests.vectors.approvals import OPENS

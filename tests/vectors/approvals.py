@@ -6,8 +6,8 @@ import base64
 from collections import OrderedDict
 from typing import Any, Final
 
-from safepoint.codec import Codec
-from safepoint.record import Use, sign_line
+from safepoint.core.codec import Codec
+from safepoint.core.record import Use, sign_line
 from tests.vectors.material import ED25519, ELSEWHERE, FIRST, HMAC, Vector, sealed
 
 HEAD: Final = {"digest": ELSEWHERE, "sequence": 2}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from safepoint.codec import Codec
-from safepoint.record import Opened, Place, Use
+from safepoint.core.codec import Codec
+from safepoint.core.record import Opened, Place, Use
 from tests.vectors.material import ELSEWHERE, HMAC, HMAC_2, Vector, head, sealed
 
 JOURNAL: Final = Place("journal", "", "order-7", 1)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from safepoint.keys import Hidden, SigningKey, lock
-from safepoint.names import digest_of
-from safepoint.record import Kind, Opened, Place, seal
+from safepoint.core.keys import Hidden, SigningKey, lock
+from safepoint.core.names import digest_of
+from safepoint.core.record import Kind, Opened, Place, seal
 
 Vector = dict[str, Any]
 

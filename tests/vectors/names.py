@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from safepoint.names import thread_name, thread_text
+from safepoint.core.names import thread_name, thread_text
 from tests.vectors.material import Vector
 
 _TEXTS: Final = {

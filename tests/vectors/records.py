@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from safepoint.names import digest_of
-from safepoint.record import Opened, Place
+from safepoint.core.names import digest_of
+from safepoint.core.record import Opened, Place
 from tests.vectors.material import (
     ACME,
     BASE,

@@ -25,8 +25,8 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
-from safepoint.journal import Event
-from safepoint.keys import Algorithm
+from safepoint.core.journal import Event
+from safepoint.core.keys import Algorithm
 from safepoint.models import save_checkpoint
 
 NAME: Final = "invoices"

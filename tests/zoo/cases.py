@@ -27,8 +27,8 @@ from safepoint import (
     SQLiteCheckpointStorage,
     open_ledger,
 )
-from safepoint.answers import Answers
-from safepoint.keys import Algorithm
+from safepoint.core.keys import Algorithm
+from safepoint.resume.answers import Answers
 from tests.unit.commands import said
 from tests.zoo import others
 from tests.zoo.build import (

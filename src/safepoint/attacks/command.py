@@ -15,7 +15,7 @@ from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
-from safepoint.errors import ConfigurationError
+from safepoint.core.errors import ConfigurationError
 
 _EVERY = ATTACKS | RESIDUE
 _FALLS = [outcome for outcome in Outcome if outcome.succeeded]

@@ -27,8 +27,8 @@ from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.payload import marker_pickle
 from safepoint.attacks.target import Victim
 from safepoint.audit import check_models
-from safepoint.errors import CheckpointError
-from safepoint.keys import Keyring, SigningKey
+from safepoint.core.errors import CheckpointError
+from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint, seal_model
 from safepoint.models.lint import check_source
 

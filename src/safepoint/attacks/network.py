@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from safepoint.errors import StorageError
-from safepoint.postgres import PostgresCheckpointStorage
+from safepoint.core.errors import StorageError
+from safepoint.stores.postgres import PostgresCheckpointStorage
 from safepoint.testing.tls import TLSFront
 
 HOST: Final = "db.internal"

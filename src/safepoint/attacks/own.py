@@ -15,7 +15,7 @@ from safepoint.attacks.ladder import ATTACKS, in_a_process
 from safepoint.attacks.medium import Disk, Memory, Rows
 from safepoint.attacks.outcome import Miss, Outcome
 from safepoint.attacks.target import Target, Trick
-from safepoint.errors import ConfigurationError
+from safepoint.core.errors import ConfigurationError
 from safepoint.settings import is_database
 
 Factory = Callable[[Path], Any]

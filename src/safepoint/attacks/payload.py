@@ -25,7 +25,7 @@ from typing import Any
 from safepoint.attacks.kit import Look, attacks, loads, overwrite, saved, unnoticed
 from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
 from safepoint.attacks.target import Target
-from safepoint.names import DEFAULT_LIMITS
+from safepoint.core.names import DEFAULT_LIMITS
 
 _TYPE = "datetime:timedelta"
 

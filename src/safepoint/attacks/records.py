@@ -22,7 +22,7 @@ from safepoint.attacks.kit import (
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import HONEST, WANTED, Miss, step
 from safepoint.attacks.target import Target, Trick, spellings
-from safepoint.names import MAX_SEQUENCE
+from safepoint.core.names import MAX_SEQUENCE
 
 _DATE = re.compile(rb"20\d\d-\d\d-\d\dT")
 

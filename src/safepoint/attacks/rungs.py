@@ -16,10 +16,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from safepoint._files import TEMP
-from safepoint.anchor import Anchor, FileAnchor, InMemoryAnchor
-from safepoint.answers import Answers
-from safepoint.approval import Approver, Approvers, Question, Reason
 from safepoint.attacks.home_made import (
     AllowListTarget,
     EncryptedTarget,
@@ -31,20 +27,24 @@ from safepoint.attacks.home_made import (
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
-from safepoint.codec import Codec
-from safepoint.desk import Desk
-from safepoint.errors import CheckpointError
-from safepoint.gate import MAX_LIFETIME, Gate, Policy
-from safepoint.journal import FileJournal, Journal
-from safepoint.keys import Keyring, SigningKey
-from safepoint.ledger import Ledger
-from safepoint.names import digest_of
-from safepoint.record import Header, Kind, Place, seal
-from safepoint.storage.base import CheckpointStorage
-from safepoint.storage.file import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
-from safepoint.storage.memory import InMemoryCheckpointStorage
-from safepoint.tools import Tool, ToolSet
-from safepoint.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
+from safepoint.command.desk import Desk
+from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.core.codec import Codec
+from safepoint.core.errors import CheckpointError
+from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.names import digest_of
+from safepoint.core.record import Header, Kind, Place, seal
+from safepoint.core.storage import CheckpointStorage
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Approver, Approvers, Question, Reason
+from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
+from safepoint.resume.tools import Tool, ToolSet
+from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
+from safepoint.stores.disk import TEMP
+from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
 
 _RECORD = ".checkpoint"
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
-from safepoint.errors import CheckpointError
-from safepoint.tools import Tool
+from safepoint.core.errors import CheckpointError
+from safepoint.resume.tools import Tool
 
 TOOLS: Final = (Tool("mail", version="1", permissions=["read"]),)
 """What a run has when it begins."""

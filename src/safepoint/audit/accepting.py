@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint.audit.finding import CATALOGUE, Accepted, Finding, finding
-from safepoint.errors import ConfigurationError, quoted, shell
+from safepoint.core.errors import ConfigurationError, quoted, shell
 from safepoint.rules import RULES
 from safepoint.settings import Settings
 

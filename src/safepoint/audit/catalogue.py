@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Final
 
 from safepoint.audit.finding import CATALOGUE
-from safepoint.errors import NotFound, quoted
-from safepoint.explain import EXPLANATIONS
+from safepoint.command.explain import EXPLANATIONS
+from safepoint.core.errors import NotFound, quoted
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 

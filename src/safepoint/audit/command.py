@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from safepoint._command import add, flag, key_of, keyring_of, progress
-from safepoint._files import absolute, location_refusals
-from safepoint.anchor import Anchor
 from safepoint.audit import fix
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import File, check_contents, keys_inside
@@ -53,7 +51,8 @@ from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
 from safepoint.audit.sqlite import check_database, foreign
-from safepoint.errors import (
+from safepoint.core.anchor import Anchor
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     KeyRefused,
@@ -61,9 +60,10 @@ from safepoint.errors import (
     StorageError,
     shell,
 )
-from safepoint.keys import Keyring
-from safepoint.ledger import Ledger
-from safepoint.names import check_name
+from safepoint.core.keys import Keyring
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_name
+from safepoint.core.storage import is_thread
 from safepoint.settings import (
     BESIDE,
     SEVERITIES,
@@ -75,7 +75,7 @@ from safepoint.settings import (
     is_database,
 )
 from safepoint.settings import read as read_settings
-from safepoint.storage.base import is_thread
+from safepoint.stores.disk import absolute, location_refusals
 
 _NEEDS: Final = {
     "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers", "postgres_admin"),
@@ -159,7 +159,7 @@ class Place:
         self.where = "" if path is None else absolute(path)
         self.name = shell(self.where)
         if store.postgres is not None:
-            from safepoint.postgres.connection import parsed, place
+            from safepoint.stores.postgres.connection import parsed, place
 
             self.name = self.where = place(parsed(store.postgres))
         self.unverified: list[Finding] = []

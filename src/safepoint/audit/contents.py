@@ -25,14 +25,14 @@ from safepoint.audit.finding import (
     finding,
     worst_first,
 )
-from safepoint.codec import check_shape
-from safepoint.errors import CheckpointError, LimitExceeded, NotFound, shell
-from safepoint.keys import Keyring
+from safepoint.core.codec import check_shape
+from safepoint.core.errors import CheckpointError, LimitExceeded, NotFound, shell
+from safepoint.core.keys import Keyring
+from safepoint.core.names import DEFAULT_LIMITS, Limits
+from safepoint.core.record import FORMAT, Header
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import SEALED
-from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.record import FORMAT, Header
-from safepoint.storage.file import LEASE_LINE, RECORD_NAME
+from safepoint.stores.files import LEASE_LINE, RECORD_NAME
 
 KEY_FILE: Final = re.compile(
     rb"\s*(?:safepoint-(?:locked-|(public-))?key/[0-9]+ "

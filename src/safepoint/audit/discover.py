@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from safepoint._command import counted
-from safepoint._files import absolute
-from safepoint.anchor import SQLiteAnchor
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import (
     NO_FILE,
@@ -32,15 +30,17 @@ from safepoint.audit.finding import (
 from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
-from safepoint.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.anchor import SQLiteAnchor
+from safepoint.core.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.names import DEFAULT_LIMITS
+from safepoint.core.record import Header, read_line
+from safepoint.core.storage import is_thread
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.lint import check_paths, is_code, is_looked_at
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
-from safepoint.names import DEFAULT_LIMITS
-from safepoint.record import Header, read_line
 from safepoint.settings import is_beside, is_database
-from safepoint.storage.base import is_thread
+from safepoint.stores.disk import absolute
 
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
 # History, and what tools keep for themselves. What is linked from elsewhere is looked at.

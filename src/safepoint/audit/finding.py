@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint._command import tick
-from safepoint._files import absolute
-from safepoint.errors import CheckpointError, StorageUnavailable, quoted, shell
+from safepoint.core.errors import CheckpointError, StorageUnavailable, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
+from safepoint.stores.disk import absolute
 
 Severity = Literal["error", "warning", "note"]
 

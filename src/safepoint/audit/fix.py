@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from safepoint._files import opened
 from safepoint.audit.finding import Finding
-from safepoint.errors import shell
+from safepoint.core.errors import shell
+from safepoint.stores.disk import opened
 
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

@@ -18,18 +18,6 @@ from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Final
 
-from safepoint._files import (
-    TEMP,
-    absolute,
-    folder_refusals,
-    hard_link_refusals,
-    location_refusals,
-    network_file_system,
-    record_refusals,
-    require_posix,
-    stranger_refusals,
-    translated,
-)
 from safepoint.audit.contents import KEY_FILE, File, look_into
 from safepoint.audit.finding import (
     Finding,
@@ -42,12 +30,24 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.errors import CheckpointError, StorageError, StorageUnavailable, shell
-from safepoint.names import spelled
+from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
+from safepoint.core.names import spelled
+from safepoint.core.storage import MAX_SECONDS, beheaded, gap, is_thread
 from safepoint.settings import BESIDE, is_beside
-from safepoint.storage.base import MAX_SECONDS, beheaded, gap, is_thread
-from safepoint.storage.file import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
-from safepoint.storage.sqlite import SQLiteCheckpointStorage
+from safepoint.stores.disk import (
+    TEMP,
+    absolute,
+    folder_refusals,
+    hard_link_refusals,
+    location_refusals,
+    network_file_system,
+    record_refusals,
+    require_posix,
+    stranger_refusals,
+    translated,
+)
+from safepoint.stores.files import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
 _RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _ON_ITS_WAY: Final = 600.0

@@ -22,9 +22,9 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.audit.report import Failure, Report
-from safepoint.errors import shell
+from safepoint.command.sarif import Annotation, Described, github_line, log, readable, tool
+from safepoint.core.errors import shell
 from safepoint.rules import RULES
-from safepoint.sarif import Annotation, Described, github_line, log, readable, tool
 
 _SHOWN: Final = 20
 

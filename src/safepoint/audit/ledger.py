@@ -14,13 +14,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from safepoint._files import SUPPORTED, as_named
-from safepoint.anchor import Anchor
-from safepoint.approval import Approvers
 from safepoint.audit.contents import keys_inside
 from safepoint.audit.finding import Finding, content, finding, of_tenant, refused, worst_first
 from safepoint.audit.reading import all_threads, view_of
-from safepoint.errors import (
+from safepoint.core.anchor import Anchor
+from safepoint.core.chain import View, scoped
+from safepoint.core.errors import (
     AnchorError,
     CheckpointError,
     ConfigurationError,
@@ -31,12 +30,13 @@ from safepoint.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.gate import Gate
-from safepoint.journal import FileJournal
-from safepoint.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
-from safepoint.ledger import Ledger
-from safepoint.names import check_name
-from safepoint.verify import View, scoped
+from safepoint.core.journal import FileJournal
+from safepoint.core.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_name
+from safepoint.resume.approval import Approvers
+from safepoint.resume.gate import Gate
+from safepoint.stores.disk import SUPPORTED, as_named
 
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
@@ -296,7 +296,7 @@ def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
         Ledger,
         SigningKey,
     )
-    from safepoint.answers import Answers
+    from safepoint.resume.answers import Answers
     from safepoint.audit import check_operators
 
     writer, dana, omar = (SigningKey.generate("ed25519") for _ in range(3))
@@ -363,7 +363,7 @@ def check_journal(
 
     from safepoint import InMemoryAnchor, Keyring, SigningKey
     from safepoint.audit import check_journal
-    from safepoint.journal import Actor, Event, FileJournal
+    from safepoint.core.journal import Actor, Event, FileJournal
 
     keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
     journal = FileJournal("journal", keys=keys, anchor=anchor, create=True)

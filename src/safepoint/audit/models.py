@@ -23,7 +23,7 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     MissingPackage,
     StorageUnavailable,

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from safepoint.audit.finding import CATALOGUE, Finding, finding
 from safepoint.audit.postgres import Database, looking, shown
-from safepoint.errors import quoted
+from safepoint.core.errors import quoted
 
 _EVERYWHERE: Final = ("*", "0.0.0.0", "::")  # noqa: S104  looked for, not listened on
 _ENCRYPTED: Final = (

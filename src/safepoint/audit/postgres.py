@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding
 from safepoint.audit.profiles import recognise_tables
-from safepoint.errors import StorageUnavailable, quoted
+from safepoint.core.errors import StorageUnavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
 PARTS: Final = {
@@ -188,7 +188,7 @@ class Database:
     @cached_property
     def roles(self) -> dict[str, str]:
         """The roles of the store, by the names that they have on its server, each with its job."""
-        from safepoint.postgres.schema import ROLES
+        from safepoint.stores.postgres.schema import ROLES
 
         # Most of them still have their names, whatever else was given away.
         pattern = re.compile(rf"(.+)_({'|'.join(sorted(ROLES, key=len, reverse=True))})")
@@ -272,7 +272,7 @@ def check_privileges(
 
     ```python
     from safepoint.audit import check_privileges
-    from safepoint.postgres import migrate
+    from safepoint.stores.postgres import migrate
     from safepoint.testing.postgres import Server
 
     with Server() as server:
@@ -341,7 +341,7 @@ def looking(dsn: str) -> Iterator[Database]:
         ConfigurationError: it is no connection string.
         StorageError: the server refuses, or is away.
     """
-    from safepoint.postgres.connection import parsed, place, refusal  # says what to install
+    from safepoint.stores.postgres.connection import parsed, place, refusal  # says what to install
 
     import psycopg  # isort: skip
 
@@ -364,7 +364,7 @@ def shown(name: str) -> str:
 
 
 def _no_schema(part: str, database: Database) -> StorageUnavailable:
-    from safepoint.postgres.connection import place
+    from safepoint.stores.postgres.connection import place
 
     return StorageUnavailable(
         f"There is no schema {PARTS[part][0]} in {place(database.given)}.",
@@ -569,7 +569,7 @@ def _made() -> set[tuple[str | None, ...]]:
 
 def _schemas(place: Deployed) -> Iterator[Finding]:
     """Compare each schema with what migrate makes. Owners and grants are compared apart."""
-    from safepoint.postgres.schema import fingerprint
+    from safepoint.stores.postgres.schema import fingerprint
 
     for database, part in product(place.databases, PARTS):
         schema, rule, _ = PARTS[part]

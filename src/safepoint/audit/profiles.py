@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-from safepoint._files import absolute, folder_refusals, location_refusals
 from safepoint.audit.finding import (
     Closed,
     Finding,
@@ -37,10 +36,11 @@ from safepoint.audit.finding import (
 )
 from safepoint.audit.folder import around, record_file, surroundings
 from safepoint.audit.models import judge
-from safepoint.errors import quoted
+from safepoint.core.errors import quoted
 from safepoint.models import Verdict
 from safepoint.rules import package_toml
 from safepoint.settings import BESIDE
+from safepoint.stores.disk import absolute, folder_refusals, location_refusals
 
 if sys.platform != "win32":
     import grp

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 
 from safepoint._command import tick
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
-from safepoint.errors import (
+from safepoint.core.chain import View, plain_of
+from safepoint.core.errors import (
     AnchorError,
     CheckpointError,
     ConfigurationError,
@@ -25,12 +26,11 @@ from safepoint.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.keys import Keyring
-from safepoint.ledger import Ledger
-from safepoint.names import Head
-from safepoint.record import Checkpoint, Cipher, Header
-from safepoint.verify import View, plain_of
-from safepoint.workflow import Payload, without_state
+from safepoint.core.keys import Keyring
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import Head
+from safepoint.core.record import Checkpoint, Cipher, Header
+from safepoint.resume.workflow import Payload, without_state
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (UnsafeLocation, "SP04"),

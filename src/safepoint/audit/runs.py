@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from safepoint.answers import held
-from safepoint.approval import SKEW, Approval, Question, Reason
 from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.audit.ledger import approvers_apart
 from safepoint.audit.reading import Entry, Thread, all_threads, read
-from safepoint.errors import (
+from safepoint.core.errors import (
     ApprovalError,
     ApprovalExpired,
     CheckpointError,
@@ -25,10 +23,12 @@ from safepoint.errors import (
     ResumeRefused,
     quoted,
 )
-from safepoint.gate import Decision, Gate, compare
-from safepoint.ledger import Ledger
-from safepoint.names import Head, spelled
-from safepoint.workflow import Payload, Resumed
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import Head, spelled
+from safepoint.resume.answers import held
+from safepoint.resume.approval import SKEW, Approval, Question, Reason
+from safepoint.resume.gate import Decision, Gate, compare
+from safepoint.resume.workflow import Payload, Resumed
 
 _RULES: Final = {
     Reason.OLD_CHECKPOINT: "SP16",
@@ -140,7 +140,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
         Tool,
         Workflow,
     )
-    from safepoint.approval import Reason
+    from safepoint.resume.approval import Reason
     from safepoint.audit import check_tools
 
 

@@ -9,12 +9,11 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from safepoint._files import absolute, require_posix
 from safepoint.audit.contents import has_pickle
 from safepoint.audit.finding import Finding, finding, guarded, of_tenant, refused, worst_first
 from safepoint.audit.folder import around
 from safepoint.audit.profiles import UNREAD, Recognised, recognise_database
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
     NotFound,
@@ -22,11 +21,12 @@ from safepoint.errors import (
     StorageUnavailable,
     shell,
 )
+from safepoint.core.names import DEFAULT_LIMITS, Limits
+from safepoint.core.storage import gap, is_thread
 from safepoint.models import inspect
 from safepoint.models.look import SEALED
-from safepoint.names import DEFAULT_LIMITS, Limits
-from safepoint.storage.base import gap, is_thread
-from safepoint.storage.sqlite import SQLiteCheckpointStorage
+from safepoint.stores.disk import absolute, require_posix
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
 _NAMES: Final = (
     "SELECT substr(tenant, 1, 999), substr(thread, 1, 999) FROM"

@@ -23,8 +23,7 @@ from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
 from safepoint._command import counted, status_of
-from safepoint.answers import MAX_WHY, Order
-from safepoint.approval import Approver, shown
+from safepoint.command.desk import Desk, Verb, Wait, beside, where
 from safepoint.console import charts, pages
 from safepoint.console.html import Html, address, joined, run_address, tag
 from safepoint.console.index import Alarm, Filter, Index
@@ -40,8 +39,7 @@ from safepoint.console.signing import (
     Subject,
     Task,
 )
-from safepoint.desk import Desk, Verb, Wait, beside, where
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     DecodeError,
@@ -50,8 +48,10 @@ from safepoint.errors import (
     NotFound,
     ResumeRefused,
 )
-from safepoint.journal import Entry
-from safepoint.names import check_name, check_tenant
+from safepoint.core.journal import Entry
+from safepoint.core.names import check_name, check_tenant
+from safepoint.resume.answers import MAX_WHY, Order
+from safepoint.resume.approval import Approver, shown
 from safepoint.settings import Store, database_in, is_database
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from safepoint.console.html import Html, moment, table, tag, visible
-from safepoint.journal import Entry
+from safepoint.core.journal import Entry
 
 _WIDE, _HIGH = 1000, 100
 _ERROR: Final = re.compile(r"([A-Z][A-Za-z]{2,40}): ")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from safepoint import settings
 from safepoint._command import add, ended_by, flag, key_of, own_id
-from safepoint.desk import Desk
-from safepoint.errors import (
+from safepoint.command.desk import Desk
+from safepoint.core.errors import (
     ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
@@ -25,8 +25,8 @@ from safepoint.errors import (
     missing,
     shell,
 )
-from safepoint.keys import Hidden, SigningKey
-from safepoint.names import check_name
+from safepoint.core.keys import Hidden, SigningKey
+from safepoint.core.names import check_name
 
 if TYPE_CHECKING:
     from safepoint.console.app import Console

@@ -38,8 +38,8 @@ from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from safepoint.errors import ConfigurationError, missing, quoted
-from safepoint.keys import Hidden
+from safepoint.core.errors import ConfigurationError, missing, quoted
+from safepoint.core.keys import Hidden
 
 try:
     import uvicorn

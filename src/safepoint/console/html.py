@@ -14,7 +14,7 @@ from html import escape
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
-from safepoint import errors
+from safepoint.core import errors
 
 
 class Html(str):

@@ -19,8 +19,9 @@ from itertools import accumulate, count
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple, TypeVar
 
-from safepoint.desk import Desk, State, Wait
-from safepoint.errors import (
+from safepoint.command.desk import Desk, State, Wait
+from safepoint.core.chain import anchor_errors, storage_errors
+from safepoint.core.errors import (
     AnchorUnavailable,
     AnswersUnavailable,
     CheckpointError,
@@ -28,10 +29,9 @@ from safepoint.errors import (
     StorageError,
     ThreadDeleted,
 )
-from safepoint.ledger import Ledger
-from safepoint.names import ANSWERS
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import ANSWERS
 from safepoint.settings import Store
-from safepoint.verify import anchor_errors, storage_errors
 
 _T = TypeVar("_T")
 PER_PAGE: Final = 50

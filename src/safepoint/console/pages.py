@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from safepoint._command import counted
-from safepoint.approval import shown as told
+from safepoint.command.desk import State, Wait
 from safepoint.console import charts
 from safepoint.console.html import (
     Html,
@@ -36,9 +36,9 @@ from safepoint.console.html import (
 )
 from safepoint.console.index import Alarm, Filter, Page, Row, Status
 from safepoint.console.signing import Signature
-from safepoint.desk import State, Wait
-from safepoint.errors import CheckpointError, InvalidId, JournalBroken
-from safepoint.journal import WHATS, Entry
+from safepoint.core.errors import CheckpointError, InvalidId, JournalBroken
+from safepoint.core.journal import WHATS, Entry
+from safepoint.resume.approval import shown as told
 from safepoint.settings import Store
 
 PER_PAGE: Final = 100

@@ -15,13 +15,11 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from safepoint.answers import Order, held
-from safepoint.approval import Approval, Question, shown
-from safepoint.asking import ORDERED, SPENT
-from safepoint.codec import check_shape
+from safepoint.command.desk import Desk, Verb, Wait
 from safepoint.console.html import utc
-from safepoint.desk import Desk, Verb, Wait
-from safepoint.errors import (
+from safepoint.core.chain import Span, View, plain_of
+from safepoint.core.codec import check_shape
+from safepoint.core.errors import (
     AnchorError,
     AnswersError,
     ApprovalError,
@@ -34,12 +32,14 @@ from safepoint.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.gate import compare
-from safepoint.journal import Entry, Journal
-from safepoint.names import check_name, digest_of
-from safepoint.record import Header, Opened
-from safepoint.verify import Span, View, plain_of
-from safepoint.workflow import Payload, without_state
+from safepoint.core.journal import Entry, Journal
+from safepoint.core.names import check_name, digest_of
+from safepoint.core.record import Header, Opened
+from safepoint.resume.answers import Order, held
+from safepoint.resume.approval import Approval, Question, shown
+from safepoint.resume.asking import ORDERED, SPENT
+from safepoint.resume.gate import compare
+from safepoint.resume.workflow import Payload, without_state
 
 MOST: Final = 200
 """How many records, and how many lines of the journal, a page shows: the newest."""

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from safepoint.answers import MAX_WHY, Order
-from safepoint.approval import Question, shown
+from safepoint.command.desk import Wait
 from safepoint.console.html import (
     Html,
     Inside,
@@ -36,9 +35,10 @@ from safepoint.console.html import (
 )
 from safepoint.console.pages import journal_lines, state_badge
 from safepoint.console.record import MOST, Changes, Record, Said, Step
-from safepoint.desk import Wait
-from safepoint.errors import CheckpointError
-from safepoint.names import thread_text
+from safepoint.core.errors import CheckpointError
+from safepoint.core.names import thread_text
+from safepoint.resume.answers import MAX_WHY, Order
+from safepoint.resume.approval import Question, shown
 
 Form: TypeAlias = Callable[[Wait | Order | str, str], str]
 """Gives the id of a form for a verb: about what is asked, about a hold, or about a thread."""

@@ -21,9 +21,9 @@ from threading import Lock
 from typing import Final, Literal, NamedTuple
 
 from safepoint._command import no_echo, rows, unlock
-from safepoint.approval import Approver, Question
-from safepoint.errors import CheckpointError, LimitExceeded, ResumeRefused
-from safepoint.names import digest_of
+from safepoint.core.errors import CheckpointError, LimitExceeded, ResumeRefused
+from safepoint.core.names import digest_of
+from safepoint.resume.approval import Approver, Question
 
 Act = Literal["approve", "deny", "hold", "release", "verify"]
 MOST: Final = 1000

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint._command import add, counted, flag, keyring_of
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
     PickleRefused,
     shell,
 )
-from safepoint.keys import Keyring, SigningKey
+from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models import fickled
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import UnrestrictedLoad, open_model, verified

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Final
 
-from safepoint.errors import LimitExceeded, PickleRefused, missing
+from safepoint.core.errors import LimitExceeded, PickleRefused, missing
 from safepoint.models.opcodes import scan
 
 _SECONDS: Final = 20

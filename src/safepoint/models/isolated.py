@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
-import safepoint.errors
-from safepoint._files import translate, write_all
-from safepoint.errors import (
+import safepoint.core.errors
+from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
     ModelError,
@@ -28,10 +27,11 @@ from safepoint.errors import (
     UnsafeModel,
     shell,
 )
+from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.models.limits import ModelLimits
 from safepoint.models.packing import pack
 from safepoint.models.tensors import open_tensors, package, write_into
-from safepoint.names import DEFAULT_LIMITS
+from safepoint.stores.disk import translate, write_all
 
 if TYPE_CHECKING:
     from safepoint.models.loading import ModelFile
@@ -143,7 +143,7 @@ def _told(answer: bytes) -> CheckpointError | None:
     """Return the error that the child reports, if it is one of ours and reads like one."""
     try:
         told: Any = json.loads(answer)
-        kind = getattr(safepoint.errors, told["error"])
+        kind = getattr(safepoint.core.errors, told["error"])
         what, do = str(told["what"]), str(told["do"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from safepoint.errors import LimitExceeded, ModelMalformed
+from safepoint.core.errors import LimitExceeded, ModelMalformed
 
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB

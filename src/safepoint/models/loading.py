@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     LimitExceeded,
@@ -32,7 +32,7 @@ from safepoint.errors import (
     UnsafeRuntime,
     shell,
 )
-from safepoint.keys import Keyring
+from safepoint.core.keys import Keyring
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.look import Kind, identified, opened

@@ -21,7 +21,7 @@ from itertools import chain
 from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple, Self
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     DecodeError,
     LimitExceeded,

@@ -19,7 +19,7 @@ from datetime import date, datetime, time
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused
+from safepoint.core.errors import CheckpointError, LimitExceeded, PickleRefused
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Asked, Op, Scan, named, read_opcode
 

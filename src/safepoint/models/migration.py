@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     CodecError,
     ConfigurationError,
@@ -25,7 +25,8 @@ from safepoint.errors import (
     quoted,
     shell,
 )
-from safepoint.ledger import Ledger
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_name, digest_of
 from safepoint.migrate import (
     OF_THE_SOURCE,
     Moved,
@@ -41,7 +42,6 @@ from safepoint.models.look import PICKLED, Kind, identified, step, unbased
 from safepoint.models.machine import Functions, Refused, run
 from safepoint.models.opcodes import scan
 from safepoint.models.plain import Types, framework_functions
-from safepoint.names import check_name, digest_of
 
 _VERSION: Final = "1.0"  # of the framework's checkpoints
 _NOT_SEALED: Final = "Nothing of it was sealed. Find out who wrote it."

@@ -14,7 +14,7 @@ import re
 import struct
 from typing import IO, Any, Final, Literal, NamedTuple
 
-from safepoint.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
+from safepoint.core.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 
 INTACT: Final = "Restore an intact copy, or write the state again."

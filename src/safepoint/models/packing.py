@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from safepoint.codec import Codec
-from safepoint.errors import (
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
     DecodeError,
     EncodeError,
     LimitExceeded,
@@ -27,9 +27,9 @@ from safepoint.errors import (
     ModelUnsupported,
     quoted,
 )
+from safepoint.core.names import Limits
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.tensors import STORED, dtype_name, name_problem, package
-from safepoint.names import Limits
 
 if TYPE_CHECKING:
     import torch

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 
-from safepoint.codec import Codec
-from safepoint.errors import ConfigurationError, quoted
+from safepoint.core.codec import Codec
+from safepoint.core.errors import ConfigurationError, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.machine import Collect, Functions, Name, Refused, run
 from safepoint.models.tensors import FORMATS
@@ -45,7 +45,7 @@ def read_pickle(
     import pickle
     from datetime import date
 
-    from safepoint.errors import PickleRefused
+    from safepoint.core.errors import PickleRefused
     from safepoint.models import read_pickle
 
     print(read_pickle(pickle.dumps({"order": 7, "due": date(2026, 1, 31)})))

@@ -17,7 +17,7 @@ from pathlib import PurePath
 from types import NoneType
 from typing import IO, Any, Final, NamedTuple, TypeGuard
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     CheckpointError,
     InvalidId,
     LimitExceeded,
@@ -27,6 +27,7 @@ from safepoint.errors import (
     quoted,
     shell,
 )
+from safepoint.core.names import check_name
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     ModelLimits,
@@ -39,7 +40,6 @@ from safepoint.models.opcodes import Scan, named, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
-from safepoint.names import check_name
 
 SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | FORMATS["elements"]
 """Bytes per element, by PyTorch's name of the type."""

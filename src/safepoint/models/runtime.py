@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any, Final
 
-from safepoint.errors import UnsafeRuntime, quoted
+from safepoint.core.errors import UnsafeRuntime, quoted
 from safepoint.models.opcodes import named
 
 FLOOR: Final = (2, 10)

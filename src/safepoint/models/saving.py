@@ -17,19 +17,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from safepoint import _files
-from safepoint.errors import ConfigurationError, Conflict, shell
-from safepoint.keys import Keyring, SigningKey
+from safepoint.core.errors import ConfigurationError, Conflict, shell
+from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.models.loading import SAFETENSORS, open_model, open_vouched
 from safepoint.models.packing import pack, unpack
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
+from safepoint.stores import disk
 
 _TEMP: Final = ".safepoint-model-"
 _TEMP_NAME: Final = re.compile(re.escape(_TEMP) + r"[0-9a-f]{32}\Z")
-_CREATE: Final = os.O_RDWR | _files.CREATE & ~os.O_WRONLY
+_CREATE: Final = os.O_RDWR | disk.CREATE & ~os.O_WRONLY
 
 
 def save_checkpoint(
@@ -121,7 +121,7 @@ def seal_model(
         seal = make_seal(sealed, key)
         with _folder_of(model.path + ENDING) as folder:
             try:
-                _files.put(model.path + ENDING, folder, seal, temp=_temp())
+                disk.put(model.path + ENDING, folder, seal, temp=_temp())
             except FileExistsError:
                 raise Conflict(
                     f"{model.shown} has a seal already.",
@@ -234,11 +234,11 @@ def _publish(
     """
     temp, parent = _temp(), str(Path(path).parent)
     with _folder_of(path) as folder:
-        with _files.locked(folder, parent):
+        with disk.locked(folder, parent):
             _check_free(path, folder)
             _clean(folder)
             fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
-            _files.try_lock(fd)  # so that nobody takes it for a left-over
+            disk.try_lock(fd)  # so that nobody takes it for a left-over
         try:
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 os.fchmod(fd, 0o600)  # whatever the umask
@@ -249,7 +249,7 @@ def _publish(
                 tensors = len(read_table(head, size, limits))
                 sealed = Sealed(model, digest(file, size), size, rest)
                 os.fsync(fd)
-                with _files.locked(folder, parent):
+                with disk.locked(folder, parent):
                     _check_free(path, folder)
                     _name(path, temp, folder, make_seal(sealed, key, app=app))
         finally:
@@ -265,7 +265,7 @@ def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     with suppress(FileNotFoundError):
         os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        _files.put(path + ENDING, folder, seal, temp=_temp())
+        disk.put(path + ENDING, folder, seal, temp=_temp())
         made.append(name + ENDING)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         made.append(name)
@@ -282,7 +282,7 @@ def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
 
 
 def _check_free(path: str, folder: int) -> None:
-    if _files.exists(Path(path).name, folder):  # by descriptor
+    if disk.exists(Path(path).name, folder):  # by descriptor
         raise Conflict(
             f"{shell(path)} exists, and a checkpoint is never overwritten.",
             "Nothing was saved. Give the new one a name of its own, with the epoch or the date"
@@ -298,8 +298,8 @@ def _clean(folder: int) -> None:
     """Remove what crashed savers left. A living one holds a lock on its own."""
     for name in filter(_TEMP_NAME.match, os.listdir(folder)):
         # A left-over harms nobody, so one that cannot be removed is no reason to stop.
-        with suppress(OSError), _files.opened(name, _files.READ, folder) as fd:
-            if _files.try_lock(fd):
+        with suppress(OSError), disk.opened(name, disk.READ, folder) as fd:
+            if disk.try_lock(fd):
                 os.unlink(name, dir_fd=folder)
 
 
@@ -310,9 +310,9 @@ def _remove(name: str, folder: int) -> None:
 
 @contextmanager
 def _folder_of(path: str) -> Iterator[int]:
-    _files.require_posix()
+    disk.require_posix()
     folder = str(Path(path).parent)
     gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p -m 700 {shell(folder)}")
     flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-    with _files.translated("save to", path, gone=gone), _files.opened(folder, flags) as descriptor:
+    with disk.translated("save to", path, gone=gone), disk.opened(folder, flags) as descriptor:
         yield descriptor

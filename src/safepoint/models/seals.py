@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, BinaryIO, Final, NamedTuple
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     InvalidId,
     LimitExceeded,
     NotFound,
@@ -29,10 +29,10 @@ from safepoint.errors import (
     WrongPlace,
     shell,
 )
-from safepoint.keys import Keyring, SigningKey
+from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name
+from safepoint.core.record import Place, open_sealed, seal
 from safepoint.models.look import opened
-from safepoint.names import DEFAULT_LIMITS, RESERVED, check_name
-from safepoint.record import Place, open_sealed, seal
 
 ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"

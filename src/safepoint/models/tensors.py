@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     ModelMalformed,
     ModelMismatch,
     ModelUnsupported,
@@ -95,7 +95,7 @@ class Schema(dict[str, TensorSpec]):
     """Which tensors a model has, by name: these, and no others.
 
     ```python
-    from safepoint.errors import ModelMismatch
+    from safepoint.core.errors import ModelMismatch
     from safepoint.models import Schema, TensorSpec
 
     schema = Schema({"weight": TensorSpec("float32", (None, 3))})

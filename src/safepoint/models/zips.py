@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
-from safepoint.errors import LimitExceeded, ModelMalformed, quoted
+from safepoint.core.errors import LimitExceeded, ModelMalformed, quoted
 from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 

@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from safepoint.errors import (
+from safepoint.core.errors import (
     ConfigurationError,
     StorageRefused,
     StorageUnavailable,

@@ -18,8 +18,8 @@ from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
 from safepoint._command import imported
-from safepoint.anchor import InMemoryAnchor
-from safepoint.errors import (
+from safepoint.core.anchor import InMemoryAnchor
+from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
@@ -29,10 +29,10 @@ from safepoint.errors import (
     NotOwner,
     quoted,
 )
-from safepoint.keys import Keyring, SigningKey
-from safepoint.ledger import Ledger
-from safepoint.names import MAX_SEQUENCE
-from safepoint.storage.base import MAX_SECONDS, MAX_TOKEN, Lease
+from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import MAX_SEQUENCE
+from safepoint.core.storage import MAX_SECONDS, MAX_TOKEN, Lease
 
 T = TypeVar("T")
 Outcome = Literal["passed", "failed", "not offered"]

@@ -1,0 +1,301 @@
+"""People at a terminal: what waits, a signed yes or no, a hold, a release, and who may.
+
+An approver runs none of the worker's code: a question is read from verified records. It is shown in
+full before it is signed, then the thread's name is typed, then the passphrase of the key, and the
+question is looked for once more before it is signed. Where there is no terminal to show it on,
+whoever signs names the digest of what they saw. The default answer is no.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safepoint import settings
+from safepoint._command import keyring_of, own_id, rows, typed, unlock
+from safepoint.command.desk import Desk, Verb, Wait, where
+from safepoint.core.errors import (
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    NotFound,
+    ThreadDeleted,
+    shell,
+)
+from safepoint.core.keys import SigningKey, VerifyingKey
+from safepoint.core.names import check_name
+from safepoint.places import default_locations
+from safepoint.resume.approval import Approver, Approvers, shown
+from safepoint.stores import disk
+
+
+def commands(sub: Any) -> None:
+    """Add the commands for people who approve, deny, hold and release."""
+    listing = _parser(sub, "waiting", _waiting, "list the runs that wait for people")
+    listing.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
+    listing.add_argument("thread", metavar="THREAD", nargs="?", help="that of one thread alone")
+    listing.add_argument("--full", action="store_true", help="show all of each question")
+    for name, what in (("approve", "a yes to"), ("deny", "a no to")):
+        run = _approve if name == "approve" else _deny
+        one = _parser(sub, name, run, f"sign {what} what a run asks, with your own key")
+        _person(one)
+        one.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
+        if name == "deny":
+            one.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
+    holding = _parser(sub, "hold", _hold, "hold a run: no worker goes on with it")
+    _person(holding)
+    holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
+    releasing = _parser(sub, "release", _release, "end the hold of a run")
+    _person(releasing)
+    releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
+    who = "list or add those who may approve, or hold runs"
+    people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
+    inner = people.add_subparsers(metavar="COMMAND", required=True)
+    _parser(inner, "list", _people, "list those who may, with the ids of their keys")
+    adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
+    adding.add_argument("person", metavar="PERSON", help="their name")
+    adding.add_argument("file", metavar="FILE", help="their public key")
+    adding.add_argument("--operator", action="store_true", help="let them hold runs instead")
+    removing = _parser(inner, "remove", _remove, "end what somebody may do: their key is revoked")
+    removing.add_argument("person", metavar="PERSON", help="their name")
+    removing.add_argument("--operator", action="store_true", help="as one who holds runs")
+
+
+def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argparse.ArgumentParser:
+    about = f"{what[:1].upper()}{what[1:]}."
+    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
+    parser.add_argument("store", metavar="NAME", help="the name of the store")
+    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    parser.set_defaults(run=run, tenant="")
+    return parser
+
+
+def _person(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
+    parser.add_argument("thread", metavar="THREAD", help="the thread, as waiting lists it")
+    parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
+    parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
+
+
+class _Opened(NamedTuple):
+    """A desk, and a line that says which settings it is by, if some say it."""
+
+    desk: Desk
+    settings: str
+
+
+def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> _Opened:
+    told = settings.read(options.config, "change" if write else "look")
+    store = told.to_change(options.store) if write else told.store(options.store)
+    desk = Desk.open(store, stack, write=write).of(options.tenant)
+    return _Opened(desk, told.line(options.store))
+
+
+# --- look
+
+
+def _waiting(options: argparse.Namespace) -> int:
+    waits, alarms = list[Wait](), list[str]()
+    with ExitStack() as stack:
+        for desk in _opened(options, stack).desk.scopes():
+            for thread in desk.ledger.threads():
+                if options.thread not in (None, thread):
+                    continue
+                try:
+                    waits += desk.waits(thread)
+                except ThreadDeleted:
+                    continue
+                except CheckpointError as error:
+                    kind = type(error).__name__
+                    alarms.append(f"ALARM: {where(desk.ledger, thread)}: {kind}: {error}")
+    for wait in sorted(waits, key=lambda each: (each.question.until or "9999", each.since)):
+        for line in wait.lines(full=options.full):
+            print("\n".join(rows(line, 1)))
+    for alarm in alarms:
+        print("\n".join(rows(alarm, 1)))
+    if not waits:
+        print(f"Nothing {'else ' * bool(alarms)}waits in {options.store}.")
+    return 1 if alarms else 0
+
+
+# --- sign
+
+
+def _approve(options: argparse.Namespace) -> int:
+    return _answer(options, "approve")
+
+
+def _deny(options: argparse.Namespace) -> int:
+    return _answer(options, "deny")
+
+
+def _answer(options: argparse.Namespace, verb: Verb) -> int:
+    """Show a question, ask, look again, sign, and put it with the answers."""
+    with ExitStack() as stack:
+        desk, line = _opened(options, stack, write=True)
+        thread = desk.thread(options.thread)
+        desk.check(verb, options.person)
+        if desk.ledger.anchor is None:
+            print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
+        wait = desk.chosen(thread, options.digest)
+        desk.check_open(wait, verb, options.person)
+        if not _is_meant(wait, verb, options.digest, line):
+            print("Nothing was signed.", file=sys.stderr)
+            return 1
+        approver, warning = _signer(options)
+        signed = desk.answer(wait.question, verb, approver, why=getattr(options, "reason", ""))
+        print(warning, end="", file=sys.stderr)
+        if desk.answers is None:
+            print(signed.text, end="")
+            print(line, end="", file=sys.stderr)
+            print("Signed. There is no place for answers: carry it to a worker.", file=sys.stderr)
+            return 0
+    print(line, end="")
+    print(f"{approver.name} {signed.verdict} {shown(wait.question.action)} in {thread}.")
+    print(f"The question was {wait.digest}.")
+    if verb == "approve":
+        print(f"A worker has to find it before {signed.expires:%Y-%m-%d %H:%M} UTC.")
+    return 0
+
+
+def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
+    """Load somebody's own key, right before they sign with it. It is loaded nowhere else.
+
+    With it comes a line to print once that is done, if the key is not locked. To refuse such a key
+    would end what signs without a person.
+    """
+    if own_id(options.key) is not None:
+        return Approver(options.person, unlock(options.key, f"{options.person} signs.")), ""
+    named = shell(options.key)
+    line = f"The key {named} is not locked. Lock it: safepoint keys lock {named} NEW\n"
+    return Approver(options.person, SigningKey.from_file(options.key)), line
+
+
+def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool:
+    """Show the whole question, and return whether they typed what means yes.
+
+    Without a terminal nothing can be shown, so the digest of what they saw stands for that.
+    """
+    if not (os.isatty(0) and os.isatty(2)):
+        if digest is None:
+            raise ConfigurationError(
+                "There is no terminal to show the question on.",
+                f"Look at it with safepoint waiting {wait.ledger.store} --full, and name its"
+                " --digest.",
+            )
+        return True
+    lines = (*settings.splitlines(), *wait.said, *wait.question.described)
+    all_rows = [row for line in lines for row in rows(line, 2)]
+    height = max(os.get_terminal_size(2).lines - 2, 5)
+    for begin in range(0, len(all_rows), height):
+        print("\n".join(all_rows[begin : begin + height]), file=sys.stderr)
+        if begin + height < len(all_rows) and typed("Enter shows what follows, all else ends it: "):
+            return False
+    name = wait.question.thread
+    what = "yes" if verb == "approve" else "no"
+    return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
+
+
+# --- hold and release
+
+
+def _hold(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        desk, line = _opened(options, stack, write=True)
+        thread = desk.thread(options.thread)
+        desk.ordering(options.person)
+        operator, warning = _signer(options)
+        order = desk.hold(thread, operator, why=options.reason)
+    print(warning, end="", file=sys.stderr)
+    print(line, end="")
+    print(f"Held by {order.by}: {where(desk.ledger, thread)}. No step runs until it is released.")
+    print(f"The hold is {order.hold}.")
+    return 0
+
+
+def _release(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        desk, line = _opened(options, stack, write=True)
+        thread = desk.thread(options.thread)
+        desk.ordering(options.person)
+        operator, warning = _signer(options)
+        desk.release(thread, operator, options.digest)
+        left = desk.holds(thread)
+    print(warning, end="", file=sys.stderr)
+    print(line, end="")
+    print(
+        f"Released by {options.person}: {where(desk.ledger, thread)}."
+        f" Holds that are left: {len(left)}."
+    )
+    return 0
+
+
+# --- who may
+
+
+def _people(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        gate = _opened(options, stack).desk.gate
+    for what, people in (("approver", gate.people), ("operator", gate.operators)):
+        for key, (name, _) in people.keys.items():
+            print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
+    if not gate.people.keys and not gate.operators.keys:
+        print(f"Nobody may approve or hold in {options.store}.")
+    return 0
+
+
+def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path, str]:
+    """Return a store of the default places, who, the folder of such keys, and the settings."""
+    told = settings.read(options.config, "change")
+    what = "operator" if options.operator else "approver"
+    if told.says(options.store, "storage", "postgres", what):
+        raise ConfigurationError(
+            f"The settings say who may do what in {options.store}.",
+            'Change a line there: approver = ["dana=dana.pub"], operator, or revoked-approver.',
+        )
+    places = default_locations(options.store)
+    folder = places.operators if options.operator else places.approvers
+    store, name = told.to_change(options.store), check_name("approver", options.person)
+    return store, name, folder, told.line(options.store)
+
+
+def _add(options: argparse.Namespace) -> int:
+    """Copy a public key to where the default places have those who count."""
+    store, name, folder, line = _folder(options)
+    key = VerifyingKey.from_file(options.file)
+    Approvers({name: key}).check_apart(keyring_of(store.key))
+    for given in (store.approver, store.operator, store.revoked_approver):
+        for owner, keys in settings.named_keys("approver", given).items():
+            if key.id in [each.id for each in keys]:
+                raise KeyRefused(
+                    f"Key {key.id} is that of {owner} already.",
+                    "Nothing was added. Each person has a key of their own for each task.",
+                )
+    disk.create_root(str(folder))
+    key.to_file(folder / f"{name}.pub")
+    what = "hold runs" if options.operator else "approve"
+    print(line, end="")
+    print(f"{name} may {what} in {options.store}, with key {key.id}.")
+    return 0
+
+
+def _remove(options: argparse.Namespace) -> int:
+    """Move a public key to those that are revoked: what it signed before can still be told."""
+    store, name, folder, line = _folder(options)
+    if not os.path.lexists(folder / f"{name}.pub"):
+        raise NotFound(
+            f"{name} is not among those.", f"Look who is: safepoint people list {store.store}"
+        )
+    key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
+    disk.create_root(str(gone))
+    (folder / f"{name}.pub").rename(gone / f"{name}.{key.id}.pub")
+    print(line, end="")
+    print(f"{name} may no longer do that in {store.store}: key {key.id} is revoked.")
+    left = "What they held stays held" if options.operator else "What they approved counts no more"
+    print(f"{left}. Restart each worker, so that it knows.")
+    return 0

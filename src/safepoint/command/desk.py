@@ -1,0 +1,457 @@
+"""The desk: what waits for people, verified, and what they sign about it.
+
+An approver runs none of the worker's code: a question is read from verified records. The terminal
+and the console both stand on this, so that a yes means the same in both: right before it is signed,
+the thread and its live anchor are verified once more, and the question is still the one that was
+shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal, NamedTuple
+
+from safepoint.command.questions import asked
+from safepoint.core.errors import (
+    AnchorMismatch,
+    ApprovalError,
+    ApprovalMismatch,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    NotFound,
+    ResumeRefused,
+    WaitEnded,
+    quoted,
+)
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import digest_of, thread_name
+from safepoint.core.record import Place
+from safepoint.resume.answers import Answers, Order, held
+from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
+from safepoint.resume.gate import Gate
+from safepoint.settings import Store
+
+Verb = Literal["approve", "deny"]
+State = Literal["waiting", "held", "denied", "expired"]
+_LOOK: Final = "Nothing was signed. Look at the run again."
+_NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
+
+
+class Wait(NamedTuple):
+    """A question that waits, and what people said to it so far.
+
+    Attributes:
+        ledger: the store, in the scope of its tenant.
+        question: what is asked, in full.
+        since: when the worker asked.
+        needed: how many different people have to approve it by the settings here. The worker's
+            own policy decides.
+        yes: those who did, as far as their yes counts now.
+        no: the denials, each with its reason.
+        holds: the holds of its thread that nobody has released.
+        is_answerable: whether there is a place to put an answer.
+    """
+
+    ledger: Ledger
+    question: Question
+    since: datetime
+    needed: int = 1
+    yes: tuple[str, ...] = ()
+    no: tuple[Approval, ...] = ()
+    holds: tuple[Order, ...] = ()
+    is_answerable: bool = True
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that would be signed."""
+        return digest_of(self.question.text.encode())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its deadline has passed."""
+        left = self.question.left()
+        return left is not None and left <= timedelta(0)
+
+    @property
+    def state(self) -> State:
+        """Where it belongs in a list: what stops it first."""
+        if self.no:
+            return "denied"
+        if self.is_over:
+            return "expired"
+        return "held" if self.holds else "waiting"
+
+    @property
+    def said(self) -> Iterator[str]:
+        """What people said so far, in lines."""
+        if self.is_answerable:
+            by = f", of {', '.join(self.yes)}" if self.yes else ""
+            yield f"{len(self.yes)} of {self.needed} yes by your settings{by}"
+        else:
+            yield f"{self.needed} yes needed by your settings, and there is no place for answers"
+        for no in self.no:
+            yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
+        for hold in self.holds:
+            yield f"held by {hold.by}: {shown(hold.why)}"
+
+    def lines(self, *, full: bool) -> Iterator[str]:
+        """Describe it for a terminal."""
+        asked = self.question
+        until = datetime.fromisoformat(asked.until) if asked.until else None
+        end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "for as long as nobody answers"
+        yield f"{where(self.ledger, asked.thread)} wants {shown(asked.action)}"
+        yield f"    since {self.since:%Y-%m-%d %H:%M} UTC, {end}{', which is over' * self.is_over}"
+        yield from (f"    {each}" for each in self.said)
+        if full:
+            yield from (f"    {each}" for each in asked.described)
+            yield f"    digest: {self.digest}"
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A store that is open for reading, and the place of its answers, which may be for writing.
+
+    Attributes:
+        ledger: the store, in the scope of a tenant or of none.
+        answers: where people put what they sign, or None.
+        gate: who may approve and hold.
+    """
+
+    ledger: Ledger
+    answers: Answers | None
+    gate: Gate
+
+    @classmethod
+    def open(cls, store: Store, stack: ExitStack, *, write: bool = False) -> Desk:
+        """Open a store as people do who approve.
+
+        Args:
+            store: what it is made of.
+            stack: what closes it again.
+            write: whether something is to be put with the answers.
+
+        Raises:
+            CheckpointError: what a part refuses.
+        """
+        ledger, answers = store.opened(stack), store.answers_of(stack, write=write)
+        gate = store.gate_of(answers) or Gate()
+        gate.check_apart(ledger.keys)
+        return cls(ledger, answers, gate)
+
+    def of(self, tenant: str) -> Desk:
+        """Return the desk for the threads of one tenant, or this one."""
+        if tenant in ("", self.ledger.tenant_name):
+            return self
+        return replace(self, ledger=self.ledger.tenant(tenant))
+
+    def scopes(self) -> Iterator[Desk]:
+        """Yield this desk, and one for each tenant."""
+        yield self
+        yield from map(self.of, self.ledger.tenants())
+
+    # --- look
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Keep what is open only to read open in this block, in which many threads are looked at.
+
+        What is read is as new as outside of it.
+        """
+        parts: list[object] = [self.ledger.storage, self.ledger.anchor]
+        if self.answers is not None:
+            parts += [self.answers.storage, self.answers.anchor]
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(getattr(part, "held", nullcontext)())
+            yield
+
+    def thread(self, named: str) -> str:
+        """Return a thread that there is, by its name here or by its id in a framework.
+
+        Raises:
+            NotFound: there is none.
+        """
+        for name in dict.fromkeys((named, thread_name(named))):
+            if name in self.ledger.threads():
+                return name
+        raise NotFound(
+            f"There is no thread {quoted(named)} in {where(self.ledger)}.",
+            "Name it as safepoint waiting lists it, and --tenant if it is a tenant's.",
+        )
+
+    def waits(self, thread: str, *, whole: bool = True) -> list[Wait]:
+        """Return what a thread waits for, with its live anchor.
+
+        Args:
+            thread: the thread.
+            whole: verify all of it first, each signature included. If not, the records that the
+                question is read from are verified, and that they extend what the anchor has seen;
+                a thread where that takes long is refused.
+
+        Raises:
+            CheckpointError: it does not verify.
+        """
+        found = asked(self.ledger, thread, bounded=not whole)
+        if not found:
+            return []
+        if whole:
+            self.ledger.verify(thread, every_signature=True)
+        if self.answers is None:
+            return self.told(thread, found)
+        place = Place(self.ledger.store, self.ledger.tenant_name, thread, 1)
+        questions, people = [question for question, _ in found], self.gate.people
+        now = self.answers.at_once(place, self.gate.operators, questions, people)
+        return replace(self, answers=now).told(thread, found)
+
+    def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
+        """Return what a thread asks with what people said to it."""
+        holds = tuple(self.holds(thread))
+        return [self._wait(question, since, holds) for question, since in found]
+
+    def _wait(self, question: Question, since: datetime, holds: tuple[Order, ...]) -> Wait:
+        needed = self.gate.policy.needs(Reason.ASKED) or 1
+        if self.answers is None:
+            return Wait(self.ledger, question, since, needed, is_answerable=False)
+        found = self.answers.about(question, self.gate.people)
+        yes = tuple(sorted({each.approver for each in found if self._counts(each)}))
+        no = tuple(each for each in found if each.verdict == "denied")
+        return Wait(self.ledger, question, since, needed, yes, no, holds)
+
+    def _counts(self, answer: Approval) -> bool:
+        with suppress(ApprovalError):
+            answer.check_time(datetime.now(answer.issued.tzinfo), self.gate.policy.lifetime)
+            return answer.verdict == "approved" and answer.key not in self.gate.people.revoked
+        return False
+
+    def holds(self, thread: str) -> list[Order]:
+        """Return the holds of a thread that nobody has released."""
+        if self.answers is None:
+            return []
+        store, tenant, people = self.ledger.store, self.ledger.tenant_name, self.gate.operators
+        return held(self.answers.orders(store, thread, people, tenant=tenant), people)
+
+    # --- sign
+
+    def check(self, verb: Verb, name: str) -> None:
+        """Refuse to let somebody answer where their answer would mean nothing.
+
+        Raises:
+            KeyRefused: whoever verifies the store could have written what it asks.
+            ConfigurationError: there is no anchor, so a yes could be to an old question.
+            ApprovalUntrusted: they are no approver.
+        """
+        for key in self.ledger.keys:
+            if key.algorithm != "ed25519":
+                raise KeyRefused(
+                    f"Key {key.id} of {self.ledger.store} is for {key.algorithm}: whoever can"
+                    " verify what a run asks could have written it.",
+                    "Nothing was signed. Seal the store with an Ed25519 key, and verify with its"
+                    " public half.",
+                )
+        if self.ledger.anchor is None and verb == "approve":
+            raise ConfigurationError(
+                f"{self.ledger.store} has no anchor, so nobody could tell an old question from"
+                " today's.",
+                "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
+                " it.",
+            )
+        self._check_listed(name, self.gate.people, "approver")
+
+    def _check_listed(self, name: str, people: Approvers, what: str) -> None:
+        if name not in people.names:
+            raise ApprovalUntrusted(
+                f"{quoted(name)} is no {what} of {self.ledger.store}, or their key is revoked.",
+                f"Nothing was signed. Those who are: {', '.join(people.names) or 'nobody'}.",
+            )
+
+    def chosen(self, thread: str, digest: str | None) -> Wait:
+        """Return what a thread waits for, which has this digest if one is named.
+
+        Raises:
+            ResumeRefused: it waits for nobody.
+            ApprovalMismatch: it asks something else.
+            ConfigurationError: it asks several things, and none was named.
+            CheckpointError: it does not verify.
+        """
+        waits = self.waits(thread)
+        fitting = [each for each in waits if digest in (None, each.digest)]
+        if len(fitting) == 1:
+            return fitting[0]
+        look = f"safepoint waiting {self.ledger.store} --full"
+        if not waits:
+            raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
+        if not fitting:
+            raise ApprovalMismatch(
+                f"{thread} asks something else than {quoted(digest)}.",
+                f"Nothing was signed. Look again: {look}",
+            )
+        raise ConfigurationError(
+            f"{thread} asks {len(waits)} things.",
+            f"Look at them with {look}, and name one by its --digest.",
+        )
+
+    def check_open(self, wait: Wait, verb: Verb, name: str) -> None:
+        """Refuse an answer that comes too late, or that was given before.
+
+        Raises:
+            WaitEnded: the deadline has passed, and it is a yes.
+            ApprovalSpent: they said so before; or somebody has denied it, and it is a yes.
+            AnchorMismatch: the anchor does not know the thread, and it is a yes.
+        """
+        if verb == "approve" and wait.is_over:
+            raise WaitEnded(
+                f"The wait of {wait.question.thread} ended at {wait.question.until}.",
+                "Nothing was signed. No approval counts any more.",
+            )
+        noes = [each.approver for each in wait.no]
+        if verb == "approve" and noes:
+            raise ApprovalSpent(
+                f"{name if name in noes else noes[0]} has denied it already.", _LOOK
+            )
+        if verb == "deny":
+            if name in noes and self._is_settled(wait.question, name):
+                raise ApprovalSpent(f"{name} has denied it already.", _LOOK)
+            return
+        if self.ledger.anchored(wait.question.thread) is None:
+            raise AnchorMismatch(
+                f"The anchor has not seen {wait.question.thread}, so nobody could tell an old"
+                " question from today's.",
+                "Nothing was signed. Find out why: the anchor was lost, or is another one. A no can"
+                " be signed without it.",
+            )
+        if name in wait.yes and self._is_settled(wait.question, name):
+            raise ApprovalSpent(
+                f"{name} has approved it already. No worker has gone on with it yet.", _LOOK
+            )
+
+    def _is_settled(self, question: Question, name: str) -> bool:
+        """Tell whether what somebody said is anchored. If not, they sign once more to mend that."""
+        keys = [key for owner, key in self.gate.people.keys.values() if owner == name]
+        return all(self.answers.is_settled(question, key) for key in keys) if self.answers else True
+
+    def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
+        """Return what is asked with the question that was shown, if somebody may still answer it.
+
+        Raises:
+            ApprovalSpent: the run has moved on since.
+            CheckpointError: as `check` and `check_open`; or the thread does not verify any more.
+        """
+        self.check(verb, name)
+        for wait in self.waits(shown.thread):
+            if wait.question == shown:
+                self.check_open(wait, verb, name)
+                return wait
+        raise ApprovalSpent(
+            f"{shown.thread} has moved on since it was shown.",
+            "Nothing was signed. Look at what it asks now.",
+        )
+
+    def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
+        """Sign the very question that was shown, and put that with the answers.
+
+        The thread and its live anchor are verified once more before that. If the store has no
+        place for answers, the signed text is carried to a worker by hand.
+
+        Args:
+            shown: what the person looked at.
+            verb: what they say to it.
+            person: who, with their own key.
+            why: a reason, for people.
+
+        Raises:
+            CheckpointError: as `standing` and `check_key`; or the answer could not be put. The
+                message says whether it was signed.
+        """
+        self.standing(shown, verb, person.name)
+        self.check_key(person.name, person.key.id, "approver")
+        sign = person.approve if verb == "approve" else person.deny
+        signed = self.gate.people.open(sign(shown))
+        if self.answers is not None:
+            self.answers.put(person, signed.text, why=why)
+        return signed
+
+    def check_key(self, name: str, key: str, what: Literal["approver", "operator"]) -> None:
+        """Refuse a person who is not listed, or a key that is not the one they are known by.
+
+        Raises:
+            ApprovalUntrusted: it is another one, or revoked; or they are not listed.
+        """
+        people = self.gate.people if what == "approver" else self.gate.operators
+        self._check_listed(name, people, what)
+        if people.keys.get(key, ("",))[0] != name or key in people.revoked:
+            raise ApprovalUntrusted(
+                f"Key {key} is not the one that {name} is known by as {what} of"
+                f" {self.ledger.store}.",
+                "Nothing was signed. Name the secret half of the public key that is listed.",
+            )
+
+    def hold(self, thread: str, operator: Approver, *, why: str) -> Order:
+        """Hold a thread: no worker goes on with it."""
+        answers, ledger = self.ordering(operator.name), self.ledger
+        self.check_key(operator.name, operator.key.id, "operator")
+        return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
+
+    def release(self, thread: str, operator: Approver, digest: str | None = None) -> Order:
+        """End a hold: the only one, or that of a digest.
+
+        Raises:
+            ResumeRefused: there is no such hold, or there are several.
+        """
+        answers, holds = self.ordering(operator.name), self.holds(thread)
+        self.check_key(operator.name, operator.key.id, "operator")
+        fitting = [each for each in holds if digest in (None, each.hold)]
+        if len(fitting) != 1:
+            raise ResumeRefused(
+                f"{thread} has {len(fitting)} such holds: {'; '.join(map(str, holds)) or 'none'}.",
+                "Nothing was released. Name one by its --digest, as hold printed it.",
+            )
+        store, tenant = self.ledger.store, self.ledger.tenant_name
+        return answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
+
+    def ordering(self, name: str) -> Answers:
+        """Return where orders are put, for somebody who may.
+
+        Raises:
+            ConfigurationError: there is no such place.
+            ApprovalUntrusted: they are no operator.
+        """
+        if self.answers is None:
+            raise ConfigurationError(f"{self.ledger.store} has no place for orders.", _NO_ANSWERS)
+        self._check_listed(name, self.gate.operators, "operator")
+        return self.answers
+
+
+def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:
+    """Verify what a store has besides its threads, as far as it is there: journal and answers.
+
+    Yields the name of each, with how many records it has, or with what is wrong.
+    """
+
+    def journal() -> int | None:
+        found = store.journal_of(stack, write=False)
+        scope = found and (found.tenant(store.tenant) if store.tenant else found)
+        return scope.verify() if scope else None
+
+    def answers() -> int | None:
+        desk = Desk.open(store, stack)
+        listed = desk.gate.people, desk.gate.operators
+        return desk.answers.verify(*listed, tenant=store.tenant) if desk.answers else None
+
+    for name, look in (("Journal", journal), ("Answers", answers)):
+        try:
+            if (count := look()) is not None:
+                yield name, count
+        except CheckpointError as error:
+            yield name, error
+
+
+def where(ledger: Ledger, thread: str = "") -> str:
+    """Name a thread, or a store, with its tenant."""
+    tenant = f" of the tenant {ledger.tenant_name}" if ledger.tenant_name else ""
+    return f"{thread or ledger.store}{tenant}"

@@ -1,0 +1,252 @@
+"""Explain: what an error means and what to do first, for whoever has its message in front of them.
+
+`safepoint explain SealBroken` prints it; without a name it lists every error. For the id of a rule
+it says where the rule is, and for that of a finding of the audit what it is and what to do. The
+words are those of `errors.toml`, which the site shows under "By error", and of `findings.toml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from safepoint.core import errors
+from safepoint.core.errors import CheckpointError, NotFound, quoted
+from safepoint.rules import RULES, Rule, package_toml
+
+_FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
+
+_LIST: Final = "List them all: safepoint explain"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What one error of the package means.
+
+    Attributes:
+        error: its class.
+        family: the error that it is listed under: `SealError` for `SealBroken`.
+        says: what its docstring says.
+        means: what that tells you.
+        causes: what may be behind it, the harmless first. An attack begins with `Attack:`.
+        first: what to do first, and what not to do.
+        pages: the pages that show it, below `docs/`, each with its section.
+        rules: the ids of the rules that it holds up.
+    """
+
+    error: type[CheckpointError]
+    family: str
+    says: str
+    means: str
+    causes: tuple[str, ...]
+    first: str
+    pages: tuple[str, ...]
+    rules: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the error, as a message has it."""
+        return self.error.__name__
+
+    @property
+    def address(self) -> str:
+        """Where the site explains it, from its root."""
+        return f"errors/#{self.name.lower()}"
+
+    @property
+    def parent(self) -> str | None:
+        """The error right above it in the tree."""
+        above = [base for base in self.error.__bases__ if issubclass(base, CheckpointError)]
+        return above[0].__name__ if above else None
+
+
+def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
+    data = package_toml("core/errors.toml")
+    families: dict[str, str] = data.pop("families")
+    found = {}
+    for kind in _tree(CheckpointError):
+        said: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value.strip()
+            for name, value in data[kind.__name__].items()
+        }
+        family = next(base.__name__ for base in kind.__mro__ if base.__name__ in families)
+        says = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
+        found[kind.__name__] = Explanation(kind, family, says, **said)
+    return MappingProxyType(families), MappingProxyType(found)
+
+
+def _tree(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
+    """Yield an error and those below it, without what applications built on them."""
+    yield kind
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _tree(below)
+
+
+FAMILIES, EXPLANATIONS = _read()
+"""The headings of the families by their root, and every explanation by the name of its error."""
+
+_FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
+
+
+def explanation(name: str) -> Explanation:
+    """Return what an error means.
+
+    ```python
+    from safepoint.command.explain import explanation
+
+    found = explanation("sealbroken")
+    print(found.name, found.address, found.rules)
+    #> SealBroken errors/#sealbroken ('SP12', 'SP01')
+    ```
+
+    Args:
+        name: in capitals or not, also as a message has it, with its module in front and the rest
+            behind it, or as an address of the site: `errors/#sealbroken`.
+
+    Raises:
+        NotFound: there is no such error.
+    """
+    wanted = _name(name)
+    if wanted.lower() in _FOLDED:
+        return EXPLANATIONS[_FOLDED[wanted.lower()]]
+    near = [_FOLDED[each] for each in difflib.get_close_matches(wanted.lower()[:100], _FOLDED)]
+    do = f"Near it: {', '.join(near)}." if near else _LIST
+    raise NotFound(f"There is no error {quoted(wanted)}.", do)
+
+
+def _name(pasted: str) -> str:
+    return re.split("[.#/]", pasted.partition(": ")[0].strip())[-1]
+
+
+def lines_of(found: Explanation) -> Iterator[str]:
+    """Yield an explanation as it reads in a terminal."""
+    kind = "" if found.parent is None else f" (a kind of {found.parent})"
+    yield f"{found.name}{kind}: {found.says}"
+    yield found.means
+    yield "What may be behind it:"
+    yield from (f"  - {cause}" for cause in found.causes)
+    yield f"First: {found.first}"
+    yield "On the site:"
+    yield f"  - {found.address}"
+    yield from (f"  - {page.replace('.md#', '/#')}" for page in found.pages)
+    yield from (f"  - rules/#{rule.lower()}: {RULES[rule].title}" for rule in found.rules)
+
+
+def _lines(name: str) -> Iterator[str]:
+    if found := _FINDING.match(name.strip()):
+        yield from _of_finding(found[1])
+        return
+    wanted = _name(name).upper()
+    if re.fullmatch(r"SL\d\d", wanted):
+        yield from _of_lint(wanted)
+        return
+    rule = RULES.get(wanted)
+    if rule is None:
+        if re.fullmatch(r"SP\d\d", wanted):
+            raise NotFound(f"There is no rule {quoted(wanted)}.", _LIST)
+        yield from lines_of(explanation(name))
+        return
+    yield f"{rule.id}: {rule.title}"
+    yield rule.callout
+    yield "On the site:"
+    yield from _pages(rule)
+
+
+def _of_lint(which: str) -> Iterator[str]:
+    """Yield what `safepoint lint` means by an id."""
+    from safepoint.models.lint import IDS  # it needs what this module explains
+
+    if which not in IDS:
+        raise NotFound(f"There is no finding {quoted(which)}.", _LIST)
+    found = IDS[which]
+    yield f"{which}: {found.title}"
+    yield f"Do: {found.fix}"
+    if known := RULES.get(found.rule):
+        yield f"{known.id}: {known.title}"
+        yield "On the site:"
+        yield from _pages(known)
+
+
+def _pages(rule: Rule) -> Iterator[str]:
+    yield f"  - rules/#{rule.id.lower()}"
+    if rule.page is not None:
+        yield f"  - {rule.page.replace('.md', '/')}"
+
+
+def _of_finding(which: str) -> Iterator[str]:
+    """Yield what the audit means by an id: its own words, with their blanks."""
+    from safepoint.audit.catalogue import check_of  # it needs what this module explains
+
+    check = check_of(which)
+    rule, _, name = which.partition(".")
+    rule = rule.upper() if rule.upper() in RULES else rule.lower()
+    yield f"{rule}.{name.lower()} ({check.severity}): {check.says}"
+    yield f"Looks at: {check.looks}"
+    yield f"Do: {check.do}"
+    known = RULES.get(rule)
+    if known is not None:
+        yield f"{rule}: {known.title}"
+    yield "On the site:"
+    yield f"  - {check.address}"
+    if check.refusal is not None:
+        yield f"  - {EXPLANATIONS[check.refusal].address}"
+    if known is not None:
+        yield from _pages(known)
+
+
+def _listed() -> Iterator[str]:
+    for root, title in FAMILIES.items():
+        yield title
+        inside = [each for each in EXPLANATIONS.values() if each.family == root]
+        width = max(len(each.name) for each in inside)
+        yield from (f"  {each.name:{width}}  {each.says}" for each in inside)
+    from safepoint.audit.catalogue import CHECKS
+    from safepoint.models.lint import IDS
+
+    yield "Rules"
+    yield from (f"  {rule.id}  {rule.title}" for rule in RULES.values())
+    yield "Findings of safepoint lint"
+    yield from (f"  {name}  {each.title}" for name, each in IDS.items())
+    yield "Findings of safepoint audit"
+    yield from (f"  {name}" for name in CHECKS)
+    yield "Explain one: safepoint explain NAME"
+
+
+def commands(sub: Any) -> None:
+    """Add `safepoint explain`."""
+    parser = sub.add_parser(
+        "explain",
+        help="say what an error, a rule or a finding means",
+        description="Say what an error means, what may be behind it, and what to do first.",
+        epilog="exit status: 0, or 2 if there is nothing of that name",
+    )
+    parser.add_argument(
+        "names",
+        metavar="NAME",
+        nargs="*",
+        help="as in the traceback: SealBroken; a rule: SP12; or a finding: SP04.mode",
+    )
+    parser.set_defaults(run=_explain)
+
+
+def _explain(options: argparse.Namespace) -> int:
+    lines: list[str] = [] if options.names else [*_listed()]
+    failures: list[NotFound] = []
+    for name in options.names:
+        try:
+            lines += [*([""] if lines else []), *_lines(name)]
+        except NotFound as error:
+            failures.append(error)
+    for line in lines:
+        print(line)
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 2 if failures else 0

@@ -1,0 +1,644 @@
+"""What an operator types about a store: init, verify, history, show, journal, keys, prune, ….
+
+Each command takes the name of a store, which `safepoint.toml` or the default places know. What
+cannot be undone is said first, and then asked for: on a terminal by a word to type, elsewhere by
+`--yes`. Nothing of a record is printed before it was verified.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import select
+import stat
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from safepoint._command import (
+    add,
+    counted,
+    flag,
+    key_of,
+    own_id,
+    passphrase,
+    progress,
+    status_of,
+    tell,
+    tick,
+    unlock,
+)
+from safepoint.command.desk import beside
+from safepoint.core.chain import Span, View, plain_of
+from safepoint.core.errors import (
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    NotFound,
+    quoted,
+    shell,
+)
+from safepoint.core.journal import Entry, Journal
+from safepoint.core.keys import SHORTEST, Algorithm, Hidden, SigningKey, locked_id
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import check_name, spelled
+from safepoint.core.record import Opened
+from safepoint.places import (
+    Locations,
+    default_locations,
+    open_answers,
+    open_journal,
+    open_ledger,
+)
+from safepoint.settings import Settings, Store, read
+from safepoint.stores import disk
+
+_EVERY: Final = 1.0  # seconds between two looks of --follow
+_LANGGRAPH: Final = """
+from safepoint.langgraph import SealedSaver
+graph = builder.compile(checkpointer=SealedSaver(ledger))"""
+_AGENTS: Final = """
+from safepoint.agent_framework import SealedCheckpointStorage
+WorkflowBuilder(..., checkpoint_storage=SealedCheckpointStorage(ledger))"""
+_OWN: Final = """
+from safepoint import Workflow
+Workflow("invoice", [fetch, pay]).start(ledger, thread="order-7")"""
+_BACKUP: Final = """
+Back up together: storage, journal and answers, the storage first.
+Back up alone, encrypted, kept by somebody else: the keys.
+Never with any of these, and never over those in use: the anchors.
+"""
+_STILL: Final = "A backup may still have what is gone here."
+
+
+def commands(sub: Any) -> None:
+    """Add the commands to argparse's subparsers."""
+    _added(sub, "init", _init, "begin a sealed, anchored store in the default places", "NAME")
+    looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
+    verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
+    flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
+    past = "list the threads of a store, or the records of one, each verified"
+    history = _added(sub, "history", _history, past, "NAME", "THREAD?")
+    show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")
+    flag(show, "--state", "the state alone, for a pipe")
+    told = _added(sub, "journal", _journal, "say who did what to a store, and when", "NAME")
+    told.add_argument("--thread", metavar="THREAD", help="only what is about this thread")
+    told.add_argument("--by", metavar="PERSON", help="only what this one did, by the whole name")
+    told.add_argument("--since", metavar="TIME", type=_time, help="from then on: 2026-11-17T09:30")
+    told.add_argument("--until", metavar="TIME", type=_time, help="before then; both are UTC")
+    for each in (history, told):
+        flag(each, "--follow", "go on, and print what comes")
+    _keys_commands(sub)
+    shorten = "remove the older records of a thread"
+    prune = _added(sub, "prune", _prune, shorten, "NAME", "THREAD")
+    prune.add_argument("--keep", metavar="N", type=int, required=True, help="how many states stay")
+    end = "end a thread, so that nobody loads or continues it"
+    delete = _added(sub, "delete", _delete, end, "NAME", "THREAD")
+    flag(delete, "--erase", "remove its records, too, from this storage")
+    for each in (prune, delete):
+        _asking(each)
+    for each in (verify, history, show, told, prune, delete):
+        each.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
+
+
+def _keys_commands(sub: Any) -> None:
+    keys = add(sub, "keys", "list, make and replace keys")
+    inner = keys.add_subparsers(metavar="COMMAND", required=True)
+    _added(inner, "list", _list_keys, "list the keys of a store, and which of them signs", "NAME")
+    new = _added(inner, "new", _new_key, "make a key in a new file", "FILE")
+    choices = get_args(Algorithm)
+    new.add_argument(
+        "--algorithm", choices=choices, default="ed25519", help="ed25519 has a public half"
+    )
+    flag(new, "--locked", "lock it with a passphrase, which you type: for people who sign")
+    lock = "lock a key with a passphrase, in a new file"
+    _added(inner, "lock", _lock_key, lock, "FILE", "NEW")
+    half = "write the half of an Ed25519 key that verifies to a new file"
+    _added(inner, "public", _public_key, half, "FILE", "NEW")
+    rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
+    flag(rotate, "--journal", "the key of the journal")
+    _asking(rotate)
+
+
+def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.ArgumentParser:
+    parser = add(sub, name, what, run)
+    for each in given:
+        shown = each.rstrip("?")
+        many: dict[str, Any] = {"nargs": "?"} if each != shown else {}
+        many |= {"type": int} if shown == "SEQUENCE" else {}
+        parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **many)
+    if "NAME" in given:
+        parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    return parser
+
+
+_GIVEN: Final = {
+    "NAME": "the name of the store",
+    "THREAD": "the name of the thread",
+    "SEQUENCE": "which of its records; the newest state, if you leave it out",
+    "FILE": "the file of the key",
+    "NEW": "the new file",
+}
+
+
+def _asking(parser: argparse.ArgumentParser) -> None:
+    flag(parser, "--dry-run", "say what would be done, and do nothing")
+    flag(parser, "--yes", "do it without asking")
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except ValueError:
+        what = f"{quoted(text)} is no time: write 2026-11-17, or 2026-11-17T09:30"
+        raise argparse.ArgumentTypeError(what) from None
+
+
+def _would(options: argparse.Namespace) -> str:
+    return "will" if options.yes and not options.dry_run else "would"
+
+
+def _stopped(options: argparse.Namespace, word: str) -> int | None:
+    """Ask before what cannot be undone. Return the status if it is not to be done, else None.
+
+    Raises:
+        ConfigurationError: nobody is there to be asked.
+    """
+    if options.dry_run:
+        print("Nothing was done.")
+        return 0
+    if options.yes:
+        return None
+    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
+        raise ConfigurationError(
+            "Nothing was done: that cannot be undone, and there is no terminal to ask on.",
+            "Look at it with --dry-run, then repeat it with --yes.",
+        )
+    try:
+        answer = input(f"Type {word} to do it: ")
+    except EOFError:
+        answer = ""
+    if answer.strip() == word:
+        return None
+    print("Nothing was done.")
+    return 1
+
+
+# --- stores and threads
+
+
+def _store(options: argparse.Namespace) -> Store:
+    return read(options.config).store(options.name)
+
+
+def _to_change(options: argparse.Namespace, stack: ExitStack) -> tuple[Ledger, str]:
+    """Open a store for writing, unless it is a dry run, and say which settings it is by."""
+    settings = read(options.config, "change")
+    ledger = _opened(options, stack, settings.to_change(options.name), write=not options.dry_run)
+    return ledger, settings.line(options.name)
+
+
+def _opened(
+    options: argparse.Namespace,
+    stack: ExitStack,
+    store: Store | None = None,
+    *,
+    write: bool = False,
+) -> Ledger:
+    ledger = (store or _store(options)).opened(stack, write=write)
+    ours = options.tenant in ("", ledger.tenant_name)
+    return ledger if ours else ledger.tenant(options.tenant)
+
+
+def _view(ledger: Ledger) -> View:
+    limits, tenant = ledger.codec.limits, ledger.tenant_name
+    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, limits, tenant=tenant)
+
+
+def _init(options: argparse.Namespace) -> int:
+    """Begin a store. Each part has its own order of being made, so that a kill leaves no half."""
+    name, settings = options.name, read(options.config)
+    places = _default_places(settings, name, "Make its parts there, or take its table away first.")
+    parts = _parts(places)
+    before = [each for each in parts if os.path.lexists(parts[each])]
+    logging.getLogger("safepoint").addHandler(logging.NullHandler())  # said below
+    with ExitStack() as stack:
+        ledger: Any = open_ledger(name)
+        stack.enter_context(ledger.storage)
+        stack.enter_context(ledger.anchor)
+        open_journal(name, create=True)
+        answers: Any = open_answers(name, create=True)
+        stack.enter_context(answers.storage)
+        stack.enter_context(answers.anchor)
+    made = [each for each in parts if each not in before]
+    if not made:
+        print(f"Store {name} is there, and nothing was changed:")
+    else:
+        print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
+    for each, path in parts.items():
+        print(f"  {_mode(path)} {each:<16} {shell(str(path))}")
+    print(_BACKUP)
+    print("In your application:")
+    print(_lines(name))
+    return 0
+
+
+def _default_places(settings: Settings, name: str, do: str) -> Locations:
+    if settings.says(name, "storage", "postgres", "key"):
+        raise ConfigurationError(
+            f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
+            " places.",
+            do,
+        )
+    return default_locations(name)
+
+
+def _parts(places: Locations) -> dict[str, Path]:
+    return {
+        "storage": places.storage_file,
+        "anchor": places.anchor_file,
+        "key": (places.key_files() or [places.key_file])[0],
+        "journal": places.journal,
+        "journal's anchor": places.journal_anchor,
+        "journal's key": (places.key_files("journal") or [places.journal_key])[0],
+        "answers": places.answers_file,
+        "answers' anchor": places.answers_anchor,
+        "approvers": places.approvers,
+        "operators": places.operators,
+    }
+
+
+def _mode(path: Path) -> str:
+    try:
+        return f"{stat.S_IMODE(path.stat().st_mode):04o}"
+    except OSError:
+        return "gone"
+
+
+def _lines(name: str) -> str:
+    """Return what to write in an application, with the framework that is here."""
+    frameworks = {"langgraph": _LANGGRAPH, "agent_framework": _AGENTS}
+    found = [lines for module, lines in frameworks.items() if find_spec(module)] or [_OWN]
+    first = f"""from safepoint import open_ledger
+from safepoint.places import open_journal
+ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+    return "\n".join(f"  {line}".rstrip() for line in "\n".join([first, *found]).split("\n"))
+
+
+def _verify(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        ledger = _opened(options, stack)
+        scopes = [ledger]
+        if options.thread is None:
+            scopes += map(ledger.tenant, ledger.tenants())
+        threads = [
+            (each, thread)
+            for each in scopes
+            for thread in ([options.thread] if options.thread else each.threads())
+        ]
+        if not threads:
+            raise NotFound(
+                f"Store {options.name} has no thread, so nothing was verified.",
+                "Check its name, and where it is.",
+            )
+        records, wrong = 0, Counter[int]()
+        with progress(f"of {counted(len(threads), 'thread')}"):
+            for each, thread in threads:
+                tick()
+                try:
+                    count = each.verify(thread, every_signature=options.signatures)
+                    if not count:
+                        _view(each).latest(thread)  # which says that there is none
+                    records += count
+                except CheckpointError as error:
+                    wrong[status_of(error)] += 1
+                    tell(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+        found = counted(len(threads) - wrong.total(), "thread")
+        print(f"{found} verified, with {counted(records, 'record')}.")
+        if ledger.anchor is None:
+            print("No anchor: nobody would see that the newest records were cut off.")
+        for status, what in enumerate(("does not verify", "could not be looked at"), 1):
+            if wrong[status]:
+                print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
+        for name, told in () if options.thread else beside(_store(options), stack):
+            if isinstance(told, CheckpointError):
+                wrong[status_of(told)] += 1
+                print(f"{name}: {type(told).__name__}: {told}")
+            elif name == "Journal" or told:
+                print(f"{name}: {counted(told, 'entry').replace('ys', 'ies')}.")
+        return 1 if wrong[1] else 2 * bool(wrong[2])
+
+
+def _named(ledger: Ledger, thread: str) -> str:
+    return f"@{ledger.tenant_name}/{thread}" if ledger.tenant_name else thread
+
+
+def _history(options: argparse.Namespace) -> int:
+    if options.follow and options.thread is None:
+        options.refuse("--follow needs a THREAD")
+    with ExitStack() as stack:
+        ledger = _opened(options, stack)
+        if options.thread is None:
+            scopes = [ledger, *map(ledger.tenant, ledger.tenants())]
+            return _threads([(each, thread) for each in scopes for thread in each.threads()])
+        view = _view(ledger)
+        thread = check_name("thread", options.thread)
+        span = view.span(thread)
+        if span.head < span.first:
+            view.latest(thread)  # which says that there is none
+        if span.first > 1:
+            print(f"It begins at #{span.first}: what came before was pruned, and a seal says so.")
+        while True:
+            for opened in view.along(thread, span):
+                print(_line(opened))
+                span = Span(opened.header.sequence + 1, span.head, opened.digest, None)
+                if opened.header.kind == "deleted":
+                    return 0
+            if not options.follow or not _is_heard():
+                return 0
+            time.sleep(_EVERY)
+            anchored = view.anchored(thread)  # before the storage, as `verify` says
+            span = Span(span.first, view.reach(thread, anchored), span.previous, anchored)
+
+
+def _threads(threads: list[tuple[Ledger, str]]) -> int:
+    """List the newest record of each thread."""
+    worst = 0
+    for ledger, thread in threads:
+        try:
+            print(f"{_named(ledger, thread)} {_line(_view(ledger).latest(thread))}")
+        except CheckpointError as error:
+            worst = max(worst, status_of(error))
+            print(f"{_named(ledger, thread)} {type(error).__name__}: {error}")
+    if not threads:
+        print("No thread.", file=sys.stderr)
+    return worst
+
+
+def _is_heard() -> bool:
+    """Tell whether somebody can still read the output."""
+    if getattr(sys.stdout, "failed", None) is not None:
+        return False
+    try:
+        poll, fd = select.poll(), sys.__stdout__.fileno()  # type: ignore[union-attr]
+    except (AttributeError, OSError, ValueError):  # a system without it, or no such stream
+        return True
+    poll.register(fd, 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def _line(opened: Opened) -> str:
+    header = opened.header
+    said = f"#{header.sequence} {header.created} {header.kind} {header.app or '-'}"
+    return f"{said} {header.label or '-'} key {opened.key} {opened.digest[:19]}"
+
+
+def _show(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        ledger = _opened(options, stack)
+        view, thread, number = _view(ledger), options.thread, options.sequence
+        check_name("thread", thread)
+        found = view.latest(thread, state=True) if number is None else view.linked(thread, number)
+        header, anchored = found.header, view.anchored(thread)
+        if not options.state:
+            seen = (
+                f"has seen {anchored}"
+                if anchored
+                else "none: nobody would see that newer ones were cut off"
+            )
+            print(f"{header.place} of store {header.store}")
+            for what, value in {
+                "seal": f"verified, by key {found.key} ({ledger.keys.find(found.key).algorithm})",
+                "chain": "verified, from its end back to here",
+                "anchor": seen,
+                "created": header.created,
+                "kind": header.kind,
+                "app": header.app,
+                "label": header.label,
+                "tools": header.tools,
+                "digest": found.digest,
+                "previous": header.previous,
+            }.items():
+                print(f"  {what:<8} {value or '-'}")
+        print(plain_of(found, None).decode().replace("\x7f", "\\u007f"))
+        return 0
+
+
+def _journal(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        journal = _store(options).journal_of(stack)
+        if journal is None:
+            raise ConfigurationError(
+                f"Store {options.name} has no journal.",
+                "safepoint init adds one in the default places; settings name it with journal.",
+            )
+        seen: dict[tuple[str, str], int] = {}
+        while True:
+            begun = time.monotonic()
+            for entry in _entries(journal, options):
+                chain = entry.tenant, entry.chain
+                if entry.number > seen.get(chain, 0):
+                    seen[chain] = entry.number
+                    print(entry)
+            if not options.follow:
+                if not seen:
+                    print("No entry.", file=sys.stderr)
+                return 0
+            if not _is_heard():
+                return 0
+            time.sleep(max(_EVERY, time.monotonic() - begun))  # all of it is verified each time
+
+
+def _entries(journal: Journal, options: argparse.Namespace) -> Iterator[Entry]:
+    for entry in journal.show(thread=options.thread, tenant=options.tenant):
+        late = options.since is None or entry.at >= options.since
+        early = options.until is None or entry.at < options.until
+        if late and early and options.by in (None, entry.actor.name):
+            yield entry
+
+
+# --- keys
+
+
+def _list_keys(options: argparse.Namespace) -> int:
+    store, worst = _store(options), 0
+    gone = [each.partition("=")[0] for each in store.revoked]
+    groups = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    people = {"approver": store.approver, "operator": store.operator}
+    for what, files in {**groups, **people}.items():
+        for number, named in enumerate(files):
+            whose, _, file = named.partition("=") if what in people else ("", "", named)
+            try:
+                if locked := locked_id(file):
+                    print(f"{what:<8} {locked} ed25519 {_mode(Path(file))} {shell(file)} locked")
+                    continue
+                key = key_of(file)
+            except CheckpointError as error:
+                print(f"{what}: {error}", file=sys.stderr)
+                worst = 2
+                continue
+            does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
+            if what in ("records", "journal") and not number and isinstance(key, SigningKey):
+                does = "signs"
+            shown = f"{key.id} {key.algorithm} {_mode(Path(file))} {shell(file)}"
+            print(f"{what:<8} {shown} {whose or does}")
+    return worst
+
+
+def _new_key(options: argparse.Namespace) -> int:
+    key = SigningKey.generate(options.algorithm)
+    given = _new_passphrase(key, options.file) if options.locked else None
+    key.to_file(options.file, passphrase=given)
+    locked = ", locked" * options.locked
+    print(f"Key {key.id} ({key.algorithm}) is in {shell(options.file)}, for you alone{locked}.")
+    if key.algorithm == "ed25519":
+        print(f"Its public half, for others: safepoint keys public {shell(options.file)} NEW")
+    return 0
+
+
+def _new_passphrase(key: SigningKey, file: str) -> Hidden:
+    """Ask for it twice. What would be refused whatever they type is refused before that."""
+    folder = Path(file).parent
+    if not folder.is_dir() or os.path.lexists(file):
+        what = "is there already" if folder.is_dir() else "has no folder to be in"
+        do = "Name another file." if folder.is_dir() else f"Run: mkdir -m 700 {shell(str(folder))}"
+        raise KeyRefused(f"{shell(file)} {what}.", f"Nothing was written. {do}")
+    given = Hidden(b"")
+    while len(given.reveal().decode(errors="replace")) < SHORTEST:
+        asked = f"New passphrase of key {key.public.id}, {SHORTEST} characters or more: "
+        given = passphrase(asked)
+    if passphrase("The same once more: ").reveal() != given.reveal():
+        raise KeyRefused("These were two different passphrases.", "Nothing was written.")
+    return given
+
+
+def _lock_key(options: argparse.Namespace) -> int:
+    """Lock a key; or one that is locked, with another passphrase."""
+    key = _own_key(options.file)
+    key.to_file(options.new, passphrase=_new_passphrase(key, options.new))
+    print(f"Key {key.id} is in {shell(options.new)}, locked.")
+    print(f"It is in {shell(options.file)}, too, as before: remove that file, and its backups.")
+    return 0
+
+
+def _own_key(file: str) -> SigningKey:
+    if own_id(file) is None:
+        return SigningKey.from_file(file)
+    return unlock(file, f"The key {shell(file)} is locked.")
+
+
+def _public_key(options: argparse.Namespace) -> int:
+    key = _own_key(options.file).public
+    key.to_file(options.new)
+    print(f"The public half of key {key.id} is in {shell(options.new)}. It verifies alone.")
+    return 0
+
+
+def _rotate(options: argparse.Namespace) -> int:
+    """Make the next key; or, if it is there, sign with it from now on."""
+    name, settings = options.name, read(options.config, "change")
+    do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
+    places = _default_places(settings, name, do)
+    of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
+    store, files, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
+    if not files:
+        raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
+    again = f"safepoint keys rotate {name}" + " --journal" * options.journal
+    signs = SigningKey.from_file(files[0])
+    print(settings.line(name), end="")
+    if not os.path.lexists(coming):
+        if options.dry_run:
+            print(f"A key would be made in {shell(str(coming))}. Nothing was done.")
+            return 0
+        SigningKey.generate(signs.algorithm).to_file(coming)
+        print(f"Key {SigningKey.from_file(coming).id} is made, in {shell(str(coming))}.")
+        print(f"Key {signs.id} still signs. Restart each worker, one after another, so that all")
+        print(f"verify the new one. Then: {again}")
+        return 0
+    key, made = SigningKey.from_file(coming), datetime.fromtimestamp(coming.stat().st_mtime, UTC)
+    does = "signs" if _would(options) == "will" else "would sign"
+    print(f"Key {key.id} {does} from now on, in place of {signs.id}, which verifies.")
+    print(f"It was made at {spelled(made)}. A worker that was not restarted since then refuses")
+    print("what is sealed with it.")
+    if (stopped := _stopped(options, name)) is not None:
+        return stopped
+    folder = str(places.keys)
+    with (
+        ExitStack() as stack,
+        disk.translated("write to", folder),
+        disk.opened(folder, disk.FOLDER) as fd,
+        disk.locked(fd, folder),  # whoever makes a key there waits
+    ):
+        newest = places.key_files(of)[0]
+        now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]
+        if now != [signs.id, key.id]:  # while somebody read what is above
+            raise ConfigurationError(
+                f"The keys of store {name} changed meanwhile.",
+                f"Nothing was done. Look at what is there now: {again}",
+            )
+        number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
+        following = newest.with_name(f"{of}-{number}.key")
+        detail = f"{of}: from {signs.id} to {key.id}"
+        with store.opened(stack, write=True).notes.doing("rotate", detail=detail):
+            coming.rename(following)
+            os.fsync(fd)
+    print(f"It is {shell(str(following))} now. Restart each worker,")
+    print("one after another: from then on it signs. The old key stays, to verify what it sealed.")
+    return 0
+
+
+# --- what cannot be undone
+
+
+def _prune(options: argparse.Namespace) -> int:
+    if options.keep < 1:
+        options.refuse("argument --keep: write 1 or more")
+    with ExitStack() as stack:
+        ledger, settings = _to_change(options, stack)
+        thread, keep = options.thread, options.keep
+        count = ledger.prune(thread, keep=keep, dry_run=True)
+        named = f"{_named(ledger, thread)} in store {options.name}"
+        print(settings, end="")
+        if not count:
+            print(f"There is nothing to remove of {named}.")
+            return 0
+        print(f"{counted(count, 'record')} of {named} {_would(options)} be removed for good.")
+        if (stopped := _stopped(options, thread)) is not None:
+            return stopped
+        removed = ledger.prune(thread, keep=keep)
+        print(f"{counted(removed, 'record')} removed. {_STILL}")
+        return 0
+
+
+def _delete(options: argparse.Namespace) -> int:
+    with ExitStack() as stack:
+        ledger, settings = _to_change(options, stack)
+        thread, view = check_name("thread", options.thread), _view(ledger)
+        end, count = view.latest(thread).header, ledger.verify(thread)
+        gone = end.kind == "deleted"
+        named = f"{_named(ledger, thread)} in store {options.name}"
+        print(settings, end="")
+        if gone and not (options.erase and count > 1):
+            print(f"{named} was deleted on {end.created}.")
+            return 0
+        if not gone:
+            print(f"{named} {_would(options)} be ended, at #{end.sequence}:", end=" ")
+            print("nobody loads or continues it then,\nand its name stays taken.")
+        if options.erase:
+            print(f"{counted(count - gone, 'record')} of it {_would(options)} be removed for good.")
+        if (stopped := _stopped(options, thread)) is not None:
+            return stopped
+        print(f"{named} is deleted. Its tombstone is {ledger.delete(thread)}.")
+        if options.erase:
+            print(f"{counted(ledger.erase(thread), 'record')} removed. {_STILL}")
+        else:
+            print("Its records can be read until you repeat this with --erase.")
+        return 0

@@ -1,0 +1,311 @@
+"""What a thread waits for, read from its verified records alone.
+
+Whoever approves does not run the worker's code, and has none of its types. So a question is built
+again from what the worker sealed when it asked: by our own workflow, or by an adapter. It is the
+same as the worker's, to the byte.
+
+If another version or other tools are to run it by now, the worker's gate asks for more than the
+records say: it refuses the answer, and asks anew. The same holds where people approved it, and that
+lapsed before anybody acted upon it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from safepoint.core.chain import plain_of
+from safepoint.core.codec import check_shape
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, WorkflowMismatch
+from safepoint.core.ledger import Ledger, Link
+from safepoint.core.names import Head, spelled
+from safepoint.core.record import Checkpoint
+from safepoint.resume.approval import Question, Reason, ends, is_denial
+from safepoint.resume.asking import SPENT
+from safepoint.resume.gate import Gate
+from safepoint.resume.workflow import Payload, without_state
+
+_ELSE: Final = "Find out what else has the writer's key."
+_WORDS: Final = (b'"checkpoint', b'"$langgraph.Interrupt"')  # of records that count
+_RECORDS: Final = 5_000  # that are walked for a thread among many; a graph has tens in a step
+_BYTES: Final = 128 * 1024 * 1024
+_TEXTS: Final = 2_000  # of questions, those that are over among them
+_QUESTIONS: Final = 100
+
+
+class _Kept(NamedTuple):
+    """What counts of a verified record. The values of the application are not kept.
+
+    Attributes:
+        head: its place and digest.
+        asks: the texts that a node of LangGraph waits with.
+        graph: the checkpoint of a graph, by its names of it, or nothing.
+        agents: a checkpoint of Agent Framework, or nothing.
+        spent: a note that an answer was used, or nothing.
+    """
+
+    head: Head
+    asks: tuple[str, ...] = ()
+    graph: dict[str, Any] = {}  # noqa: RUF012  nothing writes it
+    agents: dict[str, Any] = {}  # noqa: RUF012
+    spent: dict[str, Any] = {}  # noqa: RUF012
+
+    @classmethod
+    def of(cls, head: Head, label: str, plain: dict[str, Any], *, is_last: bool) -> _Kept:
+        """Take from a record's JSON what counts. Tags stand for types that need not be known."""
+        asks = [
+            text
+            for part in ("writes", "early")
+            for text in _texts(_tagged(plain.get(part), "langgraph.Interrupt"))
+        ]
+        graph, agents = dict[str, Any](), dict[str, Any]()
+        if "checkpoint" in plain:
+            inner = plain.get("metadata")
+            parents = inner.get("parents") if isinstance(inner, dict) else None
+            graph = {name: plain[name] for name in ("ns", "id") if name in plain}
+            graph["parents"] = parents
+        if "checkpoint_id" in plain and is_last:
+            names = ("checkpoint_id", "previous_checkpoint_id")
+            agents = {name: plain[name] for name in names if name in plain}
+            agents["asks"] = tuple(_pending(plain))
+        return cls(head, tuple(asks), graph, agents, plain if label == SPENT else {})
+
+    @property
+    def is_root(self) -> bool:
+        """Whether it is a checkpoint of a LangGraph graph that has none around it."""
+        return self.graph.get("ns") == ""
+
+
+def open_questions(ledger: Ledger, thread: str) -> list[Question]:
+    """Return what a thread waits for, oldest first: a graph may ask several things at once.
+
+    ```python
+    from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
+    from safepoint import Keyring, Ledger, SigningKey, Workflow
+    from safepoint.command.questions import open_questions
+
+
+    def ask(state):
+        return Ask("pay", {"amount": 42})
+
+
+    def pay(state, call):
+        return {"paid": call.approved.arguments["amount"]}
+
+
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    run = Workflow("invoice", [ask, pay], gate=gate).start(ledger, thread="order-7")
+    print(open_questions(ledger, "order-7") == [run.question])
+    #> True
+    ```
+
+    Args:
+        ledger: the store, with its keys and its anchor; for a tenant's thread, that of the tenant.
+        thread: the thread.
+
+    Raises:
+        CheckpointError: what was read on the way does not verify, or cannot be looked into.
+    """
+    return [question for question, _ in asked(ledger, thread)]
+
+
+def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Question, datetime]]:
+    """Return the same, each with when the worker asked it.
+
+    Args:
+        ledger: as in `open_questions`.
+        thread: the thread.
+        bounded: refuse a thread that takes long, for whoever looks at many.
+
+    Raises:
+        LimitExceeded: what it asks is behind too many records, or it asks too many things.
+        CheckpointError: as `open_questions`.
+    """
+    kept, labels, times = list[_Kept](), set[str](), dict[Head, str]()
+    roots, size, is_newest = 0, 0, True
+    try:
+        for link in ledger.back(thread):
+            data = plain_of(link.opened, ledger.cipher)
+            size += len(data)
+            if bounded and (len(times) >= _RECORDS or size > _BYTES):
+                raise _too_much(ledger, thread, f"is behind more than {len(times):,} records")
+            if link.kind == "state" and is_newest:
+                is_newest = False
+                found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
+                with suppress(WorkflowMismatch):
+                    told = _of_workflow(found, Payload.unpack(found))
+                    return [(question, found.created) for question in told]
+            head, label = link.opened.head, link.label
+            times[head] = link.header.created
+            if label == SPENT or any(word in data for word in _WORDS):
+                plain, is_last = _parsed(link, data, ledger), label not in labels
+                kept.append(_Kept.of(head, label, plain, is_last=is_last))
+                roots += kept[-1].is_root
+            labels.add(label)
+            if roots > 1:  # a graph went on, and what it asked before that is over
+                break
+        texts = {text for each in kept for text in (*each.asks, *each.agents.get("asks", ()))}
+        if bounded and len(texts) > _TEXTS:
+            raise _too_much(ledger, thread, f"is among {len(texts):,} questions")
+        place = ledger.store, ledger.tenant_name, thread
+        questions = [
+            (question, datetime.fromisoformat(times[question.head]))
+            for question in dict.fromkeys(_of_adapters(kept[::-1]))
+            if (question.store, question.tenant, question.thread) == place
+            and question.checkpoint == question.head
+            and question.head in times
+            and question.reasons == (Reason.ASKED,)
+            and not any(_is_spent(each.spent, question, ledger) for each in kept)
+        ]
+    except CheckpointError:
+        raise
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        raise DecodeError(
+            f"{thread} holds records that are like those of an adapter, and are not.", _ELSE
+        ) from None
+    if bounded and len(questions) > _QUESTIONS:
+        raise _too_much(ledger, thread, f"is {len(questions):,} things at once")
+    return questions
+
+
+def _too_much(ledger: Ledger, thread: str, why: str) -> LimitExceeded:
+    tenant = f" --tenant {ledger.tenant_name}" if ledger.tenant_name else ""
+    return LimitExceeded(
+        f"What {thread} asks {why}: too much to look into among many threads.",
+        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {thread}{tenant}",
+    )
+
+
+def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
+    """Return what the end of a workflow's thread asks: as `Workflow.question` of the same code."""
+    asked, head = payload.asked, Head(checkpoint.sequence, checkpoint.digest)
+    if asked is None:
+        return []
+    said = Gate().decide(
+        checkpoint, head, had=payload.tools, has=payload.tools, app=checkpoint.app, asked=True
+    )
+    until = spelled(ends(checkpoint.created, asked.within)) if asked.within else ""
+    return [
+        Question(
+            store=checkpoint.store,
+            tenant=checkpoint.tenant,
+            thread=checkpoint.thread,
+            checkpoint=head,
+            head=head,
+            app=checkpoint.app,
+            tools=payload.tools.digest,
+            reasons=said.reasons,
+            details=said.details,
+            action=asked.action,
+            arguments=dict(asked.arguments),
+            next=payload.next,
+            done=payload.done,
+            until=until,
+            tell=asked.tell if until else (),
+            then=asked.then if until else "deny",
+        )
+    ]
+
+
+def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
+    """Yield what the records of an adapter ask, and did not go on from, oldest first."""
+    states = {each.head: each.graph for each in kept if each.graph}
+    for each in kept:
+        for text in each.asks:
+            yield from _of_graph(text, states)
+    yield from _of_agents([each.agents for each in kept if each.agents])
+
+
+def _of_graph(text: str, states: dict[Head, dict[str, Any]]) -> Iterator[Question]:
+    """Yield what a node of LangGraph asks, unless its graph, or one around it, went on."""
+    for question in _read(text):
+        asks = states.get(question.checkpoint)
+        if asks is None:
+            return
+        ran = {(asks["ns"], asks["id"]), *asks["parents"].items()}
+        parts = question.scope.rpartition("#")[0].split("|")
+        around = {"|".join(parts[:count]) for count in range(len(parts))}
+        since = [
+            (graph["ns"], graph["id"])
+            for head, graph in states.items()
+            if head.sequence > question.checkpoint.sequence
+        ]
+        if all(space not in around or (space, ident) in ran for space, ident in since):
+            yield question
+
+
+def _of_agents(states: list[dict[str, Any]]) -> Iterator[Question]:
+    """Yield what checkpoints of Agent Framework ask, unless one that follows does not.
+
+    Each is the last record of its label: once it is deleted, a note follows.
+    """
+    asks = {each["checkpoint_id"]: set(each["asks"]) for each in states}
+    over = set[str]()
+    for each in states:
+        before = asks.get(each.get("previous_checkpoint_id", ""), set())
+        over |= before - asks[each["checkpoint_id"]]
+    for text in dict.fromkeys(text for each in states for text in each["asks"]):
+        if text not in over:
+            yield from _read(text)
+
+
+def _pending(checkpoint: dict[str, Any]) -> Iterator[str]:
+    """Yield the questions that wait in a checkpoint, or in that of a workflow inside of it."""
+    yield from _tagged(checkpoint.get("pending_request_info_events"), "af.Question")
+    for inner in _tagged(checkpoint.get("state"), "af.WorkflowCheckpoint"):
+        yield from _pending(inner)
+
+
+def _tagged(plain: Any, tag: str) -> Iterator[Any]:
+    """Yield what stands behind a tag, wherever that is. No value of an application looks like it.
+
+    The depth was bounded before it was parsed.
+    """
+    if isinstance(plain, dict) and plain.keys() == {f"${tag}"}:
+        yield plain[f"${tag}"]
+    elif isinstance(plain, dict | list):
+        for each in plain.values() if isinstance(plain, dict) else plain:
+            yield from _tagged(each, tag)
+
+
+def _texts(interrupts: Iterator[Any]) -> Iterator[str]:
+    for each in interrupts:
+        if isinstance(each["value"], str):
+            yield each["value"]
+
+
+def _read(text: str) -> Iterator[Question]:
+    """Yield the question of a text, if it is one: a node may wait for other things, too."""
+    with suppress(CheckpointError):
+        yield Question.from_text(text)
+
+
+def _is_spent(note: dict[str, Any], question: Question, ledger: Ledger) -> bool:
+    """Tell whether a note spends an answer to a question: a no, or a yes that has time left.
+
+    What an expired yes was used for shows in what followed. If nothing did, people are asked again.
+    """
+    if note.get("question") != question.text:
+        return False
+    texts, now = note["statements"], datetime.now(UTC)
+    return not texts or any(is_denial(text) or _expires(text, ledger) > now for text in texts)
+
+
+def _expires(statement: str, ledger: Ledger) -> datetime:
+    line = statement.split("\n")[1]
+    check_shape(line.encode(), ledger.codec.limits)
+    return datetime.fromisoformat(json.loads(line)["expires"])
+
+
+def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
+    check_shape(data, ledger.codec.limits)
+    try:
+        found = json.loads(data)
+    except ValueError:
+        raise DecodeError(f"{link.header.place} is sealed, and is no state.", _ELSE) from None
+    return found if isinstance(found, dict) else {}

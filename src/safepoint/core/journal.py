@@ -1,0 +1,615 @@
+"""The journal: who did what, when. Chains of sealed records like any other, with their own key.
+
+Each entry is a record in a storage of the journal's own, signed as `journal`: the key of the
+checkpoints never signs it, and no checkpoint opens as an entry. What is about one thread is one
+chain, which has the thread's name, so that nobody waits for who writes about another one. What is
+about a tenant is that tenant's, in the storage, in the anchor and in the sealed place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from heapq import merge
+from pathlib import Path
+from typing import Final, Literal, Self, get_args
+
+from safepoint.core.anchor import Anchor
+from safepoint.core.chain import Seen, View, anchor_errors, journal_errors, storage_errors
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
+    AnchorError,
+    ApprovalMismatch,
+    CheckpointError,
+    CodecError,
+    ConfigurationError,
+    Conflict,
+    Forked,
+    InvalidId,
+    JournalBroken,
+    JournalError,
+    JournalUnavailable,
+    KeyRefused,
+    LimitExceeded,
+    NotFound,
+    RecordsMissing,
+    RolledBack,
+    SealError,
+    quoted,
+    shell,
+)
+from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.names import (
+    Head,
+    Limits,
+    check_name,
+    check_sequence,
+    check_tenant,
+    is_digest,
+    spelled,
+)
+from safepoint.core.record import Opened, seal
+from safepoint.core.storage import CheckpointStorage
+from safepoint.stores import disk
+from safepoint.stores.files import FileCheckpointStorage
+
+MAX_TEXT: Final = 256
+_PART: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who acts, and how that was established.
+
+    ```python
+    from safepoint.core.journal import Actor
+
+    print(Actor("ana@example.org", how="token of the identity provider"))
+    #> 'ana@example.org' (by 'token of the identity provider')
+    ```
+
+    A journal says what it was told. A name that the acting person could choose freely proves
+    nothing, so `how` names what stands behind it: a login, a certificate, a signature.
+
+    Attributes:
+        name: who, as a text of at most 256 characters.
+        how: what established that, likewise.
+
+    Raises:
+        ConfigurationError: one of them is no such text.
+    """
+
+    name: str
+    how: str
+
+    def __post_init__(self) -> None:
+        for text in (self.name, self.how):
+            if not 1 <= len(text) <= MAX_TEXT or _valid(text) != text:
+                raise ConfigurationError(
+                    f"{quoted(text)} cannot be the name of an actor, or how it is known.",
+                    f"Give a text of 1 to {MAX_TEXT} characters, without lone surrogates.",
+                )
+
+    @classmethod
+    def process(cls) -> Actor:
+        """Return the user of the operating system as whom this process runs."""
+        user = f"process {os.getpid()}" if sys.platform == "win32" else f"uid {os.geteuid()}"
+        host = _valid(platform.node())[:_PART] or "an unnamed host"
+        return cls(f"{user} on {host}", "operating system")
+
+    def __str__(self) -> str:
+        return f"{self.name!a} (by {self.how!a})"
+
+
+def _valid(text: str) -> str:
+    """Spell lone surrogates out: half a character has no one spelling."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+What = Literal[
+    "save",
+    "verify",
+    "resume",
+    "pause",
+    "approve",
+    "deny",
+    "expire",
+    "hold",
+    "release",
+    "act",
+    "rotate",
+    "prune",
+    "delete",
+    "erase",
+    "migrate",
+    "copy",
+    "accept-loss",
+    "own",
+]
+"""What somebody did, or tried to do."""
+
+Outcome = Literal["intended", "done", "refused"]
+"""How it ended: not yet, well, or not at all."""
+
+WHATS: Final[tuple[str, ...]] = get_args(What)
+OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+MAX_DETAIL: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Who did what, to which thread, and how it ended.
+
+    ```python
+    from safepoint.core.journal import Actor, Event
+
+    event = Event("resume", "refused", Actor("ana", "login"), "invoices", "order-7")
+    ```
+
+    Attributes:
+        what: one of `WHATS`.
+        outcome: "intended" before it is done, then "done" or "refused". A save, a pause and an act
+            have no "done": the record is the proof.
+        actor: who.
+        store: the name of the store that it is about.
+        thread: the thread, or None if it is about the whole store.
+        sequence: the checkpoint, or None.
+        digest: the digest of the record, or None.
+        detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
+            half a character (a lone surrogate) is spelled out.
+        tenant: whose thread it is, or "".
+
+    Raises:
+        InvalidId: the store, tenant, thread or sequence is outside its grammar.
+        ConfigurationError: another field is of the wrong kind.
+    """
+
+    what: What
+    outcome: Outcome
+    actor: Actor
+    store: str
+    thread: str | None = None
+    sequence: int | None = None
+    digest: str | None = None
+    detail: str = ""
+    tenant: str = ""
+
+    def __post_init__(self) -> None:
+        choices = self.what in WHATS and self.outcome in OUTCOMES
+        kinds = type(self.actor) is Actor and type(self.detail) is str
+        if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
+            raise ConfigurationError(
+                f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor.",
+                f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
+            )
+        check_name("store", self.store)
+        if self.tenant != "":
+            check_name("tenant", self.tenant)
+        if self.thread is not None:
+            check_name("thread", self.thread)
+        if self.sequence is not None:
+            check_sequence(self.sequence)
+        text = _valid(self.detail)
+        if len(text) > MAX_DETAIL:
+            mark = f"... ({len(text)} characters)"
+            text = text[: MAX_DETAIL - len(mark)] + mark
+        object.__setattr__(self, "detail", text)
+
+    @property
+    def chain(self) -> str:
+        """The chain that it is in: that of its thread, or the one of its tenant's whole store."""
+        return THREAD if self.thread is None else self.thread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry(Event):
+    """An event as the journal holds it.
+
+    Attributes:
+        number: 1, 2, 3 … in its chain. Order comes from it there, never from the time.
+        at: when it was written, by the writer's clock, in UTC.
+    """
+
+    number: int
+    at: datetime
+
+    def __str__(self) -> str:
+        """Return one line of printable ASCII, whatever the fields hold."""
+        place = f"{self.store}/@{self.tenant}" if self.tenant else self.store
+        if self.thread is not None:
+            place += f"/{self.thread}"
+        if self.sequence is not None:
+            place += f" #{self.sequence}"
+        if self.digest is not None:
+            place += f" {self.digest[:19]}"
+        line = f"{self.number} {spelled(self.at)} {self.what} {self.outcome} {place} {self.actor}"
+        return f"{line}: {self.detail!a}" if self.detail else line
+
+
+THREAD: Final = "journal"
+"""The chain of what is about no thread. The others have the names of their threads."""
+
+_SAID: Final = tuple(each.name for each in fields(Event))
+_LIMITS: Final = Limits(state_bytes=32 * 1024)
+_CODEC: Final = Codec(limits=_LIMITS)
+# An event is JSON at every level, and within the limits: these are the codec's bytes.
+_write: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+_RESTORE: Final = (
+    "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
+    " one that verifies."
+)
+_MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
+_TRIES: Final = 1000
+_FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
+
+
+class Journal:
+    """Writes down who did what, when, before it counts as done, in any storage that you give it.
+
+    An entry is durable when `record` returns. If it cannot be, `record` raises: then do not do
+    what could not be written down. An edit, a removed entry and a moved one show, to whoever has
+    the key. That the newest entries of a chain were cut off, or a whole chain, shows with an anchor
+    alone.
+
+    Args:
+        storage: where the entries are, for this journal alone.
+        keys: the key that signs, and older ones that verify. A ring that only verifies reads.
+        name: the journal's name, which each entry carries, and under which an anchor knows it.
+        anchor: where the newest entry of each chain is kept in mind, out of reach of whoever writes
+            the storage.
+    """
+
+    def __init__(
+        self,
+        storage: CheckpointStorage,
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+    ) -> None:
+        self.keys: Final = keys
+        self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
+
+    def tenant(self, name: str) -> Self:
+        """Return the journal of one tenant, which writes and reads what is about that one alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: the storage or the anchor knows no tenants, or this is the journal
+                of a tenant already.
+        """
+        scope = copy(self)
+        vars(scope).update(_view=self._view.of(check_tenant(name, self._view.tenant)))
+        return scope
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._view.storage!r}, name={self._view.store!r})"
+
+    @property
+    def path(self) -> Path | None:
+        """Where the entries are, if that is a place in the file system."""
+        return getattr(self._view.storage, "path", None)
+
+    def record(self, event: Event) -> Entry:
+        """Write an event down, durably, in the chain of its thread and in the scope of its tenant.
+
+        Raises:
+            ConfigurationError: the storage knows no tenants, or this is another tenant's journal.
+            JournalBroken: the end of the journal does not verify. Nothing was written.
+            JournalUnavailable: it could not be written.
+            KeyRefused: no key on the ring signs.
+        """
+        view = self._view.of(event.tenant)
+        key = view.keys.signing
+        said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
+        actor = {"how": event.actor.how, "name": event.actor.name}
+        payload = _write({**said, "actor": actor}).encode()
+        chain = event.chain
+        with _told():
+            end = view.remembered(chain) or view.tip(chain)
+            for _ in range(_TRIES):
+                with suppress(Conflict, RecordsMissing):
+                    done = _append(view, chain, key, payload, end).header
+                    at = datetime.fromisoformat(done.created)
+                    return Entry(**said, number=done.sequence, at=at)
+                end = view.tip(chain)  # another writer was first, or something is wrong
+        raise JournalUnavailable(
+            f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
+        )
+
+    def show(
+        self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
+    ) -> Iterator[Entry]:
+        """Yield the entries by their time, each verified with all before it in its chain.
+
+        Those of one chain stay in their order, whatever their times say.
+
+        Args:
+            thread: only those about this thread. The other chains are not looked at.
+            what: only those of this kind.
+            tenant: whose thread it is. Without a thread: only those of this tenant, and of all of
+                them if you name none.
+
+        Raises:
+            JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
+                anchor has seen.
+            JournalUnavailable: it cannot be read.
+        """
+        with _told():
+            scope = self._view.of(tenant) if tenant else self._view
+            chains = _chains(scope) if thread is None else [(scope, thread)]
+            shown = (
+                [
+                    e
+                    for e in map(_entry, view.walk(chain))
+                    if thread in (None, e.thread) and what in (None, e.what)
+                ]
+                for view, chain in chains
+            )
+            yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
+
+    def verify(self) -> int:
+        """Verify every entry and every link, and return how many entries there are.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        return sum(self.counts().values())
+
+    def counts(self) -> dict[str, int]:
+        """Verify every entry and every link, and return how many entries each chain has.
+
+        A chain is known by its name, `order-7`, or `@acme/order-7` if it is a tenant's.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        with _told():
+            return {
+                f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
+                    1 for _ in map(_entry, view.walk(chain))
+                )
+                for view, chain in _chains(self._view)
+            }
+
+
+class InMemoryJournal(Journal):
+    """A journal for tests and examples. It is gone with the process."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
+
+
+class FileJournal(Journal):
+    """A journal in a folder that you name, one file per entry, in a folder for each chain.
+
+    ```python
+    from safepoint import Keyring, SigningKey
+    from safepoint.core.journal import Actor, Event, FileJournal
+
+    keys = Keyring(SigningKey.from_file("keys/journal.key", create=True))
+    journal = FileJournal("journal", keys=keys, create=True)
+    ana = Actor("ana", how="login")
+    journal.record(Event("save", "intended", ana, "invoices", "order-7", 1))
+    journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
+    for entry in journal.show(thread="order-8"):
+        print(entry.number, entry.what, entry.outcome, entry.actor)
+        #> 1 resume refused 'ana' (by 'login')
+    ```
+
+    Args:
+        path: the folder, for this journal alone. It has the rules of `FileCheckpointStorage`.
+        keys: as for `Journal`.
+        name: as for `Journal`.
+        anchor: as for `Journal`.
+        create: begin a new journal if there is none. Pass it once, when you set the store up: a
+            wrong path is then refused ever after instead of being begun anew.
+
+    Raises:
+        JournalUnavailable: there is no journal at that path.
+        UnsafeLocation: others could change what is stored there. The message says what to run.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+        create: bool = False,
+    ) -> None:
+        with _told():
+            begun = disk.as_named(path, "path") / THREAD
+            with storage_errors("read", str(begun)):
+                is_there = create or begun.is_dir()
+        if not is_there:
+            raise JournalUnavailable(
+                f"{shell(str(path))} is no journal.",
+                "If it was one, put it back from a copy. If this is a new one, pass create=True"
+                " once.",
+            )
+        with _told():
+            storage = FileCheckpointStorage(path, limits=_LIMITS)
+            with storage_errors("make", str(begun)), suppress(FileExistsError):
+                begun.mkdir(mode=0o700)
+        super().__init__(storage, keys=keys, name=name, anchor=anchor)
+
+
+def _append(view: View, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
+    head = end and end.head
+    place = view.place(chain, head.sequence + 1 if head else 1)
+    record, opened = seal(
+        payload,
+        place,
+        key,
+        created=datetime.now(UTC),
+        previous=head.digest if head else None,
+        use="journal",
+    )
+    following = opened.head
+    with storage_errors("keep", str(place)):
+        view.storage.append(chain, place.sequence, record)
+    if view.anchor is not None:
+        with anchor_errors("be moved for", chain):
+            view.anchor.advance(view.store, chain, following)
+    view.remember(chain, following, following if view.anchor else None)
+    return opened
+
+
+def _chains(whole: View) -> Iterator[tuple[View, str]]:
+    """Return each chain, those of the tenants too, and where it is."""
+    for view in (whole, *map(whole.of, whole.tenants())):
+        yield from ((view, chain) for chain in view.threads())
+
+
+def _entry(opened: Opened) -> Entry:
+    """Return the entry that a verified record holds.
+
+    Raises:
+        JournalBroken: it holds something else, so another program wrote it.
+    """
+    header, cause = opened.header, None
+    try:
+        fields = _CODEC.decode(opened.payload)
+        said = {**fields, "actor": Actor(**fields["actor"])}
+        created = datetime.fromisoformat(header.created)
+        entry = Entry(**said, number=header.sequence, at=created)
+        whole = fields.keys() == set(_SAID) and entry.detail == fields["detail"]
+        here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
+        if whole and here:  # show(thread=…) looks there
+            return entry
+    except (*_FOREIGN, CodecError, InvalidId, ConfigurationError) as error:
+        cause = error
+    raise JournalBroken(
+        f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
+        " this release did not write.",
+        "Check that its writer runs a released version of safepoint with the same format.",
+    ) from cause
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what is wrong with a journal in the words of a journal."""
+    try:
+        yield
+    except (JournalError, KeyRefused, ConfigurationError):
+        raise
+    except (SealError, NotFound, RecordsMissing, RolledBack, Forked, LimitExceeded) as error:
+        raise JournalBroken(f"The journal does not verify. {error.what}", _RESTORE) from error
+    except AnchorError as error:
+        raise JournalUnavailable(error.what, error.do) from error
+    except CheckpointError as error:
+        raise JournalUnavailable(f"The journal cannot be used. {error.what}", _MEND) from error
+
+
+NO_NEWS = (InvalidId, ConfigurationError, JournalError)
+"""What a caller got wrong, or what the journal itself says: neither is about the store."""
+
+READING = (*NO_NEWS, NotFound)
+"""What is no news where somebody only reads."""
+
+RESUMING = (InvalidId, JournalError)
+"""What is no news about a resume, of which every refusal counts."""
+
+
+class Notes:
+    """A journal with the store and the actor filled in. Without a journal, nothing is written.
+
+    Args:
+        journal: where to write, or None.
+        actor: who acts.
+        store: the name of the store.
+        tenant: whose threads these are, or "".
+    """
+
+    def __init__(
+        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
+    ) -> None:
+        self.journal = journal
+        self.actor = actor if actor is not None or journal is None else Actor.process()
+        self.store = store
+        self.tenant = tenant
+
+    def write(
+        self,
+        what: What,
+        outcome: Outcome,
+        thread: str | None = None,
+        at: Head | None = None,
+        detail: str = "",
+        *,
+        actor: Actor | None = None,
+    ) -> None:
+        """Write one entry.
+
+        Raises:
+            JournalError: that is not possible, so what was intended must not happen; or it has
+                happened, and the message says so.
+        """
+        who = actor or self.actor
+        if self.journal is None or who is None:
+            return
+        known = (None, None) if at is None else (at.sequence, at.digest)
+        told = *known, detail, self.tenant
+        event = Event(what, outcome, who, self.store, thread, *told)
+        try:
+            with journal_errors():
+                self.journal.record(event)
+        except JournalError as error:
+            if outcome != "done":
+                raise
+            raise type(error)(
+                f"It is done ({what}), and that could not be written down. {error.what}",
+                "What was saved or removed stays so. Mend the journal, and look at the thread"
+                " before you repeat it.",
+            ) from error
+
+    @contextmanager
+    def watching(
+        self,
+        what: What,
+        thread: str | None = None,
+        at: Head | None = None,
+        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
+    ) -> Iterator[None]:
+        """Write down each refusal of what is done in this block, but for the `quiet` ones."""
+        try:
+            yield
+        except CheckpointError as error:
+            if not isinstance(error, quiet):
+                with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
+                    self.refuse(what, thread, error, at)
+            raise
+
+    def refuse(
+        self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
+    ) -> None:
+        """Write that something was refused, and why."""
+        # What differs between two questions is for whoever asked: it may be an argument.
+        other = isinstance(error, ApprovalMismatch)
+        why = "it answers another question." if other else error.what
+        self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
+
+    @contextmanager
+    def doing(
+        self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
+    ) -> Iterator[None]:
+        """Write that something is intended, do it in this block, and write how it ended.
+
+        Raises:
+            JournalError: it cannot be written down, so it does not happen. At the end of the
+                block, that it happened cannot be.
+        """
+        self.write(what, "intended", thread, at, detail)
+        with self.watching(what, thread, at):
+            yield
+        self.write(what, "done", thread, at, detail)

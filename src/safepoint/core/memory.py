@@ -1,0 +1,189 @@
+"""InMemoryCheckpointStorage: for tests and for runs that may be forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from threading import Lock
+
+from safepoint.core.names import check_name, check_tenant
+from safepoint.core.storage import (
+    Leasing,
+    Ownership,
+    check_place,
+    missing,
+    sized,
+    span,
+    taken,
+    utc_now,
+)
+
+
+class InMemoryCheckpointStorage(Leasing):
+    """Keeps records in this process, as bytes, until it ends.
+
+    It holds copies, so that changing a buffer after `append` changes nothing stored. Several
+    threads of one process may share it.
+
+    In memory is not the same as trusted: whoever can run code in the process, or attach to it,
+    can change what is kept here. The ledger verifies these records as it does all others.
+
+    Args:
+        clock: what time it is, for leases. A test passes its own.
+    """
+
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._records: dict[str, dict[int, bytes]] = {}
+        self._heads: dict[str, int] = {}
+        self._labels: dict[str, dict[str, int]] = {}
+        self._bases: dict[str, tuple[int, bytes]] = {}
+        self._owners: dict[str, Ownership] = {}
+        self._tenant = ""
+        self._tenants: dict[str, InMemoryCheckpointStorage] = {}
+
+    def __repr__(self) -> str:
+        return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
+
+    def tenant(self, name: str) -> InMemoryCheckpointStorage:
+        """Return the storage of one tenant, which sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        check_tenant(name, self._tenant)
+        with self._lock:
+            scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
+            vars(scope).update(_tenant=name)
+            return scope
+
+    def append(
+        self,
+        thread: str,
+        sequence: int,
+        record: bytes,
+        *,
+        fence: int | None = None,
+        label: str = "",
+    ) -> None:
+        """Keep a copy of `record` at `(thread, sequence)`, never over another one."""
+        check_place(thread, sequence, fence)
+        copy = sized(record)
+        with self._lock:
+            self._owners.get(thread, Ownership(thread)).check_fence(fence)
+            first = self._first(thread)
+            if sequence < first or sequence in self._records.get(thread, ()):
+                raise taken(thread, sequence, first)
+            records = self._records.setdefault(thread, {})
+            records[sequence] = copy
+            if label:
+                labels = self._labels.setdefault(thread, {})
+                labels[label] = max(sequence, labels.get(label, 0))
+            self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        """Return the record exactly as it was appended.
+
+        Raises:
+            InvalidId: the thread or the sequence is outside the grammar.
+            NotFound: there is none, or it was pruned.
+        """
+        check_place(thread, sequence)
+        with self._lock:
+            record = self._records.get(thread, {}).get(sequence)
+            if record is None:
+                raise missing(thread, sequence, self._first(thread))
+            return record
+
+    def find(self, thread: str, label: str) -> int | None:
+        """Return the newest sequence of a label, or None. It proves nothing.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        check_name("thread", thread)
+        with self._lock:
+            found = self._labels.get(thread, {}).get(label, 0)
+            return found if found in self._records.get(thread, ()) else None
+
+    def head(self, thread: str) -> int:
+        """Return the highest sequence of the thread, or 0 if it has no record.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        check_name("thread", thread)
+        with self._lock:
+            return self._heads.get(thread, 0)
+
+    def threads(self) -> list[str]:
+        """Return the name of each thread that has a record."""
+        with self._lock:
+            return list(self._heads)
+
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record."""
+        with self._lock:
+            return [name for name, scope in self._tenants.items() if scope.threads()]
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        check_name("thread", thread)
+        with self._lock:
+            return self._bases.get(thread)
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, then remove every record below `first`. A thread never moves backwards.
+
+        If it begins at `first` already, the new base takes the place of the old one.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            InvalidId: the thread or the sequence is outside the grammar.
+            EncodeError: the base is not bytes.
+            NotFound: there is no record at `first`.
+        """
+        check_place(thread, first)
+        copy = sized(base)
+        with self._lock:
+            if first < self._first(thread):
+                return 0
+            records = self._records.get(thread, {})
+            if first not in records:
+                raise missing(thread, first, 0)
+            self._bases[thread] = first, copy
+            below = [sequence for sequence in records if sequence < first]
+            for sequence in below:
+                del records[sequence]
+            return len(below)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        Raises:
+            InvalidId: the thread or a sequence is outside the grammar.
+            NotFound: one of them is not there. Those before it were already handed out.
+        """
+        check_name("thread", thread)
+        return (self.read(thread, sequence) for sequence in span(first, last))
+
+    def _ownership(self, thread: str) -> Ownership:
+        with self._lock:
+            return self._owners.get(thread, Ownership(thread))
+
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        with self._lock:
+            after = step(self._owners.get(thread, Ownership(thread)))
+            self._owners[thread] = after
+            return after
+
+    def _first(self, thread: str) -> int:
+        return self._bases[thread][0] if thread in self._bases else 0

@@ -1,0 +1,225 @@
+"""Ids, limits, times, digests and heads: the grammar that all share."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b32decode, b32encode
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from safepoint.core.errors import ConfigurationError, InvalidId, quoted
+
+MAX_SEQUENCE = 9_999_999_999
+RESERVED = "safepoint-"
+"""How the names of stores begin that no ledger may have. Seals of models are of one of them."""
+ANSWERS = "answers"
+"""The store whose name each record of the answers carries, and under which an anchor knows it."""
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
+_MARK = re.compile(r"[tbh]--")  # of the names that thread_name makes
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-")
+_ESCAPED = re.compile(rb"_([0-9a-f]{2})")
+_IS_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(10))]
+)
+
+
+def check_name(kind: str, name: object) -> str:
+    """Return `name` if it is one that every backend can hold.
+
+    Args:
+        kind: what the name is for, as it should read in the message: "thread" or "store".
+        name: the value to check; anything but a string is refused too.
+
+    Raises:
+        InvalidId: the name is outside the grammar `[a-z0-9][a-z0-9_-]{0,63}`, or is a device name
+            on Windows.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise InvalidId(
+            f"{quoted(name)} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind} name.",
+            "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit.",
+        )
+    if name in _DEVICES:
+        raise InvalidId(
+            f"{quoted(name)} is the name of a device on Windows.",
+            f"Choose another {kind} name, for example '{name}-1'.",
+        )
+    return name
+
+
+def thread_name(text: str) -> str:
+    """Return the thread name that stands for any text, for example an id of another system.
+
+    No two texts have the same name. A text that is a thread name already keeps it, unless it begins
+    with one of these marks: `t--` comes before a text with escapes, `b--` before one in base32,
+    and `h--` before a SHA-256 where both are longer than a name. `thread_text` gives the text back,
+    but for the last.
+
+    ```python
+    from safepoint.core.names import thread_name, thread_text
+
+    print(thread_name("order-7"), thread_name("Order #7"))
+    #> order-7 t--_4frder_20_237
+    print(thread_text("t--_4frder_20_237"))
+    #> Order #7
+    ```
+
+    Raises:
+        InvalidId: it is no text.
+    """
+    if not isinstance(text, str):
+        raise InvalidId(f"{quoted(text)} is not text.", "Write thread_name(str(value)).")
+    if _NAME.match(text) and text not in _DEVICES and not _MARK.match(text):
+        return text
+    data = text.encode("utf-8", "surrogatepass")
+    escaped = "".join(chr(each) if each in _PLAIN else f"_{each:02x}" for each in data)
+    for name in (f"t--{escaped}", f"b--{_base32(data)}"):
+        if _NAME.match(name):
+            return name
+    return f"h--{_base32(hashlib.sha256(data).digest())}"
+
+
+def thread_text(name: str) -> str | None:
+    """Return the text that `thread_name` made a name of, None if the name does not tell."""
+    with suppress(ValueError, TypeError, AttributeError):  # nothing that thread_name has made
+        text, coded = name, name[3:].encode("utf-8", "surrogatepass")
+        if name.startswith("t--"):
+            data = _ESCAPED.sub(lambda found: bytes.fromhex(found[1].decode()), coded)
+            text = data.decode("utf-8", "surrogatepass")
+        elif name.startswith("b--"):
+            padded = coded.upper() + b"=" * (-len(coded) % 8)
+            text = b32decode(padded).decode("utf-8", "surrogatepass")
+        return text if thread_name(text) == name else None
+    return None
+
+
+def _base32(data: bytes) -> str:
+    return b32encode(data).decode().rstrip("=").lower()
+
+
+def check_store(name: object) -> str:
+    """Return the name of a ledger's store.
+
+    Raises:
+        InvalidId: it is outside the grammar, or kept for this package.
+    """
+    store = check_name("store", name)
+    if store.startswith(RESERVED) or store == ANSWERS:
+        raise InvalidId(
+            f"{quoted(store)} is kept for this package, as is what begins with {RESERVED!r}.",
+            "Choose another store name.",
+        )
+    return store
+
+
+def check_tenant(name: object, within: str = "") -> str:
+    """Return the name of a tenant.
+
+    Args:
+        name: the value to check.
+        within: the tenant that was asked for it, which has none of its own.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+        ConfigurationError: it is to be a tenant of a tenant.
+    """
+    if within:
+        raise ConfigurationError(
+            f"This is tenant '{within}', and a tenant has no tenants.",
+            "Ask what you took it from.",
+        )
+    return check_name("tenant", name)
+
+
+def check_sequence(sequence: object) -> int:
+    """Return `sequence` if it is a whole number from 1 up to `MAX_SEQUENCE`.
+
+    Raises:
+        InvalidId: it is anything else, `True` included.
+    """
+    if type(sequence) is not int or not 1 <= sequence <= MAX_SEQUENCE:
+        raise InvalidId(
+            f"{quoted(sequence)} is not a sequence number.",
+            f"Sequences are whole numbers from 1 to {MAX_SEQUENCE}.",
+        )
+    return sequence
+
+
+def digest_of(data: bytes) -> str:
+    """Return the digest of `data` as records write it."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def is_digest(text: object) -> bool:
+    """Tell whether `text` is a digest as records write it."""
+    return isinstance(text, str) and _IS_DIGEST.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a checkpoint may be. Everything above is refused with `LimitExceeded`.
+
+    Attributes:
+        state_bytes: the encoded state.
+        depth: nesting of containers in the state.
+        items: values in the encoded state.
+    """
+
+    state_bytes: int = 16 * 1024 * 1024
+    depth: int = 64
+    items: int = 1_000_000
+
+    @property
+    def record_bytes(self) -> int:
+        """The whole record: the state and the two lines above it."""
+        return self.state_bytes + 4096
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def spelled(moment: datetime) -> str:
+    """Return an aware time in UTC as records, approvals, leases and journals write it."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Head:
+    """The end of a thread as somebody saw it: its last sequence, and that record's digest.
+
+    Attributes:
+        sequence: of its last record.
+        digest: of that record.
+        seen: when an anchor was first told of it, by the anchor's own clock, if it says so. A note
+            does not change that if the anchor was told of it at once.
+
+    Raises:
+        InvalidId: the sequence or the digest is outside its grammar.
+    """
+
+    sequence: int
+    digest: str
+    seen: datetime | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_sequence(self.sequence)
+        if not is_digest(self.digest):
+            raise InvalidId(
+                f"{quoted(self.digest)} is not a digest.",
+                "Digests are 'sha256:' and 64 hex digits.",
+            )
+
+    def __str__(self) -> str:
+        return f"#{self.sequence}"
+
+
+class Heads(Protocol):
+    """Anything that remembers how far a thread had come: an anchor, or a copy of one."""
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was."""

@@ -1,0 +1,576 @@
+"""The one sealed envelope: seal, open, link. These functions decide; they touch no disk."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
+
+from safepoint.core.errors import (
+    Forked,
+    InvalidId,
+    KeyRevoked,
+    LimitExceeded,
+    RecordMalformed,
+    RolledBack,
+    SealBroken,
+    UnknownKey,
+    WrongPlace,
+    quoted,
+)
+from safepoint.core.keys import Key, Keyring, Revoked, SigningKey
+from safepoint.core.names import (
+    DEFAULT_LIMITS,
+    Head,
+    Limits,
+    check_name,
+    check_sequence,
+    digest_of,
+    is_digest,
+    spelled,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a ledger hands out. If you hold one, its seal, place and digest were checked.
+
+    The `repr` leaves the state out, so that a log line cannot leak it.
+
+    Attributes:
+        store: the store that the ledger was opened for.
+        tenant: whose it is, or "" if the store has no tenants.
+        thread: one run of one workflow.
+        sequence: 1, 2, 3 … in the thread. Order comes from it, never from a clock.
+        app: what wrote it, as told to `Ledger.save`.
+        created: when it was written, in UTC, by the writer's clock. For people, not for ordering.
+        previous: the digest of the checkpoint before it, or None for the first.
+        digest: the digest of this one's sealed header, which covers everything else.
+        tools: the digest of the tool set in force, or None.
+        kind: "state"; or "note", for a record of the chain that is no new state.
+        label: what it can be found by, or "".
+        state: the decoded state. It is yours: changing it changes nothing stored.
+    """
+
+    store: str
+    tenant: str
+    thread: str
+    sequence: int
+    app: str
+    created: datetime
+    previous: str | None
+    digest: str
+    tools: str | None
+    kind: Kind
+    label: str
+    state: Any = field(repr=False)
+
+
+Kind = Literal["state", "note", "base", "deleted"]
+"""What a record is: a state; something noted that is no new state; where a pruned thread begins; or
+that a thread was deleted."""
+
+
+_NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
+_DIGEST: Final = "sha256:[0-9a-f]{64}"
+_WORD: Final = re.compile("[A-Za-z0-9._@/+:-]{0,128}")
+KEY_ID: Final = re.compile("[0-9a-f]{16}")
+_DAY, _TIME = "[0-9]{4}-[0-9]{2}-[0-9]{2}", r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
+_FIELDS: Final = {
+    "app": f'"({_WORD.pattern})"',
+    "cipher": f'(?:null|"({KEY_ID.pattern})")',
+    "created": f'"({_DAY}T{_TIME})"',
+    "digest": f'"({_DIGEST})"',
+    "kind": f'"({"|".join(get_args(Kind))})"',
+    "label": f'"({_WORD.pattern})"',
+    "previous": f'(?:null|"({_DIGEST})")',
+    "sequence": "([1-9][0-9]{0,9})",
+    "store": f'"({_NAME})"',
+    "tenant": f'"((?:{_NAME})?)"',
+    "thread": f'"({_NAME})"',
+    "tools": f'(?:null|"({_DIGEST})")',
+}
+"""What line 2 holds, and how each of it is spelled."""
+_LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS.items()) + "}")
+
+
+class Place(NamedTuple):
+    """Where the reader expects a record to belong. The tenant may be empty."""
+
+    store: str
+    tenant: str
+    thread: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.thread} #{self.sequence}"
+
+    @property
+    def owner(self) -> str:
+        """Whose it is, for a message."""
+        return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
+
+
+class Cipher(Protocol):
+    """Turns the encoded state into another form and back, between the codec and the seal.
+
+    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
+    never a record. This package has none; the smallest one that is sound:
+
+    ```python
+    import os
+
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+
+
+    class OneKey:
+        def __init__(self, key):
+            self.box = AESGCM(key)
+
+        def close(self, plain, place):
+            nonce = os.urandom(12)
+            text = self.box.encrypt(nonce, plain, repr(place).encode())
+            return "0123456789abcdef", nonce + text
+
+        def open(self, text, key, place):
+            return self.box.decrypt(text[:12], text[12:], repr(place).encode())
+
+
+    keys, storage = Keyring(SigningKey.generate()), InMemoryCheckpointStorage()
+    cipher = OneKey(AESGCM.generate_key(256))
+    ledger = Ledger(storage, store="invoices", keys=keys, cipher=cipher)
+    ledger.save("order-7", {"amount": 42})
+    print(b"amount" in storage.read("order-7", 1), ledger.latest("order-7").state)
+    #> False {'amount': 42}
+    ```
+    """
+
+    def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
+        """Return the id of the key, 16 hex digits in lower case, and what it encrypted.
+
+        That is at most 2,048 bytes more, and never the same twice. The place tells whose state it
+        is, if each tenant or thread has a key of its own.
+        """
+
+    def open(self, text: bytes, key: str, place: Place) -> bytes:
+        """Return what was closed for that place, under the key of that id: perhaps an older one."""
+
+
+class Header(NamedTuple):
+    """Line 2 of a record."""
+
+    app: str
+    cipher: str | None
+    created: str
+    digest: str
+    kind: Kind
+    label: str
+    previous: str | None
+    sequence: int
+    store: str
+    tenant: str
+    thread: str
+    tools: str | None
+
+    @property
+    def place(self) -> Place:
+        """Where it says that it belongs."""
+        return Place(self.store, self.tenant, self.thread, self.sequence)
+
+    def __bytes__(self) -> bytes:
+        cipher, previous, tools = (
+            f'"{each}"' if each else "null" for each in (self.cipher, self.previous, self.tools)
+        )
+        return (
+            f'{{"app":"{self.app}","cipher":{cipher},"created":"{self.created}",'
+            f'"digest":"{self.digest}","kind":"{self.kind}","label":"{self.label}",'
+            f'"previous":{previous},"sequence":{self.sequence},"store":"{self.store}",'
+            f'"tenant":"{self.tenant}","thread":"{self.thread}","tools":{tools}}}'
+        ).encode("ascii")
+
+    @classmethod
+    def parse(cls, line: bytes) -> Header | None:
+        """Return the header that `line` spells, or None if it spells none."""
+        # Latin-1 never fails, and what it makes of a byte above 127 is in no grammar below.
+        found = _LINE_2.fullmatch(line.decode("latin-1"))
+        if found is None:
+            return None
+        fields: list[Any] = list(found.groups())
+        fields[7] = int(fields[7])
+        header = cls._make(fields)
+        try:
+            datetime.fromisoformat(header.created)
+        except ValueError:
+            return None
+        if (header.sequence == 1) != (header.previous is None):
+            return None
+        if (header.label or header.cipher) and header.kind in ("base", "deleted"):  # no state
+            return None
+        return header
+
+
+def check_app(word: object, called: str = "an app name") -> str:
+    """Return the name of an app, or the label of a record, if it is one.
+
+    Raises:
+        InvalidId: it is outside the grammar.
+    """
+    if not isinstance(word, str) or not _WORD.fullmatch(word):
+        raise InvalidId(
+            f"{quoted(word)} is not {called}.",
+            "Use up to 128 of A-Z, a-z, 0-9 and . _ @ / + : -",
+        )
+    return word
+
+
+FORMAT: Final = "safepoint/1"
+Use = Literal["record", "journal", "approval", "order", "model"]
+"""What the envelope holds. The signature covers it, so that none of them opens as another.
+
+`order` is reserved for signed instructions. Nothing writes one yet.
+"""
+
+# A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
+# last letter has no bits to spare, so that one signature has one spelling.
+_LINE_1 = re.compile(
+    rb"safepoint/1 ([0-9a-f]{16}) "
+    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/]{85}[AQgw]==)\n"
+)
+_OTHER_FORMAT = re.compile(rb"safepoint/([0-9]{1,3}) ")
+_MAX_HEADER: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A record that passed: its header, its digest for the next link, and the encoded state.
+
+    Attributes:
+        header: line 2.
+        digest: the digest of line 2, which the next record names. It does not depend on the key.
+        key: the id of the key that sealed it.
+        payload: the encoded state.
+    """
+
+    header: Header
+    digest: str
+    key: str
+    payload: bytes = field(repr=False)
+
+    @property
+    def head(self) -> Head:
+        """This record, as the end of its thread."""
+        return Head(self.header.sequence, self.digest)
+
+    def checkpoint(self, state: Any) -> Checkpoint:
+        """Return what a ledger hands out for this record, with its state decoded."""
+        header = self.header
+        created = datetime.fromisoformat(header.created)
+        links = header.previous, self.digest, header.tools
+        return Checkpoint(
+            *header.place, header.app, created, *links, header.kind, header.label, state
+        )
+
+
+def seal(
+    payload: bytes,
+    place: Place,
+    key: SigningKey,
+    *,
+    created: datetime,
+    kind: Kind = "state",
+    previous: str | None = None,
+    app: str = "",
+    tools: str | None = None,
+    label: str = "",
+    cipher: str | None = None,
+    use: Use = "record",
+) -> tuple[bytes, Opened]:
+    """Return the record that binds `payload` to `place`, and the same as `open_sealed` gives it.
+
+    Raises:
+        InvalidId: a name, the sequence or another field is outside its grammar.
+    """
+    if tools is not None and not is_digest(tools):
+        raise InvalidId(
+            f"{quoted(tools)} is not the digest of a tool set.",
+            "Pass ToolSet(...).digest, or None.",
+        )
+    header = Header(
+        app=check_app(app),
+        cipher=cipher,
+        created=spelled(created),
+        digest=digest_of(payload + b"\n"),
+        kind=kind,
+        label=check_app(label, "a label"),
+        previous=previous,
+        sequence=check_sequence(place.sequence),
+        store=check_name("store", place.store),
+        tenant=place.tenant and check_name("tenant", place.tenant),
+        thread=check_name("thread", place.thread),
+        tools=tools,
+    )
+    line_2 = bytes(header)
+    if created.tzinfo is None or Header.parse(line_2) != header:
+        raise InvalidId(
+            "The header of a record is outside its grammar: a kind, a digest, the id of a"
+            " cipher, a time without a zone, or a first record that has a previous one.",
+            "Write records with Ledger.save.",
+        )
+    return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
+
+
+def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
+    """Return the record again, sealed by `key`. Its digest stays, and so does every link to it."""
+    return _sealed(bytes(opened.header), opened.payload, key, use)
+
+
+def _sealed(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
+    return b"%b\n%b\n%b\n" % (sign_line(line_2, key, use), line_2, payload)
+
+
+def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
+    """Return line 1 of an envelope: the format, the key's id, and the signature of line 2."""
+    signature = base64.b64encode(key.sign(_signed(line_2, use)))
+    return b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
+
+
+def read_line(line_1: bytes) -> tuple[str, bytes] | None:
+    """Return the key's id and the signature that line 1 names, or None if it is malformed."""
+    found = _LINE_1.fullmatch(line_1 + b"\n")
+    return None if found is None else (found[1].decode(), base64.b64decode(found[2]))
+
+
+def is_signed(line_2: bytes, signature: bytes, key: Key, use: Use) -> bool:
+    """Tell whether `key` signed line 2 for this use."""
+    return key.verify(_signed(line_2, use), signature)
+
+
+def open_sealed(
+    record: bytes,
+    place: Place,
+    keys: Keyring,
+    *,
+    base: bool = False,
+    digest: str | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    use: Use = "record",
+) -> Opened:
+    """Verify a record in the one order that is safe, and return it still encoded.
+
+    Args:
+        record: the bytes as the storage gave them.
+        place: where they must belong.
+        keys: which keys to trust.
+        base: whether this must be what `prune` left, instead of a checkpoint.
+        digest: what a record that you trust already names as the one before it. It stands in for
+            the signature, since nobody can make another header of the same digest.
+        limits: how large it may be.
+        use: what it was signed as.
+
+    Raises:
+        LimitExceeded: it is larger than the limit.
+        RecordMalformed: it is not a sealed record of this format.
+        UnknownKey: it names a key that is not on the keyring.
+        SealBroken: it was changed after it was sealed.
+        WrongPlace: it is genuine, and belongs somewhere else.
+        KeyRevoked: it is genuine, and its key did not count any more at that place.
+    """
+    shown = f"{place.thread} base #{place.sequence}" if base else place
+
+    # 1. size
+    if len(record) > limits.record_bytes:
+        raise LimitExceeded(
+            f"{shown} is {len(record)} bytes, over the limit of {limits.record_bytes}.",
+            "If you meant to store that much, raise Limits.state_bytes for readers and writers.",
+        )
+
+    # 2. the grammar of line 1
+    line_1 = _LINE_1.match(record)
+    if line_1 is None:
+        raise _not_sealed(record, shown)
+    key_id, signature = line_1.groups()
+
+    # 3. the signature, by a key that the caller trusts
+    end = record.find(b"\n", line_1.end(), line_1.end() + _MAX_HEADER + 1)
+    if end < 0:
+        raise RecordMalformed(f"{shown} is cut short: its second line does not end.", _DISTRUST)
+    line_2 = record[line_1.end() : end]
+    try:
+        key = keys.find(key_id.decode())
+    except UnknownKey as unknown:
+        raise UnknownKey(f"{shown} cannot be verified. {unknown.what}", unknown.do) from None
+    own_digest = digest_of(line_2)
+    if digest is None and not is_signed(line_2, base64.b64decode(signature), key, use):
+        raise SealBroken(
+            f"{shown} was changed after it was sealed, or was never sealed.", _DISTRUST
+        )
+    if digest is not None and digest != own_digest:
+        raise SealBroken(
+            f"{shown} is not the one that #{place.sequence + 1} was sealed upon.", _DISTRUST
+        )
+
+    # 4. line 2: from here on, written by a holder of the key
+    header = Header.parse(line_2)
+    if header is None:
+        raise RecordMalformed(
+            f"{shown} has a header that this release did not write.",
+            "Check that its writer runs a released version of safepoint with the same format.",
+        )
+
+    # 5. its place
+    found = header.store, header.tenant, header.thread, header.sequence
+    if found != place or (header.kind == "base") != base:
+        raise _misplaced(header.kind, header.place, place)
+
+    # 6. the state's digest
+    rest = record[end + 1 :]
+    if digest_of(rest) != header.digest or not rest.endswith(b"\n"):
+        raise SealBroken(f"The state of {shown} is not the one that was sealed.", _DISTRUST)
+    opened = Opened(header, own_digest, key.id, rest[:-1])
+
+    # 7. whether its key still counted here
+    revoked = keys.revoked(key.id)
+    if revoked is not None:
+        _check_revoked(opened, revoked)
+    return opened
+
+
+_DISTRUST: Final = (
+    "Nothing was decoded. Do not use it: find out who can write the store, "
+    "then restore a copy that verifies."
+)
+
+
+_PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
+
+
+def _signed(line_2: bytes, use: Use) -> bytes:
+    return _PREFIX[use] + line_2
+
+
+def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
+    other = _OTHER_FORMAT.match(record)
+    if other is not None and int(other[1]) > 1:
+        return RecordMalformed(
+            f"{shown} says that it is of format safepoint/{int(other[1])}, not {FORMAT}.",
+            "Nothing was decoded. If a newer safepoint wrote it, upgrade here too.",
+        )
+    return RecordMalformed(
+        f"{shown} is not a sealed record.",
+        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.migrate.",
+    )
+
+
+def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
+    what = f"is the one of {found} of {found.owner}."
+    at = f"The record at {place} of {place.owner}"
+    do = "Somebody moved it: restore the record that belongs here, and find out who can write."
+    if found == place:
+        what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"
+    elif found[:2] != place[:2]:
+        do = (
+            "Somebody may have moved it here. Only if you mistyped the name of the store or of the"
+            " tenant, open the ledger with the right one."
+        )
+    return WrongPlace(f"{at} {what}", do)
+
+
+def _check_revoked(opened: Opened, revoked: Revoked) -> None:
+    header = opened.header
+    if header.kind == "base":
+        # The record behind it cannot show whether it was the thief who removed those before.
+        raise KeyRevoked(
+            f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
+            " which was revoked.",
+            "Whoever stole that key may have removed what was before. Restore that; or if it was"
+            " you who pruned, seal the base anew with Ledger.accept_loss.",
+        )
+    until = revoked.head(header.store, header.thread, header.tenant)
+    counts = until is not None and (header.sequence < until.sequence or opened.head == until)
+    if not counts:
+        last = "here" if until is None else f"after {until}"
+        raise KeyRevoked(
+            f"{header.thread} #{header.sequence} is sealed by key {opened.key}, which was revoked"
+            f" and does not count {last}.",
+            "Whoever stole that key may have written it. Restore what was there before, and save"
+            " with the new key.",
+        )
+
+
+class Witness(NamedTuple):
+    """Who saw a head, and what to do when the store says otherwise.
+
+    Attributes:
+        name: as it should read in a message.
+        cut_off: what to do when the store ends earlier.
+        replaced: what to do when another record stands there.
+    """
+
+    name: str
+    cut_off: str
+    replaced: str
+
+
+ANCHOR: Final = Witness(
+    "the anchor",
+    "Checkpoints were cut off, or an older copy was restored. Nothing was loaded: put back what is"
+    " missing, or accept the loss by name with Ledger.accept_loss.",
+    "Two histories exist, and the store shows the other one. Nothing was loaded: restore the copy"
+    " that the anchor knows, and replace the key if nobody rewrote it on purpose.",
+)
+PROCESS: Final = Witness(
+    "this process",
+    "Checkpoints were cut off, or an older copy was restored, while it ran. Put back what is"
+    " missing; if you restored on purpose, open the ledger anew.",
+    "The record was replaced while it ran. Find out who can write the store; if you restored on"
+    " purpose, open the ledger anew.",
+)
+
+
+def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) -> None:
+    """Refuse a thread that ends before what is known of it.
+
+    Args:
+        thread: the thread, for the message.
+        head: the last sequence in the storage, asked after `known` was.
+        known: the head as it was last seen.
+        witness: who saw it.
+
+    Raises:
+        RolledBack: records were cut off, or an older copy was restored.
+    """
+    if known is not None and head < known.sequence:
+        gone = f"ends at #{head}" if head else "is gone"
+        raise RolledBack(f"{thread} {gone}, and {witness.name} has seen {known}.", witness.cut_off)
+
+
+def check_is(opened: Opened, known: Head, witness: Witness) -> None:
+    """Refuse a record that is not the one that is known to stand at its place.
+
+    Raises:
+        Forked: another genuine record stands there: there are two heads, and this is the wrong one.
+    """
+    if opened.digest != known.digest:
+        raise Forked(
+            f"{opened.header.thread} {known} is not the record that {witness.name} has seen there.",
+            witness.replaced,
+        )
+
+
+def check_follows(opened: Opened, previous: str | None) -> None:
+    """Refuse a record that does not continue the one before it, or a base in its place.
+
+    Raises:
+        WrongPlace: one of the two was replaced.
+    """
+    header = opened.header
+    if header.previous != previous:
+        raise WrongPlace(
+            f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
+            " is stored, or that its base names.",
+            "One of the two was replaced. Restore both from a copy that verifies.",
+        )

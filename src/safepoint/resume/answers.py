@@ -1,0 +1,459 @@
+"""Answers and holds: what people signed, where workers find it, so that nobody drops it unseen.
+
+Each key has chains of its own in a storage for answers alone: one for each question that its owner
+answered, and one for each thread that they held. The end of each chain is anchored, under a login
+that no worker has. A worker knows the names of the chains, so it looks at those about its question
+and at no other; and it believes that there is none, because the anchor has seen none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from safepoint.core.anchor import Anchor
+from safepoint.core.chain import View, anchor_errors, check_apart, storage_errors
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
+    AnchorUnavailable,
+    AnswersBroken,
+    AnswersError,
+    AnswersUnavailable,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    InvalidId,
+    KeyRefused,
+    LimitExceeded,
+    NotFound,
+    RecordsMissing,
+    StorageError,
+    UnknownKey,
+    quoted,
+)
+from safepoint.core.keys import Key, Keyring, SigningKey
+from safepoint.core.names import ANSWERS, Limits, check_name, is_digest
+from safepoint.core.record import Opened, Place, open_sealed, seal
+from safepoint.core.storage import CheckpointStorage
+from safepoint.resume.approval import MAX_BYTES, Approval, Approver, Approvers, Question
+
+MOST: Final = 16
+"""How often one key answers one question. The last time is kept for a no."""
+ORDERS: Final = 1000
+"""How many orders one key gives about one thread."""
+MAX_WHY: Final = 1000
+_LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with its quotes escaped
+_CODEC: Final = Codec(limits=_LIMITS)
+_TRIES: Final = 1000
+
+
+class Order(NamedTuple):
+    """What an operator signed: that a thread is held, or that a hold has ended.
+
+    Attributes:
+        what: "hold" or "release".
+        by: the name of the operator.
+        key: the id of their key.
+        at: when they signed it, by their clock.
+        why: what they said, or "".
+        hold: the digest of the hold that a release ends; of a hold, its own.
+        text: the sealed record.
+    """
+
+    what: Literal["hold", "release"]
+    by: str
+    key: str
+    at: datetime
+    why: str
+    hold: str
+    text: str
+
+    def __str__(self) -> str:
+        why = f": {self.why!a}" if self.why else ""
+        return f"{self.what} {self.hold[:19]} by {self.by}{why}"
+
+
+class Answers:
+    """A place for what people sign: they put it there, and workers look before they go on.
+
+    ```python
+    from safepoint import Approver, Approvers, InMemoryAnchor, InMemoryCheckpointStorage, SigningKey
+    from safepoint.resume.answers import Answers
+    from safepoint.resume.approval import Question
+    from safepoint.core.names import Head
+
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    key = SigningKey.generate("ed25519")
+    dana, people = Approver("dana", key), Approvers({"dana": key.public})
+    head, tools = Head(3, "sha256:" + "a" * 64), "sha256:" + "b" * 64
+    question = Question("invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", {})
+
+    answers.put(dana, dana.deny(question))
+    print([f"{each.approver} {each.verdict}" for each in answers.about(question, people)])
+    #> ['dana denied']
+    ```
+
+    A place that is gone, ends before what its anchor has seen, or does not verify, answers nothing
+    and raises. So whoever can write the storage can stop runs, and cannot drop a no.
+
+    Args:
+        storage: where the records are, for answers alone.
+        anchor: what sees the end of each chain. Nobody who writes the storage, or the checkpoints,
+            should be able to set it back.
+    """
+
+    def __init__(self, storage: CheckpointStorage, anchor: Anchor) -> None:
+        self.storage: Final = storage
+        self.anchor: Final = anchor
+        self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
+        self._silent = set[tuple[str, str]]()  # the chains that nobody began, of a moment ago
+
+    def __repr__(self) -> str:
+        return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
+
+    # --- what people do
+
+    def put(self, approver: Approver, text: str, *, why: str = "") -> None:
+        """Put a signed yes or no where workers find it. When this returns, it is durable.
+
+        Put again after a crash, the same text is kept once.
+
+        Args:
+            approver: who signed it.
+            text: what their `approve` or `deny` gave.
+            why: a reason, for people. It is sealed with their key, and is no part of the answer.
+
+        Raises:
+            ApprovalError: it is no answer of theirs.
+            InvalidId: the reason is too long.
+            LimitExceeded: they have answered that question too often.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        try:
+            said = Approvers({approver.name: approver.key.public}).open(text)
+        except ApprovalUntrusted as error:
+            raise ApprovalUntrusted(
+                f"{approver.name} did not sign that with this key. {error.what}",
+                "Nothing was put. Each person puts what they signed themselves.",
+            ) from None
+        question = said.question
+        _check_why(why)
+        self._append(
+            approver,
+            question.tenant,
+            _chain("answer", approver.key, question.text),
+            {"answer": said.text, **({"why": why} if why else {})},
+            MOST if said.verdict == "denied" else MOST - 1,
+        )
+
+    def hold(
+        self, operator: Approver, store: str, thread: str, *, tenant: str = "", why: str = ""
+    ) -> Order:
+        """Hold a thread: no worker runs a step of it any more, until the hold is released.
+
+        Each hold that was put is one of its own, and is released by itself.
+
+        Args:
+            operator: who, with a key that the gate of the workers knows as an operator's.
+            store: the name of the store that the thread is in.
+            thread: the thread.
+            tenant: whose thread it is, or "".
+            why: a reason, for people.
+
+        Raises:
+            InvalidId: a name is outside its grammar, or the reason is too long.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        _check_why(why)
+        return self._order(operator, Place(store, tenant, thread, 1), {"order": "hold", "why": why})
+
+    def release(
+        self, operator: Approver, store: str, thread: str, hold: str, *, tenant: str = ""
+    ) -> Order:
+        """End a hold. It counts for that one alone: a later hold is another.
+
+        Args:
+            operator: who, which may be another than who held it.
+            store: the name of the store.
+            thread: the thread.
+            hold: the digest of the hold, as `Order.hold` has it.
+            tenant: whose thread it is, or "".
+
+        Raises:
+            InvalidId: a name is outside its grammar, or `hold` is no digest.
+            AnswersError: it could not be put. The message says whether it is there.
+        """
+        if not is_digest(hold):
+            raise InvalidId(
+                f"{quoted(hold)} is not the digest of a hold.", "Give the hold of an Order."
+            )
+        said = {"order": "release", "hold": hold}
+        return self._order(operator, Place(store, tenant, thread, 1), said)
+
+    def _order(self, operator: Approver, place: Place, said: dict[str, str]) -> Order:
+        check_name("store", place.store)
+        check_name("thread", place.thread)
+        value = {**said, "store": place.store, "tenant": place.tenant, "thread": place.thread}
+        chain = _chain("order", operator.key, f"{place.store}/{place.thread}")
+        record, opened = self._append(operator, place.tenant, chain, value, ORDERS)
+        return _ordered(operator.name, place, record.decode(), opened)
+
+    def _append(
+        self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
+    ) -> tuple[bytes, Opened]:
+        """Append to a chain of one key, unless its last record says the same, and anchor that.
+
+        Once it is anchored, a hold is done: somebody may have released it, so the same is another.
+        """
+        view, payload = self._view(person.key, tenant), _CODEC.encode(value)
+        with _told():
+            for _ in range(_TRIES):
+                end = view.tip(chain)
+                number = end.head.sequence if end else 0
+                last = view.open(chain, number) if number else None
+                # Put before, and cut short. A hold that was anchored may be released since, by
+                # somebody whose chain this one does not know: held again, it is another hold.
+                done = end is not None and end.anchored == end.head
+                anew = done and "why" in value
+                if last is not None and last.payload == payload and not anew:
+                    record, opened = view.storage.read(chain, number), last
+                elif number >= most:
+                    raise LimitExceeded(
+                        f"{person.name} has said {number} things about this, and no more are kept.",
+                        "Nothing was put. Look at what is there already.",
+                    )
+                else:
+                    record, opened = seal(
+                        payload,
+                        view.place(chain, number + 1),
+                        person.key,
+                        created=datetime.now(UTC),
+                        previous=last.digest if last else None,
+                        use="order",
+                    )
+                    try:
+                        with storage_errors("keep", chain):
+                            view.storage.append(chain, number + 1, record)
+                    except (Conflict, RecordsMissing):
+                        continue  # another process of the same person was first
+                try:
+                    with anchor_errors("be moved for", chain):
+                        cast("Anchor", view.anchor).advance(ANSWERS, chain, opened.head)
+                except CheckpointError as error:
+                    raise AnchorUnavailable(
+                        f"It is put, and not anchored. {error.what}",
+                        "Put the same again once the anchor can be written.",
+                    ) from error
+                return record, opened
+        raise AnswersUnavailable(
+            f"Others were faster than this one {_TRIES} times in a row.", "Try again."
+        )
+
+    # --- what workers do
+
+    def at_once(
+        self, place: Place, operators: Approvers, questions: list[Question], people: Approvers
+    ) -> Answers:
+        """Return these for now, when all is looked up at once that might be said of a thread.
+
+        Of whom the anchor and the storage know nothing at this moment, nothing is read any more.
+        What the others said is looked up and verified as ever.
+
+        Args:
+            place: the thread, with its store and its tenant.
+            operators: who may have ordered something about it.
+            questions: what it asks.
+            people: who may have answered.
+
+        Raises:
+            AnswersError: the place cannot be asked.
+        """
+        thread = f"{place.store}/{place.thread}"
+        about = [("order", key, thread) for _, key in operators.keys.values()]
+        about += [("answer", key, q.text) for q in questions for _, key in people.keys.values()]
+        now = copy(self)
+        for _, key, _ in about[:1]:
+            with _told():
+                view = self._view(key, place.tenant)
+                silent = view.silent([_chain(*each) for each in about])
+            vars(now)["_silent"] = {(place.tenant, chain) for chain in silent}
+        return now
+
+    def about(self, question: Question, people: Approvers) -> list[Approval]:
+        """Return all that these people answered to a question, verified, as far as it is put here.
+
+        It is genuine. What a revoked key signed is there too, and whether a yes counts now, its
+        `check_time` tells.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+            LimitExceeded: somebody put more than `put` lets them.
+        """
+        found = []
+        for name, key in people.keys.values():
+            chain = _chain("answer", key, question.text)
+            for opened in self._walk(self._view(key, question.tenant), chain, MOST):
+                with _told():
+                    put = _CODEC.decode(opened.payload)
+                    said = people.open(put["answer"], revoked=True)
+                    if said.question != question or said.approver != name:
+                        raise _misplaced(chain)
+                found.append(replace(said, why=str(put.get("why", ""))))
+        return found
+
+    def is_settled(self, question: Question, key: Key) -> bool:
+        """Tell whether the anchor has seen all that a key answered to a question.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+        """
+        with _told():
+            end = self._view(key, question.tenant).tip(_chain("answer", key, question.text))
+            return end is None or end.anchored == end.head
+
+    def orders(
+        self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
+    ) -> list[Order]:
+        """Return all that these operators ordered about a thread, verified: holds and releases.
+
+        Raises:
+            AnswersError: the place cannot vouch for what is there.
+            LimitExceeded: somebody put more than `hold` lets them.
+        """
+        place, found = Place(store, tenant, thread, 1), []
+        for name, key in operators.keys.values():
+            chain = _chain("order", key, f"{store}/{thread}")
+            view = self._view(key, tenant)
+            for opened in self._walk(view, chain, ORDERS):
+                with _told():
+                    record = view.storage.read(chain, opened.header.sequence)
+                    # What is copied is what was verified.
+                    again = open_sealed(record, opened.header.place, view.keys, use="order")
+                    found.append(_ordered(name, place, record.decode(), again))
+        return found
+
+    def verify(self, *people: Approvers, tenant: str = "") -> int:
+        """Verify all that is put here, and return how many records that is.
+
+        Args:
+            people: those who may have put something, approvers and operators.
+            tenant: only what is about this one's threads; all, if you name none.
+
+        Raises:
+            AnswersError: something was changed or removed, or is of nobody among them.
+        """
+        keys = {key.id: key for each in people for _, key in each.keys.values()}
+        # A ring is never empty: if nobody is listed, it has a key that nobody has.
+        ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
+        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
+        with _told():
+            views = [whole, *map(whole.of, whole.tenants())]
+            try:
+                chains = [view.walk(chain) for view in views for chain in view.threads()]
+                return sum(1 for chain in chains for _ in chain)
+            except UnknownKey as error:
+                raise AnswersBroken(
+                    f"The answers hold something of nobody who is listed. {error.what}",
+                    "If you know that key, list it as revoked-approver or revoked-operator. If not,"
+                    " find out who can write their storage.",
+                ) from error
+
+    def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
+        if (view.tenant, chain) in self._silent:
+            return
+        with _told():
+            span = view.span(chain)
+            if span.head > most:
+                raise LimitExceeded(
+                    f"The answers hold {span.head} records of one key about one thing, over the"
+                    f" limit of {most}.",
+                    "Nothing is resumed. Find out who wrote them. If the key signed them, revoke"
+                    " it; if not, restore a copy that verifies.",
+                )
+            yield from view.along(chain, span)
+
+    def _view(self, key: Key, tenant: str) -> View:
+        ring = Keyring(verify=key)
+        if (key.id, key.path) not in self._apart:
+            check_apart(self.storage, ring, self.anchor)
+            self._apart.add((key.id, key.path))
+        return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
+
+
+def held(orders: list[Order], operators: Approvers) -> list[Order]:
+    """Return the holds that nobody has released. What a revoked key released is held."""
+    releases = {
+        each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
+    }
+    return [each for each in orders if each.what == "hold" and each.hold not in releases]
+
+
+def _check_why(why: str) -> None:
+    if len(why) > MAX_WHY:
+        raise InvalidId(
+            f"The reason has {len(why)} characters.",
+            f"Say it in {MAX_WHY}, and put the rest where people can read it.",
+        )
+
+
+def _chain(kind: str, key: Key, about: str) -> str:
+    """Name the chain of a key about one thing, so that whoever knows that finds it."""
+    return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
+
+
+def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
+    """Return the order that a verified record holds."""
+    said = _CODEC.decode(opened.payload)
+    what = said["order"]
+    if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
+        "hold",
+        "release",
+    ):
+        raise _misplaced(opened.header.thread)
+    at = datetime.fromisoformat(opened.header.created)
+    hold = said["hold"] if what == "release" else opened.digest
+    return Order(what, name, opened.key, at, said.get("why", ""), hold, record)
+
+
+def _misplaced(chain: str) -> AnswersBroken:
+    return AnswersBroken(
+        f"The chain {chain} of the answers holds something that is not about it.",
+        "Nothing is resumed. Whoever signed it did not put it with this release: ask them.",
+    )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what is wrong with the place of the answers in its own words."""
+    try:
+        yield
+    except (AnswersError, LimitExceeded, ConfigurationError, KeyRefused):
+        raise
+    except AnchorUnavailable as error:
+        raise AnswersUnavailable(error.what, error.do) from error
+    except (NotFound, RecordsMissing) as error:
+        raise _broken(error.what) from error
+    except StorageError as error:
+        raise AnswersUnavailable(
+            f"The answers cannot be used. {error.what}",
+            f"{error.do} Until then nothing is resumed.",
+        ) from error
+    except CheckpointError as error:
+        raise _broken(error.what) from error
+    except (KeyError, TypeError) as error:
+        raise _broken("A record holds other fields.") from error
+
+
+def _broken(what: str) -> AnswersBroken:
+    return AnswersBroken(
+        f"The answers do not verify. {what}",
+        "Nothing is resumed. Find out who can write their storage, and restore a copy that"
+        " verifies.",
+    )

@@ -1,0 +1,770 @@
+"""Approvals: what somebody is asked, and the signed statement that they answer with.
+
+A `Question` says exactly what is to be resumed. An `Approver` signs a yes or a no to it, with a
+key that no worker has. `Approvers` knows whose keys count, and tells a genuine answer to this
+question from every other text.
+
+A question travels as one line of canonical JSON. An answer is the envelope of `record.py` for the
+use "approval": line 1 with the signature, and on line 2 the question's fields with who answered
+what, when and until when. These classes decide; they touch no disk.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+from safepoint.core.codec import Codec
+from safepoint.core.errors import (
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    EncodeError,
+    KeyRefused,
+    LimitExceeded,
+    quoted,
+)
+from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
+from safepoint.core.names import Head, Limits, check_name, digest_of, is_digest, spelled
+from safepoint.core.record import check_app, is_signed, read_line, sign_line
+
+MAX_BYTES: Final = 64 * 1024
+SKEW: Final = timedelta(seconds=60)
+_HOUR: Final = timedelta(hours=1)
+# What a step asks with fits into a question with all its details, and that into an approval.
+_ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4096))
+_QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
+_STATEMENT: Final = Codec(limits=Limits(state_bytes=MAX_BYTES, depth=33, items=8192))
+_ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
+THEN: Final = ("deny", "continue")
+"""What may happen at the end of a wait."""
+_REASON: Final = re.compile(r"[a-z][a-z-]{0,63}")
+_NONCE: Final = re.compile(r"[0-9a-f]{32}")
+_SPACES: Final = re.compile(" {2,}")
+_MALFORMED: Final = (
+    CheckpointError,
+    TypeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    OverflowError,
+)
+
+
+class Reason(StrEnum):
+    """What the gate found. Its value is what a policy, an approval and the journal write.
+
+    Attributes:
+        OLD_CHECKPOINT: it is not the end of its thread, so steps that ran would run again.
+        VERSION_CHANGED: another version wrote it, and its state may mean something else to this.
+        NO_MIGRATION: none leads from that version to this one; the state would be read as it is.
+        TOOLS_ADDED: the run would get tools that it did not have at this checkpoint.
+        TOOL_CHANGED: a tool has the name that it had, and another version or schema.
+        PERMISSIONS_WIDENED: a tool would be allowed more than it was at this checkpoint.
+        ASKED: a step of the workflow asks for a person's yes.
+        OWNED_BY_ANOTHER: another worker owns the thread: with two at work, steps could run twice.
+    """
+
+    OLD_CHECKPOINT = "old-checkpoint"
+    VERSION_CHANGED = "version-changed"
+    NO_MIGRATION = "no-migration"
+    TOOLS_ADDED = "tools-added"
+    TOOL_CHANGED = "tool-changed"
+    PERMISSIONS_WIDENED = "permissions-widened"
+    ASKED = "asked"
+    OWNED_BY_ANOTHER = "owned-by-another"
+
+
+class Arguments:
+    """A field of which each read gives a new copy: what was looked at is what is signed."""
+
+    def __get__(self, instance: object | None, owner: type) -> dict[str, Any]:
+        if instance is None:  # asked for a default when the class is made; there is none
+            raise AttributeError("arguments")
+        copy: dict[str, Any] = _QUESTION.decode(vars(instance)["_line"])["arguments"]
+        return copy
+
+    def __set__(self, instance: object, value: dict[str, Any]) -> None:
+        vars(instance)["_given"] = value
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Question:
+    r"""What somebody is asked: to let a thread go on from a checkpoint, as this, for these reasons.
+
+    Read it before you sign it. Each line of `described` is one line, in ASCII, with everything
+    escaped that could hide something:
+
+    ```python
+    from safepoint.resume.approval import Question
+    from safepoint.core.names import Head
+
+    head = Head(3, "sha256:" + "a" * 64)
+    question = Question(
+        store="invoices",
+        thread="order-7",
+        checkpoint=head,
+        head=head,
+        app="invoice@2",
+        tools="sha256:" + "b" * 64,
+        reasons=("asked",),
+        action="pay",
+        arguments={"amount": 42, "to": "ACME\u202e"},
+    )
+    for line in question.described[:4]:
+        print(line)
+        #> action: 'pay'
+        #> arguments: 2
+        #> argument 'amount': 42
+        #> argument 'to': 'ACME\u202e'
+    ```
+
+    Two questions are equal if every field is, types included: an approval of 1 is not one of True.
+
+    Attributes:
+        store: the store that the thread is in.
+        thread: the thread that is to go on.
+        checkpoint: where it is to go on from.
+        head: where it ends now. Once it has moved, an approval of this question is void.
+        app: what is to run it: a workflow's name, with its version.
+        tools: the digest of the tool set that it would have.
+        reasons: why a person is asked.
+        action: what a step asks for, or "" if none does.
+        arguments: what it asks for exactly, or {}. Each read gives a new copy.
+        details: what is different, in the gate's words: which tool is new, how far it goes back.
+        tenant: whose thread it is, or "".
+        next: the step that would run, or "" if none is left.
+        done: the steps that count as done, as `app` has them.
+        scope: what in the thread it is about, or "" for all of it: a graph has several parts that
+            go on by themselves.
+        until: when the wait ends, in UTC as a record writes it, or "" if it does not.
+        tell: whom to tell when it ends soon, in the words of whoever asked.
+        then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
+
+    Raises:
+        InvalidId: a name is outside its grammar.
+        ConfigurationError: another field could not be shown as it is.
+        EncodeError: an argument could not be restored faithfully, so nobody could sign it.
+        LimitExceeded: it is more than a person could read.
+    """
+
+    store: str
+    thread: str
+    checkpoint: Head
+    head: Head
+    app: str
+    tools: str
+    reasons: tuple[str, ...]
+    action: str
+    arguments: Arguments = Arguments()
+    details: tuple[str, ...] = ()
+    tenant: str = ""
+    next: str = ""
+    done: tuple[str, ...] = ()
+    scope: str = ""
+    until: str = ""
+    tell: tuple[str, ...] = ()
+    then: str = "deny"
+
+    def __post_init__(self) -> None:
+        check_name("store", self.store)
+        check_name("thread", self.thread)
+        if self.tenant != "":
+            check_name("tenant", self.tenant)
+        check_app(self.app)
+        arguments, reasons = vars(self).pop("_given"), tuple(map(str, self.reasons))
+        # Whatever is shown is one line of ASCII, and no more than it seems.
+        right = {
+            "tools": is_digest(self.tools),
+            "reasons": all(map(_REASON.fullmatch, reasons)) and reasons,
+            "action": _ACTION.fullmatch(self.action),
+            "arguments": _are_named(arguments),
+            "details": all(
+                each.isascii() and each.isprintable() and not _SPACES.search(each)
+                for each in self.details
+            ),
+            "next": type(self.next) is str,
+            "done": all(type(each) is str for each in self.done),
+            "scope": type(self.scope) is str,
+            "until": self.until == "" or _is_moment(self.until),
+            "tell": all(type(each) is str for each in self.tell),
+            "then": self.then in THEN,
+        }
+        for name, is_right in right.items():
+            if not is_right:
+                value = arguments if name == "arguments" else getattr(self, name)
+                raise ConfigurationError(
+                    f"{quoted(value)} cannot be the {name} of a question.",
+                    "Ask with words for reasons and action, a dict of named arguments, names of"
+                    " steps, and sentences in ASCII for details.",
+                )
+        values = {
+            **vars(self),
+            "arguments": arguments,
+            "checkpoint": _place(self.checkpoint),
+            "details": list(self.details),
+            "done": list(self.done),
+            "head": _place(self.head),
+            "reasons": list(reasons),
+            "tell": list(self.tell),
+        }
+        line = _encoded(_QUESTION, values)
+        lists = {name: tuple(getattr(self, name)) for name in ("details", "done", "tell")}
+        vars(self).update(lists, reasons=reasons, _line=line)
+
+    @property
+    def text(self) -> str:
+        """The question as it travels to whoever is asked: one line of canonical JSON."""
+        line: bytes = vars(self)["_line"]
+        return f"{line.decode('ascii')}\n"
+
+    @classmethod
+    def from_text(cls, text: str) -> Question:
+        """Read a question that `text` gave. Nobody vouches for it: look at it before you sign it.
+
+        Raises:
+            ApprovalMalformed: it is not a question.
+        """
+        try:
+            return _question(_QUESTION.decode(_unwrapped(text, "question").encode()))
+        except ApprovalMalformed:
+            raise
+        except _MALFORMED as error:
+            why = f" {error.what}" if isinstance(error, CheckpointError) else ""
+            raise ApprovalMalformed(f"The text is not a question.{why}", _SEND) from None
+
+    def left(self, now: datetime | None = None) -> timedelta | None:
+        """Return how long the wait still lasts: below 0 if it has ended, None if it does not."""
+        moment = now or datetime.now(UTC)
+        return datetime.fromisoformat(self.until) - moment if self.until else None
+
+    @property
+    def described(self) -> list[str]:
+        """What a person reads before they sign: all of it, one line per field and per argument.
+
+        A line is ASCII. Text is quoted, with everything escaped that is not a printable ASCII
+        character.
+        """
+        arguments = self.arguments
+        return [
+            f"action: {shown(self.action) if self.action else '(none)'}",
+            f"arguments: {len(arguments) or '(none)'}",
+            *(f"argument {shown(name)}: {shown(value)}" for name, value in arguments.items()),
+            f"next: {shown(self.next) if self.next else '(none)'}",
+            f"done: {', '.join(map(shown, self.done)) or '(none)'}",
+            f"scope: {shown(self.scope) if self.scope else '(none)'}",
+            f"until: {f'{self.until}, then {self.then}' if self.until else '(none)'}",
+            f"tell: {', '.join(map(shown, self.tell)) or '(none)'}",
+            f"thread: {self.thread}",
+            f"tenant: {self.tenant or '(none)'}",
+            f"store: {self.store}",
+            f"app: {self.app or '(none)'}",
+            f"reasons: {', '.join(self.reasons)}",
+            *(f"detail: {detail}" for detail in self.details),
+            f"checkpoint: {self.checkpoint} {self.checkpoint.digest}",
+            f"head: {self.head} {self.head.digest}",
+            f"tools: {self.tools}",
+        ]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Question) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"<Question about {self.thread} {self.head}: {', '.join(self.reasons)}>"
+
+
+_FIELDS: Final = frozenset(each.name for each in fields(Question))
+_SEND: Final = "Send what Question.text gave, unchanged."
+_ASK: Final = (
+    "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
+    " Decimals, dates, bytes, and lists and dicts of them."
+)
+
+
+def _place(head: Head) -> dict[str, Any]:
+    return {"sequence": head.sequence, "digest": head.digest}
+
+
+def _question(values: Any) -> Question:
+    """Return the question of decoded fields: exactly them, and each of its own type."""
+    lists = [values[name] for name in ("reasons", "details", "done", "tell")]
+    if values.keys() != _FIELDS or not all(
+        type(each) is list and all(type(word) is str for word in each) for each in lists
+    ):
+        raise ConfigurationError("Its fields are not those of a question.", _SEND)
+    heads = {name: Head(**values[name]) for name in ("checkpoint", "head")}
+    return Question(**{**values, **heads})
+
+
+def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of what a step asks with, equal at every level and of the same types.
+
+    Raises:
+        ConfigurationError: the action is no word, or a name is no text.
+        EncodeError: a value could not be restored faithfully, so nobody could sign it.
+        LimitExceeded: they are more than a person could read.
+    """
+    if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
+        raise ConfigurationError("It is no action with named arguments.", _ASK)
+    line = _encoded(_ARGUMENTS, {"arguments": arguments})
+    copy: dict[str, Any] = _ARGUMENTS.decode(line)["arguments"]
+    return copy
+
+
+def ends(created: datetime, within: timedelta) -> datetime:
+    """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
+    return created + min(within, datetime.max.replace(tzinfo=UTC) - created)
+
+
+def _are_named(arguments: object) -> bool:
+    return type(arguments) is dict and all(type(name) is str for name in arguments)
+
+
+def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
+    try:
+        return codec.encode(values)
+    except EncodeError as error:
+        raise EncodeError(error.what.replace("state['arguments']", "arguments"), _ASK) from None
+    except LimitExceeded:
+        limits = _ARGUMENTS.limits
+        raise LimitExceeded(
+            "The question is more than a person could read.",
+            f"Keep its arguments within {limits.state_bytes} bytes, {limits.depth} levels and"
+            f" {limits.items} values: ask about a digest of what is larger. If it is about many"
+            " tools, change fewer at a time.",
+        ) from None
+
+
+def _unwrapped(text: str, what: str) -> str:
+    """Return a text as it was sent: mail and forms change the line ends, and add some.
+
+    What is inside of a line stays as it is, and the signature covers that.
+    """
+    if not isinstance(text, str) or len(text) > MAX_BYTES:
+        raise ApprovalMalformed(
+            f"This is no {what}: it is not text, or more than {MAX_BYTES} characters.",
+            "Send what the other side gave, unchanged.",
+        )
+    return text.replace("\r\n", "\n").strip(" \t\r\n")
+
+
+def shown(value: object) -> str:
+    """Return the whole value in ASCII, on one line, with everything escaped that could hide.
+
+    Spaces are escaped where several stand together: a terminal would wrap the line there, and
+    what follows them could pass for a line of its own.
+    """
+    try:
+        text = ascii(value)
+    except ValueError:  # an int of more digits than Python prints
+        text = f"JSON {_STATEMENT.encode(value).decode('ascii')}"
+    return _SPACES.sub(lambda found: r"\x20" * len(found.group()), text)
+
+
+def _difference(answered: Question, asked: Question) -> str:
+    """Say in which field two questions differ, and both values."""
+    ours, theirs = _labelled(answered), _labelled(asked)
+    # By what is shown: 1 == True in Python, and nobody who approves the one approves the other.
+    name = next(each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each))
+    ours, theirs = ({name: "(nothing)", **each} for each in (ours, theirs))
+    return f"the {name} {ours[name]}, and the question has {theirs[name]}"
+
+
+def _labelled(question: Question) -> dict[str, str]:
+    names = [each.name for each in fields(Question) if each.name != "arguments"]
+    arguments = {f"argument {_told(name)}:": value for name, value in question.arguments.items()}
+    values = {**{name: getattr(question, name) for name in names}, **arguments}
+    return {name: _told(value) for name, value in values.items()}
+
+
+def _told(value: object) -> str:
+    """Show a value. One that is too long is told by its beginning, its length and its digest."""
+    if isinstance(value, Head):
+        return f"{value} {value.digest}"
+    text = shown(value)
+    if is_digest(value):
+        return str(value)
+    if len(text) <= 60:
+        return text
+    return f"{text[:57]}... ({len(text)} characters, {digest_of(text.encode())})"
+
+
+Verdict = Literal["approved", "denied"]
+"""What an approver said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """An answer whose signature was verified. `Approvers.open` makes it.
+
+    Attributes:
+        approver: who answered.
+        key: the id of the key that they signed with.
+        verdict: "approved" or "denied".
+        issued: when they signed, by their clock, in UTC.
+        expires: from when on it does not count.
+        nonce: 32 hex digits that no other approval has.
+        question: what they answered.
+        text: the signed text.
+        why: a reason, if one was put with it. It decides nothing.
+    """
+
+    approver: str
+    key: str
+    verdict: Verdict
+    issued: datetime
+    expires: datetime
+    nonce: str
+    question: Question
+    text: str = field(repr=False)
+    why: str = field(default="", repr=False, compare=False)
+
+    def __str__(self) -> str:
+        kind = "approval" if self.verdict == "approved" else "denial"
+        return f"The {kind} by {self.approver}"
+
+    def check_answers(self, question: Question) -> None:
+        """Refuse it as an answer to another question.
+
+        Raises:
+            ApprovalMismatch: a field differs; the message says which, and both values.
+        """
+        if self.question != question:
+            raise ApprovalMismatch(
+                f"{self} has {_difference(self.question, question)}.",
+                f"It does not count here. Ask {self.approver} this question.",
+            )
+
+    def check_time(self, now: datetime, lifetime: timedelta) -> None:
+        """Refuse it if it does not count at this time.
+
+        Clocks may differ by a minute. That excuses an approval from the future, never an expired
+        one.
+
+        Args:
+            now: the time.
+            lifetime: the longest that an approval may be valid.
+
+        Raises:
+            ApprovalExpired: it is too late, too early, or it is valid for too long.
+        """
+        if now >= self.expires:
+            raise ApprovalExpired(
+                f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
+                f"Ask {self.approver} again.",
+            )
+        left = self.question.left(max(now, self.issued))
+        if left is not None and left <= timedelta(0):
+            raise ApprovalExpired(
+                f"{self} came too late: the wait ended at {self.question.until}.",
+                "Nothing was done. Start the run again if it is still wanted.",
+            )
+        if self.issued - now > SKEW:
+            raise ApprovalExpired(
+                f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
+                f" is more than the {SKEW.seconds} seconds by which clocks may differ.",
+                f"Set the clocks of this machine and of {self.approver} right, then ask again.",
+            )
+        valid = self.expires - self.issued
+        if valid > lifetime:
+            raise ApprovalExpired(
+                f"{self} is valid for {valid}, and the policy allows {lifetime}.",
+                f"Ask {self.approver} again, for a shorter time: approve(question, lifetime=...).",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Approver:
+    """Somebody who can say yes or no to a question, and sign it.
+
+    The key is the approver's own: a worker that had it could approve its own work. So it stays in
+    a process and on a machine that no worker writes to.
+
+    Args:
+        name: who it is, as `Approvers` knows them.
+        key: an Ed25519 key.
+
+    Raises:
+        InvalidId: the name is outside the grammar.
+        KeyRefused: whoever verifies with the key could sign too.
+    """
+
+    name: str
+    key: SigningKey
+
+    def __post_init__(self) -> None:
+        check_name("approver", self.name)
+        if self.key.algorithm != "ed25519":
+            raise KeyRefused(
+                f"Key {self.key.id} is for {self.key.algorithm}: whoever checks an approval could"
+                " make one.",
+                "Make a key for approvals with SigningKey.generate('ed25519').",
+            )
+
+    def approve(
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
+    ) -> str:
+        """Sign a yes, from now on and for as long as `lifetime`, and return its text."""
+        return self._answer("approved", question, lifetime, now)
+
+    def deny(
+        self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
+    ) -> str:
+        """Sign a no, and return its text. It expires too: after that, ask again."""
+        return self._answer("denied", question, lifetime, now)
+
+    def _answer(
+        self, verdict: Verdict, question: Question, lifetime: timedelta, now: datetime | None
+    ) -> str:
+        issued = now or datetime.now(UTC)
+        try:
+            expires = spelled(issued + lifetime)
+        except (OverflowError, TypeError):
+            raise ConfigurationError(
+                f"{quoted(lifetime)} is no lifetime of an answer.",
+                "Write lifetime=timedelta(hours=1).",
+            ) from None
+        line_2 = _STATEMENT.encode(
+            {
+                **_QUESTION.decode(question.text[:-1].encode()),
+                "approver": self.name,
+                "expires": expires,
+                "issued": spelled(issued),
+                "nonce": secrets.token_hex(16),
+                "verdict": verdict,
+            }
+        )
+        return (b"%b\n%b\n" % (sign_line(line_2, self.key, "approval"), line_2)).decode()
+
+
+class Approvers:
+    """The people who may approve, and the public keys by which they are known.
+
+    ```python
+    from dataclasses import replace
+
+    from safepoint import Approver, Approvers, SigningKey
+    from safepoint.resume.approval import Question
+    from safepoint.core.errors import ApprovalMismatch
+    from safepoint.core.names import Head
+
+    key = SigningKey.generate("ed25519")
+    dana, approvers = Approver("dana", key), Approvers({"dana": key.public})
+
+    head = Head(3, "sha256:" + "a" * 64)
+    tools = "sha256:" + "b" * 64
+    asked = {"amount": 42}
+    question = Question(
+        "invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", asked
+    )
+    approval = approvers.open(dana.approve(question))
+    print(approval.approver, approval.verdict, approval.question == question)
+    #> dana approved True
+
+    try:
+        approval.check_answers(replace(question, arguments={"amount": 5_000_000}))
+    except ApprovalMismatch as error:
+        print(error.what)
+        #> The approval by dana has the argument 'amount': 42, and the question has 5000000.
+    ```
+
+    Args:
+        keys: each person's public key, or several of them, by the person's name.
+        revoked: which of these keys no longer count, or their ids. What they signed before does
+            not count either: whoever stole a key can write any date.
+        roles: who is what, for a `Policy` that says who may approve what.
+
+    Attributes:
+        keys: each key with the name of its owner, revoked ones included, by the key's id.
+        revoked: the ids of the keys that no longer count.
+        names: who may approve: everybody with a key that is not revoked.
+        roles: those of them who have a role, by its name.
+
+    Raises:
+        InvalidId: a name is outside the grammar.
+        KeyRefused: something is no public key, one key has two names, what is revoked is nobody's
+            key, or a role is given to somebody without a key.
+    """
+
+    __slots__ = ("keys", "names", "revoked", "roles")
+
+    def __init__(
+        self,
+        keys: Mapping[str, VerifyingKey | Iterable[VerifyingKey]],
+        *,
+        revoked: Iterable[Key | str] = (),
+        roles: Mapping[str, Collection[str]] | None = None,
+    ) -> None:
+        self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
+        for name, given in keys.items():
+            check_name("approver", name)
+            for key in given if isinstance(given, Iterable) else (given,):
+                self._add(name, key)
+        self.revoked: Final = frozenset(
+            each.id if isinstance(each, Key) else each for each in revoked
+        )
+        if not self.revoked <= self.keys.keys():  # a mistyped id would revoke nothing
+            raise KeyRefused(
+                f"{quoted(min(self.revoked - self.keys.keys()))} is revoked, and is the key of no"
+                " approver here.",
+                "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
+            )
+        self.names: Final = tuple(
+            sorted({name for key_id, (name, _) in self.keys.items() if key_id not in self.revoked})
+        )
+        self.roles: Final = {
+            check_name("role", role): frozenset(people) & set(self.names)
+            for role, people in (roles or {}).items()
+        }
+        known = {name for name, _ in self.keys.values()}
+        for role, people in (roles or {}).items():
+            if strangers := sorted(set(people) - known):
+                raise KeyRefused(
+                    f"{quoted(strangers[0])} has the role {role}, and no key here.",
+                    "Give roles to names that Approvers has a public key of.",
+                )
+
+    def _add(self, name: str, key: object) -> None:
+        if not isinstance(key, VerifyingKey):
+            raise KeyRefused(
+                f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
+                " checks an approval could make one.",
+                "Give what they sent you of key.public, for a key of"
+                " SigningKey.generate('ed25519').",
+            )
+        owner, _ = self.keys.setdefault(key.id, (name, key))
+        if owner != name:
+            raise KeyRefused(
+                f"Key {key.id} is listed for {owner} and for {name}, so it would count as two"
+                " people.",
+                "Give each person a key of their own.",
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Approvers({list(self.names)})"
+
+    def check_apart(self, keyring: Keyring) -> None:
+        """Refuse approvers whose keys are also on the keyring of a ledger.
+
+        Raises:
+            KeyRefused: one is: whoever writes the store could approve what they wrote.
+        """
+        for key in keyring:
+            if key.id in self.keys:
+                raise KeyRefused(
+                    f"Key {key.id} of the approver {self.keys[key.id][0]} is on the keyring of the"
+                    " ledger, so a writer could approve its own work.",
+                    "Give the approver a key of their own: SigningKey.generate('ed25519').",
+                )
+
+    def open(self, text: str, *, revoked: bool = False) -> Approval:
+        """Verify a text in the one order that is safe, and return what it says.
+
+        It is genuine then. Whether it answers your question, and at this time, its
+        `check_answers` and `check_time` tell.
+
+        Args:
+            text: what somebody signed.
+            revoked: also open what a key signed that was revoked since. It does not count then.
+
+        Raises:
+            ApprovalMalformed: it is not an approval.
+            ApprovalUntrusted: nobody of these approvers signed it, or their key is revoked, or it
+                speaks for somebody else.
+        """
+        # 1. the size, and the grammar of line 1
+        line_1, _, line_2 = _unwrapped(text, "approval").encode("utf-8", "replace").partition(b"\n")
+        found = read_line(line_1)
+        if found is None:
+            raise ApprovalMalformed(
+                "The text is not an approval.",
+                "Send what Approver.approve or Approver.deny gave, unchanged.",
+            )
+        key_id, signature = found
+
+        # 2. the key
+        if key_id not in self.keys:
+            raise ApprovalUntrusted(
+                f"The approval names key {key_id}, which is no approver's.",
+                "If that person may approve, add their public key to Approvers; if not, treat it as"
+                " forged.",
+            )
+        name, key = self.keys[key_id]
+        if key_id in self.revoked and not revoked:
+            raise ApprovalUntrusted(
+                f"The approval names key {key_id} of {name}, which was revoked.",
+                "Whoever stole that key may have written it. Ask again, and let them sign with"
+                " a key that counts.",
+            )
+
+        # 3. the signature, as an approval
+        if not is_signed(line_2, signature, key, "approval"):
+            raise ApprovalUntrusted(
+                f"The approval was changed after {name} signed it, or {name} never did.",
+                "Do not use it: find out where it comes from, then ask again.",
+            )
+
+        # 4. line 2: from here on, written by a holder of the key
+        approval = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
+        if approval.approver != name:
+            raise ApprovalUntrusted(
+                f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"
+                f" the key of {name}.",
+                "Nobody signs for somebody else: let each person sign with their own key.",
+            )
+        return approval
+
+
+def is_denial(text: str) -> bool:
+    """Tell whether a statement is a no, before anybody has verified it.
+
+    Line 2 has one spelling, in which the verdict comes last.
+    """
+    return text.rstrip().endswith('"verdict":"denied"}')
+
+
+def _read(line_2: bytes, key_id: str, text: str) -> Approval:
+    """Return the approval of a line whose signature was verified."""
+    try:
+        values = _STATEMENT.decode(line_2)
+        approver, verdict, nonce = (values.pop(name) for name in ("approver", "verdict", "nonce"))
+        issued, expires = (_moment(values.pop(name)) for name in ("issued", "expires"))
+        question = _question(values)
+        check_name("approver", approver)
+        if verdict in ("approved", "denied") and _NONCE.fullmatch(nonce):
+            return Approval(approver, key_id, verdict, issued, expires, nonce, question, text)
+        why = "Its verdict or nonce is not written as it should be."
+    except _MALFORMED as error:
+        why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
+    raise ApprovalMalformed(
+        f"Key {key_id} signed an approval that this release does not write. {why}",
+        "Check that the approver runs a released version of safepoint with the same format.",
+    )
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        return bool(_moment(text))
+    except (TypeError, ValueError):
+        return False
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    if spelled(moment) != text:
+        raise ValueError
+    return moment

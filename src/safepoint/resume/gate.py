@@ -1,0 +1,384 @@
+"""Gate: who may resume what, into what.
+
+A decision is a pure function of what was verified, what wants to resume it, and a policy. Nothing
+here reads, writes or asks anyone: a gate knows where people put their answers, and others look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from safepoint.core.errors import ConfigurationError, KeyRefused, ResumeRefused, quoted
+from safepoint.core.keys import Keyring
+from safepoint.core.names import Head
+from safepoint.core.record import Checkpoint
+from safepoint.resume.approval import Approvers, Question, Reason
+from safepoint.resume.tools import ToolSet
+
+if TYPE_CHECKING:
+    from safepoint.resume.answers import Answers
+
+MAX_APPROVERS: Final = 16
+MAX_LIFETIME: Final = timedelta(days=90)
+_STRICT: Final[Mapping[Reason, int | None]] = {
+    Reason.OLD_CHECKPOINT: 1,
+    Reason.VERSION_CHANGED: 0,
+    Reason.NO_MIGRATION: None,
+    Reason.TOOLS_ADDED: 1,
+    Reason.TOOL_CHANGED: 1,
+    Reason.PERMISSIONS_WIDENED: 1,
+    Reason.ASKED: 1,
+    Reason.OWNED_BY_ANOTHER: None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class May:
+    """Who may approve an action, up to which amount.
+
+    Attributes:
+        role: who: those to whom `Approvers` gives the role.
+        up_to: the highest amount that they may approve, or None for any.
+        people: how many of them have to.
+        amount: the argument that is the amount, an int or a Decimal of 0 or more.
+    """
+
+    role: str
+    up_to: int | Decimal | None = None
+    people: int = 1
+    amount: str = "amount"
+
+    def covers(self, arguments: Mapping[str, Any]) -> bool:
+        """Tell whether the amount is within the limit."""
+        return self.up_to is None or arguments[self.amount] <= self.up_to
+
+
+class Policy:
+    """How many people each reason needs. What you do not name is as strict as the default.
+
+    ```python
+    from safepoint import Policy
+    from safepoint.resume.approval import Reason
+
+    policy = Policy({Reason.PERMISSIONS_WIDENED: 2, Reason.OLD_CHECKPOINT: None})
+    print(policy.needs(Reason.PERMISSIONS_WIDENED), policy.needs(Reason.OLD_CHECKPOINT))
+    #> 2 None
+    ```
+
+    Who may approve what a step asks for, by role and by amount, stands in `may`. The amount is read
+    from what they sign:
+
+    ```python
+    from safepoint import Policy
+    from safepoint.resume.gate import May
+
+    policy = Policy(
+        may={"pay": [May("clerk", up_to=1_000), May("manager", up_to=50_000, people=2)]}
+    )
+    ```
+
+    Args:
+        approvers: for a reason, the number of distinct people who have to approve, 0 if the resume
+            goes on by itself, or None if nobody can approve it.
+        lifetime: the longest that an approval may be valid, up to 90 days.
+        may: for an action, who may approve it: one of these must cover the amount, and enough
+            people of its role approve. An action that is not named here is approved by nobody. If
+            you leave all of it out, any approver may approve any action.
+
+    Raises:
+        ConfigurationError: a reason is unknown, a number is none, or it would open what stays
+            shut: `OWNED_BY_ANOTHER` is never approved, `ASKED` always is.
+    """
+
+    __slots__ = ("_needs", "lifetime", "may")
+
+    def __init__(
+        self,
+        approvers: Mapping[Reason, int | None] | None = None,
+        *,
+        lifetime: timedelta = timedelta(hours=24),
+        may: Mapping[str, Iterable[May]] | None = None,
+    ) -> None:
+        for reason, number in (approvers or {}).items():
+            if reason not in _STRICT:
+                raise ConfigurationError(
+                    f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
+                )
+            least = 1 if reason == Reason.ASKED else 0
+            never = reason == Reason.OWNED_BY_ANOTHER
+            right = type(number) is int and least <= number <= MAX_APPROVERS and not never
+            if number is not None and not right:
+                raise ConfigurationError(
+                    f"The number of approvers for {reason} cannot be {quoted(number)}.",
+                    "Leave it out: nobody approves that."
+                    if never
+                    else f"Give a whole number from {least} to {MAX_APPROVERS}, or None for never.",
+                )
+        if not timedelta(0) < lifetime <= MAX_LIFETIME:
+            raise ConfigurationError(
+                f"The lifetime of an approval is {quoted(lifetime)}, and must be a timedelta above"
+                f" 0 and of at most {MAX_LIFETIME.days} days.",
+                "Write lifetime=timedelta(hours=24).",
+            )
+        self._needs = {**_STRICT, **(approvers or {})}
+        self.lifetime: Final = lifetime
+        self.may: Final = (
+            None if may is None else {action: tuple(given) for action, given in may.items()}
+        )
+        for given in (self.may or {}).values():
+            for each in given:
+                if each.up_to is not None and not _is_amount(each.up_to):
+                    raise ConfigurationError(
+                        f"{quoted(each.up_to)} is no amount that {each.role} may approve.",
+                        "Give an int or a Decimal of 0 or more, or None for any amount.",
+                    )
+
+    def needs(self, *reasons: Reason) -> int | None:
+        """Return how many people such a resume needs: 0 if none, None if nobody can approve it."""
+        found = [self._needs[reason] for reason in reasons]
+        return None if None in found else max((number or 0 for number in found), default=0)
+
+
+def _is_amount(value: object) -> bool:
+    """Tell whether a value can be compared with a limit: no bool, no float, not below 0, no NaN."""
+    if type(value) is int:
+        return value >= 0
+    return type(value) is Decimal and value.is_finite() and value >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gate says.
+
+    Attributes:
+        reasons: all that was found, in the order of `Reason`, also what goes on by itself.
+        approvers: how many distinct people have to approve; 0 if it is allowed, None if nobody can
+            approve it.
+        details: one sentence for each concrete finding.
+        notes: one sentence for each thing that is less than it was. That never stops a resume.
+    """
+
+    reasons: tuple[Reason, ...]
+    approvers: int | None
+    details: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class Gate:
+    """A policy, and the people who can approve what it asks for.
+
+    Without approvers it still decides; what needs approval then stays shut.
+
+    Args:
+        policy: how many people each reason needs, and who may approve what.
+        approvers: who they are.
+        answers: where they put what they sign, so that nobody on the way can drop a no. A worker
+            looks there before it goes on.
+        operators: who may hold a run, and release it. Their orders are put with the answers.
+
+    Raises:
+        ConfigurationError: the policy asks for more people than there are, or there are operators
+            and no place for their orders.
+        KeyRefused: an operator has the key of an approver.
+    """
+
+    __slots__ = ("answers", "approvers", "operators", "policy")
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        approvers: Approvers | None = None,
+        *,
+        answers: Answers | None = None,
+        operators: Approvers | None = None,
+    ) -> None:
+        self.policy: Final = policy or Policy()
+        self.approvers: Final = approvers
+        self.answers: Final = answers
+        self.operators: Final = Approvers({}) if operators is None else operators
+        for reason in Reason if approvers is not None else ():
+            needed, people = self.policy.needs(reason) or 0, len(approvers or ())
+            if needed > people:
+                raise ConfigurationError(
+                    f"The number of approvers is {people}, and the policy wants {needed} for"
+                    f" {reason}.",
+                    "Want fewer in the policy, or add people to Approvers.",
+                )
+        for each in (each for given in (self.policy.may or {}).values() for each in given):
+            people = len(self.people.roles.get(each.role, ()))
+            wanted = max(each.people, self.policy.needs(Reason.ASKED) or 0)
+            if each.people < 1 or wanted > people:
+                raise ConfigurationError(
+                    f"The number of people in the role {each.role} is {people}, and the policy"
+                    f" wants {wanted if each.people > 0 else each.people}.",
+                    'Write Approvers(..., roles={"manager": ["dana", "eli"]}), and want one person'
+                    " or more, up to those who are there.",
+                )
+        if self.operators.keys and answers is None:
+            raise ConfigurationError(
+                "The gate has operators, and no place where their orders are.",
+                "Write Gate(..., answers=Answers(storage, anchor)).",
+            )
+        for key_id in self.operators.keys.keys() & self.people.keys.keys():
+            raise KeyRefused(
+                f"Key {key_id} is an operator's and an approver's.",
+                "Give each person a key for each of their tasks.",
+            )
+
+    @property
+    def people(self) -> Approvers:
+        """The approvers, or nobody."""
+        return Approvers({}) if self.approvers is None else self.approvers
+
+    def check_apart(self, keyring: Keyring) -> None:
+        """Refuse people whose keys are also on the keyring of a ledger.
+
+        Raises:
+            KeyRefused: one is: whoever writes the store could approve what they wrote.
+        """
+        self.people.check_apart(keyring)
+        self.operators.check_apart(keyring)
+
+    def lacks(self, question: Question, names: Collection[str], needed: int) -> str:
+        """Say whose approval is still needed, or "" if these people are enough.
+
+        Args:
+            question: what they approved. The amount is read from its arguments.
+            names: who approved it.
+            needed: how many people its reasons take.
+
+        Raises:
+            ResumeRefused: nobody may approve it.
+        """
+        if self.policy.may is None or not question.action:
+            return "" if len(names) >= needed else _people(needed)
+        given, arguments = self.policy.may.get(question.action, ()), question.arguments
+        limited = [each.amount for each in given if each.up_to is not None]
+        right = all(_is_amount(arguments.get(name)) for name in limited)
+        fitting = [each for each in given if right and each.covers(arguments)]
+        if not fitting:
+            raise ResumeRefused(
+                f"Nobody may approve {question.action} with these arguments.",
+                "The policy names the amounts up to which a role may approve it. Missing, negative"
+                " or of another type than int and Decimal, an amount is refused.",
+            )
+        wanted = [(each.role, max(each.people, needed)) for each in fitting]
+        if any(len(self.people.roles[role] & set(names)) >= number for role, number in wanted):
+            return ""
+        return ", or of ".join(f"{_people(number)} in the role {role}" for role, number in wanted)
+
+    def decide(
+        self,
+        checkpoint: Checkpoint,
+        head: Head,
+        *,
+        had: ToolSet,
+        has: ToolSet,
+        app: str,
+        migrates_from: Collection[str] = (),
+        asked: bool = False,
+        lapsed: str | None = None,
+        owner: str | None = None,
+    ) -> Decision:
+        """Decide on a resume: how many people the reason takes that wants the most.
+
+        ```python
+        from safepoint import Gate, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+        from safepoint import Tool, ToolSet
+        from safepoint.core.names import Head
+
+        keys = Keyring(SigningKey.generate())
+        ledger = Ledger(InMemoryCheckpointStorage(), store="agents", keys=keys)
+        last = ledger.save("run-1", {}, app="agent@1")
+        head, more = Head(last.sequence, last.digest), ToolSet([Tool("bank")])
+        decision = Gate().decide(last, head, had=ToolSet(), has=more, app="agent@1")
+        print(decision.approvers, *decision.details)
+        #> 1 The tool bank is new.
+        ```
+
+        Args:
+            checkpoint: the verified checkpoint to resume from.
+            head: the verified end of the thread.
+            had: the tools that were in force at the checkpoint.
+            has: the tools that the run would have.
+            app: what wants to resume it: "name" or "name@version".
+            migrates_from: the versions from which a chain of migrations leads to that one.
+            asked: whether the run paused there for a person's answer.
+            lapsed: if people approved there what the next step does, why that no longer counts, or
+                "". It counts once, and for what was to be resumed then.
+            owner: another worker who holds the lease on the thread, or None.
+        """
+        found, notes = list(_find(checkpoint, head, app, migrates_from)), []
+        for reason, _, said in compare(has, had):
+            if reason is None:
+                notes.append(said)
+            else:
+                found.append((reason, said))
+        if owner is not None:
+            found.append((Reason.OWNED_BY_ANOTHER, f"Worker {owner!a} owns the thread."))
+        number = checkpoint.sequence
+        if asked:
+            found.append((Reason.ASKED, f"The run paused at #{number} for a person's answer."))
+        if lapsed is not None and (found or lapsed):
+            said = f"It was approved before, at #{number}, and may have been done already."
+            found.append((Reason.ASKED, f"{said} {lapsed}".rstrip()))
+        found.sort(key=lambda finding: list(Reason).index(finding[0]))
+        reasons = tuple(dict.fromkeys(reason for reason, _ in found))
+        details = tuple(said for _, said in found)
+        return Decision(reasons, self.policy.needs(*reasons), details, tuple(notes))
+
+
+def _find(
+    checkpoint: Checkpoint, head: Head, app: str, migrates_from: Collection[str]
+) -> Iterator[tuple[Reason, str]]:
+    """Yield what is different about the place and the version, each with its reason."""
+    if checkpoint.sequence < head.sequence:
+        said = f"The run would go back from {head} to #{checkpoint.sequence}."
+        yield Reason.OLD_CHECKPOINT, said
+    before, now = (text.partition("@")[2] for text in (checkpoint.app, app))
+    if before != now:
+        old, new = (_version(text, "an unnamed version") for text in (before, now))
+        said = f"The checkpoint was written by {old}, and would be resumed by {new}."
+        yield Reason.VERSION_CHANGED, said
+        if before not in migrates_from:
+            yield Reason.NO_MIGRATION, f"No migration leads from {old} to {new}."
+
+
+def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str, str]]:
+    """Yield each difference: why it matters, the tool, and a sentence. None is for what is less."""
+    for name in sorted({tool.name for tool in (*now, *before)}):
+        if name not in before:
+            yield Reason.TOOLS_ADDED, name, f"The tool {name} is new."
+            if words := now[name].permissions:
+                yield Reason.TOOLS_ADDED, name, f"The tool {name} comes with {_listed(words)}."
+            continue
+        if name not in now:
+            yield None, name, f"The tool {name} is gone."
+            continue
+        old, new = before[name], now[name]
+        if old.version != new.version:
+            has, had = (_version(tool.version, "no version") for tool in (new, old))
+            yield Reason.TOOL_CHANGED, name, f"The tool {name} has {has}, and had {had}."
+        if old.schema != new.schema:
+            yield Reason.TOOL_CHANGED, name, f"The tool {name} has another schema."
+        if more := set(new.permissions).difference(old.permissions):
+            yield Reason.PERMISSIONS_WIDENED, name, f"The tool {name} gains {_listed(more)}."
+        if less := set(old.permissions).difference(new.permissions):
+            yield None, name, f"The tool {name} loses {_listed(less)}."
+
+
+def _people(number: int) -> str:
+    return "one person" if number == 1 else f"{number} people"
+
+
+def _version(text: str, otherwise: str) -> str:
+    return f"version {text!a}" if text else otherwise
+
+
+def _listed(permissions: Iterable[str]) -> str:
+    words = sorted(permissions)
+    return f"the permission{'s' * (len(words) > 1)} {', '.join(words)}"

@@ -1,0 +1,1 @@
+"""Where bytes are kept: files, SQLite, PostgreSQL. They move bytes and decode nothing."""

@@ -1,0 +1,577 @@
+"""FileCheckpointStorage: one file per checkpoint, in a folder that only its owner can write.
+
+    <storage_path>/<thread>/
+        0000000001.checkpoint  published by link(2), never changed afterwards
+        base                   what `prune` left: the first sequence that is kept, and a record
+        lease                  who owns the thread, until when, and the highest token so far
+        .next                  a file on its way in; of a crash, the next write removes it
+    <storage_path>/@<tenant>/  the same for each tenant: no thread's name begins with @
+
+A record is written under the name `.next`, synced, and then linked to its own name, which fails if
+that name exists. So a record is absent or whole, and one writer wins. All writes to a thread are
+made under a lock on its folder, so that no other comes between the look at the lease and the link.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from safepoint.core.errors import (
+    ConfigurationError,
+    StorageUnavailable,
+    UnsafeLocation,
+    shell,
+)
+from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
+from safepoint.core.storage import (
+    Lease,
+    Leasing,
+    Ownership,
+    Tenants,
+    ahead,
+    beheaded,
+    check_place,
+    gap,
+    is_thread,
+    malformed_base,
+    missing,
+    sized,
+    span,
+    taken,
+    utc_now,
+)
+from safepoint.stores import disk
+
+BASE = "base"
+LEASE = "lease"
+RECORD_NAME = re.compile(r"([0-9]{10}\.checkpoint|base)\Z")
+"""The files of a thread: its records, and what `prune` left."""
+_NUMBER = re.compile(r"([0-9]{10})\.checkpoint\Z")
+_FIRST = re.compile(rb"([0-9]{10})\n")
+_FIRST_BYTES = 11
+_LEASE_BYTES = 256
+LEASE_LINE = re.compile(
+    rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
+    rb" ([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z))\n\Z"
+)
+_REMEMBERED = 10_000
+
+
+class FileCheckpointStorage(Leasing, Tenants):
+    """Keeps each record in a file of its own, below a folder that you name.
+
+    The folder is created with mode 0700 if it is missing; its parents are not. A place where
+    somebody else could change the files is refused; the folder itself is looked at again at each
+    later call. Any number of processes may share it. No file stays open between calls.
+
+    A lease keeps honest workers out of each other's way. Whoever can write the folder can edit the
+    file in which it is kept.
+
+    Args:
+        storage_path: the folder. There is no default: where state lives is your decision.
+        limits: how large a record may be.
+        clock: what time it is, for leases. A test passes its own.
+        read_only: look at a folder that is there, and make and change nothing.
+
+    Raises:
+        UnsafeLocation: others could change what is stored there. The message says what to run.
+        StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
+    """
+
+    in_order = True
+    """It takes a record after the last one alone."""
+
+    def __init__(
+        self,
+        storage_path: str | os.PathLike[str],
+        *,
+        limits: Limits = DEFAULT_LIMITS,
+        clock: Callable[[], datetime] = utc_now,
+        read_only: bool = False,
+    ) -> None:
+        disk.require_posix()
+        self._clock, self._read_only = clock, read_only
+        self._limit = limits.record_bytes
+        self._path = disk.absolute(storage_path)
+        self._heads: dict[str, int] = {}
+        self._store, self._made = self._path, False
+        with disk.translated("open", self._path):
+            disk.enforce(disk.location_refusals(self._path))
+            if not read_only:
+                disk.create_root(self._path)
+            found = disk.folder(self._path, self._path)
+            with found:
+                self._identity = found.identity
+
+    def __repr__(self) -> str:
+        return f"FileCheckpointStorage({self._path!r})"
+
+    @property
+    def path(self) -> Path:
+        """The folder: absolute, with the links above it resolved."""
+        return Path(self._path)
+
+    def tenant(self, name: str) -> Self:
+        """Return the storage of one tenant, in a folder of its own, made with the first record.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        scope = super().tenant(name)
+        vars(scope).update(_path=f"{self._store}/@{name}", _heads={})
+        return scope
+
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
+        check_place(thread, sequence, fence)
+        data = sized(record, self._limit)
+        with self._writing("save to", thread) as folder:
+            folder.ownership().check_fence(fence)
+            if not folder.follows(sequence, self._heads.get(thread, 0)):
+                # Not only if the folder is new: whoever made it may have died before this line.
+                os.fsync(folder.root)
+            try:
+                folder.put(_file(sequence), data)
+            except FileExistsError:
+                raise taken(thread, sequence, 0) from None
+        self._remember(thread, sequence)
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        """Return the record exactly as it was appended.
+
+        Raises:
+            NotFound: there is none, or it was pruned.
+            LimitExceeded: the file is larger than a record may be.
+            StorageError: others can write the file, or it cannot be read.
+        """
+        check_place(thread, sequence)
+        with self._reading(thread) as folder:
+            if folder is None:
+                raise missing(thread, sequence, 0)
+            return folder.record(sequence, folder.first())
+
+    def head(self, thread: str) -> int:
+        """Return the highest sequence of the thread, or 0 if it has no record.
+
+        Sequences are contiguous from 1, or from where a pruned thread begins. So this lists and
+        reads no records: it asks whether a few names exist, O(log n) of them for n records at
+        first and three once the head is known and has not moved.
+
+        Raises:
+            RecordsMissing: there are records behind one that is gone.
+            RecordMalformed: the base of the thread does not say where it begins.
+            StorageError: others could change what is stored there, or it cannot be read.
+        """
+        check_name("thread", thread)
+        with self._reading(thread) as folder:
+            found = 0 if folder is None else folder.head(self._heads.get(thread, 0))
+        self._remember(thread, found)
+        return found
+
+    def threads(self) -> list[str]:
+        """Return the name of each thread that has a record.
+
+        A folder that is closed, or that others can write, keeps nobody from the others: it is
+        named too, and refused as soon as it is read.
+
+        Raises:
+            StorageError: others could change what is stored there, or it cannot be read.
+        """
+        with disk.translated("read from", self._path):
+            around = self._root()
+            if around is None:
+                return []
+            with around as root:
+                with os.scandir(root) as entries:
+                    names = [e.name for e in entries if e.is_dir(follow_symlinks=False)]
+                return [name for name in names if is_thread(name) and self._has_files(root, name)]
+
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a folder, which is made with its first record.
+
+        Raises:
+            StorageError: others could change what is stored there, or it cannot be read.
+        """
+        with (
+            disk.translated("read from", self._store),
+            disk.same_folder(self._store, self._identity, "storage") as root,
+            os.scandir(root) as entries,
+        ):
+            folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
+        return self._tenants_in(each[1:] for each in folders if each.startswith("@"))
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None.
+
+        Raises:
+            RecordMalformed: the base of the thread does not say where it begins.
+            LimitExceeded: the base is larger than a record may be.
+            StorageError: others can write it, or it cannot be read.
+        """
+        check_name("thread", thread)
+        with self._reading(thread) as folder:
+            return None if folder is None else folder.base()
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, on disk, then remove every record below `first`.
+
+        From then on the thread begins at `first` for every reader, also if this is interrupted and
+        some files are left. It never moves backwards: if it begins later already, its base stays,
+        and what is left below that is removed. If it begins there, the new base takes the place
+        of the one that is there, so that it can be sealed anew.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            NotFound: there is no record at `first`.
+            StorageFull: there is no room. Nothing was removed.
+            StorageError: the folder cannot be used, or the disk fails.
+        """
+        check_place(thread, first)
+        data = sized(base, self._limit)
+        self._check_writable()
+        with self._reading(thread, "prune") as folder:
+            if folder is None:
+                raise missing(thread, first, 0)
+            with disk.locked(folder.fd, folder.path):
+                below = folder.begin(first, data)
+            # Nobody sees them any more, so others need not wait for this.
+            removed = 0
+            for sequence in below:
+                with suppress(FileNotFoundError):
+                    os.unlink(_file(sequence), dir_fd=folder.fd)
+                    removed += 1
+            if removed:
+                os.fsync(folder.fd)
+            return removed
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        The folders stay open until the end, so that a record costs four calls into the system.
+
+        Raises:
+            NotFound: one of them is not there. Those before it were handed out.
+            CheckpointError: as `read` does.
+        """
+        return self._scan(check_name("thread", thread), span(first, last))
+
+    def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
+        with self._reading(thread) as folder:
+            if folder is None:
+                raise missing(thread, sequences[0], 0)
+            first = folder.first()
+            for sequence in sequences:
+                yield folder.record(sequence, first)
+
+    def _ownership(self, thread: str) -> Ownership:
+        with self._reading(thread) as folder:
+            return Ownership(thread) if folder is None else folder.ownership()
+
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        self._check_writable()
+        with self._reading(thread) as found:
+            if found is None:
+                step(Ownership(thread))  # what is refused makes no folder
+        # Not "save to": what was not confirmed may count, so nothing is said of that.
+        with self._writing("keep the lease in", thread) as folder:
+            before = folder.ownership()
+            after = step(before)
+            if not before.token:
+                # The folder may be new, and a token must not be forgotten with it.
+                os.fsync(folder.root)
+            # Written again even if it stays: whoever wrote it may have died before it was on disk.
+            folder.put(LEASE, write_lease(after), over=True)
+            return after
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ConfigurationError(
+                "This only looks, and changes nothing.",
+                "Write with a FileCheckpointStorage of your own.",
+            )
+
+    def _root(self, *, make: bool = False) -> disk.opened | None:
+        """Open the folder around the threads; None if it is a tenant's, and not there yet."""
+        store = disk.same_folder(self._store, self._identity, "storage")
+        if not self._tenant:
+            return store
+        with store as fd:
+            if make and not self._made:
+                disk.make_folder(f"@{self._tenant}", fd)
+                os.fsync(fd)  # whoever made it may have died before this
+                self._made = True
+            try:
+                return disk.folder(self._path, f"@{self._tenant}", fd)
+            except FileNotFoundError:
+                self._made = False
+                return None
+
+    @contextmanager
+    def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
+        """Open the folder of a thread, None if there is none."""
+        with disk.translated(doing, self._path):
+            around = self._root()
+            if around is None:
+                yield None
+                return
+            with around as root:
+                try:
+                    found = disk.folder(f"{self._path}/{thread}", thread, root)
+                except FileNotFoundError:
+                    found = None
+                if found is None:
+                    yield None
+                    return
+                with found as fd:
+                    yield ThreadFolder(self._path, thread, root, fd, self._limit)
+
+    @contextmanager
+    def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
+        """Open the folder of a thread, or make it, and be the only one that writes it."""
+        self._check_writable()
+        with disk.translated(doing, self._path):
+            around = self._root(make=True)
+            if around is None:
+                raise FileNotFoundError(self._path)
+            with around as root:
+                if not disk.exists(thread, root):
+                    disk.make_folder(thread, root)
+                with disk.folder(f"{self._path}/{thread}", thread, root) as fd:
+                    folder = ThreadFolder(self._path, thread, root, fd, self._limit)
+                    with disk.locked(fd, folder.path):
+                        yield folder
+
+    def _has_files(self, root: int, name: str) -> bool:
+        try:
+            with (
+                disk.folder(f"{self._path}/{name}", name, root) as folder,
+                os.scandir(folder) as files,
+            ):
+                return any(RECORD_NAME.match(file.name) for file in files)
+        except FileNotFoundError:
+            return False
+        except (UnsafeLocation, OSError):
+            return True
+
+    def _remember(self, thread: str, sequence: int) -> None:
+        if len(self._heads) >= _REMEMBERED:
+            self._heads.clear()
+        self._heads[thread] = sequence
+
+
+class ThreadFolder:
+    """The files of one thread, while its folder is open.
+
+    Everything here says `FileNotFoundError` of what is not there, and other errors of the system
+    as they come.
+
+    Args:
+        store: the path of the store, for messages.
+        name: the thread.
+        root: the folder of the store, open.
+        fd: the folder of the thread, open.
+        limit: how many bytes a record may have.
+    """
+
+    __slots__ = ("_limit", "fd", "name", "path", "root")
+
+    def __init__(self, store: str, name: str, root: int, fd: int, limit: int) -> None:
+        self.name = name
+        self.path = f"{store}/{name}"
+        self.root = root
+        self.fd = fd
+        self._limit = limit
+
+    def exists(self, sequence: int) -> bool:
+        """Tell whether there is something under the name of that record."""
+        return disk.exists(_file(sequence), self.fd)
+
+    def numbers(self) -> Iterator[int]:
+        """Yield the number of each record, in any order."""
+        with os.scandir(self.fd) as entries:
+            for entry in entries:
+                found = _NUMBER.match(entry.name)
+                if found is not None:
+                    yield int(found[1])
+
+    def record(self, sequence: int, first: int) -> bytes:
+        """Return a record unless it is below `first`, where what is left does not count."""
+        if sequence >= first:
+            try:
+                return self._read(_file(sequence), self._limit, whole=True)
+            except FileNotFoundError:
+                first = self.first()  # it may have been pruned meanwhile
+        raise missing(self.name, sequence, first)
+
+    def first(self) -> int:
+        """Return where the thread begins by what `prune` left, or 0 if it was never pruned."""
+        try:
+            return self._begins(self._read(BASE, _FIRST_BYTES))
+        except FileNotFoundError:
+            return 0
+
+    def base(self) -> tuple[int, bytes] | None:
+        """Return where the thread begins, and the record that `prune` left, or None."""
+        try:
+            content = self._read(BASE, self._limit + _FIRST_BYTES, whole=True)
+        except FileNotFoundError:
+            return None
+        return self._begins(content), content[_FIRST_BYTES:]
+
+    def begin(self, first: int, base: bytes) -> list[int]:
+        """Let the thread begin at `first`, or leave it if it begins later. Return what is below.
+
+        A crash leaves the old base with all records, or the new one with some records below it
+        that nobody sees. So does an error; a second try removes them.
+        """
+        present = self.base()
+        if present is not None and present[0] > first:
+            first, base = present
+        elif not self.exists(first):
+            raise missing(self.name, first, 0)
+        below = [number for number in self.numbers() if number < first]
+        # Written again even if it stays: whoever wrote it may have died, or failed, before it was
+        # on disk, and without it the records below are the thread.
+        if present != (first, base) or below:
+            self.put(BASE, b"%010d\n%b" % (first, base), over=True)
+        return below
+
+    def ownership(self) -> Ownership:
+        """Return what the file of the lease says of the owner."""
+        try:
+            text = self._read(LEASE, _LEASE_BYTES)
+        except FileNotFoundError:
+            return Ownership(self.name)
+        return read_lease(f"{self.path}/{LEASE}", self.name, text)
+
+    def put(self, name: str, content: bytes, *, over: bool = False) -> None:
+        """Make a file appear, whole and on disk. Only under the lock."""
+        disk.put(f"{self.path}/{name}", self.fd, content, over=over)
+
+    def follows(self, sequence: int, seen: int) -> bool:
+        """Tell whether there is a record before a place, and refuse one that must stay free.
+
+        Args:
+            sequence: the place.
+            seen: the head as this process last saw it. It may be gone: another save failed.
+
+        Raises:
+            Conflict: it is taken, or below the base.
+            RecordsMissing: it is in a gap, or after one.
+        """
+        first, before = self.first(), sequence - 1
+        if sequence < first or self.exists(sequence):
+            raise taken(self.name, sequence, first)
+        if self.exists(sequence + 1):
+            raise gap(self.name, sequence, sequence + 1)
+        if before < max(first, 1):
+            return False
+        there = self.exists(before)
+        if not there and (seen >= before or any(number >= first for number in self.numbers())):
+            raise ahead(self.name, sequence, self.head(0))
+        return there
+
+    def head(self, start: int) -> int:
+        """Return the highest of the contiguous numbers, 0 if there is none.
+
+        Args:
+            start: a number to begin at, such as the head as it was last seen.
+
+        Raises:
+            RecordsMissing: there are records behind one that is gone.
+        """
+        while True:
+            first = self.first()
+            head = self._highest(max(first, 1), start)
+            behind = self._behind(head, far=head != start or not start)
+            if behind is None and not head:
+                behind = next(self.numbers(), None)
+            saved = behind is not None and self.exists(head + 1)
+            if self.first() != first:
+                continue  # pruned meanwhile: what was seen to be missing had been removed
+            if head < first:
+                raise beheaded(self.name, first)
+            if behind is None:
+                return head
+            if not saved:
+                raise gap(self.name, head + 1, behind)
+            start = head + 1  # saved a moment ago
+
+    def _highest(self, first: int, start: int) -> int:
+        """Return the last of the contiguous numbers from `first` on, or the one before it."""
+        low = start if start >= first and self.exists(start) else first - 1
+        step = 1
+        while low + step <= MAX_SEQUENCE and self.exists(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, MAX_SEQUENCE + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.exists(middle) else (low, middle)
+        return low
+
+    def _behind(self, head: int, *, far: bool) -> int | None:
+        """Return a number that exists behind the gap after `head`, or None if none is in sight.
+
+        It asks at growing distances, so it sees a long remainder from afar and a short one only
+        when it is near. That is a courtesy, not a proof: whoever can delete one record can delete
+        the rest.
+        """
+        distance = 1
+        while head + 1 + distance <= MAX_SEQUENCE and (far or distance == 1):
+            if self.exists(head + 1 + distance):
+                return head + 1 + distance
+            distance *= 2
+        return None
+
+    def _begins(self, content: bytes) -> int:
+        found = _FIRST.match(content)
+        if found is None or not int(found[1]):
+            raise malformed_base(f"{self.path}/{BASE}")
+        return int(found[1])
+
+    def _read(self, name: str, most: int, *, whole: bool = False) -> bytes:
+        return disk.read(f"{self.path}/{name}", name, self.fd, most, whole=whole)
+
+
+def write_lease(ownership: Ownership) -> bytes:
+    """Return the text of the file `lease`: one line, also of a thread that was released."""
+    holder = ownership.holder
+    rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
+    return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
+
+
+def read_lease(path: str, thread: str, text: bytes) -> Ownership:
+    """Return what the text of a lease says.
+
+    Raises:
+        StorageUnavailable: it is not what `write_lease` writes.
+    """
+    found = LEASE_LINE.match(text)
+    if found is not None:
+        token = int(found[1])
+        if found[2] is None:
+            return Ownership(thread, token)
+        with suppress(ValueError):  # no such day, or the name of a device
+            expires = datetime.fromisoformat(found[3].decode())
+            return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
+    raise StorageUnavailable(
+        f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
+        "Somebody else wrote it, or the disk failed. Stop every worker of the thread, then remove"
+        f" the file: rm {shell(path)}",
+    )
+
+
+def _file(sequence: int) -> str:
+    return f"{sequence:010d}.checkpoint"

@@ -1,0 +1,20 @@
+"""PostgreSQL for workers on many machines: storage, anchor, journal, answers, schema and roles."""
+
+from __future__ import annotations
+
+from safepoint.stores.postgres.anchor import PostgresAnchor
+from safepoint.stores.postgres.answers import PostgresAnswers
+from safepoint.stores.postgres.journal import PostgresJournal
+from safepoint.stores.postgres.schema import PARTS, assign, migrate, statements
+from safepoint.stores.postgres.storage import PostgresCheckpointStorage
+
+__all__ = [
+    "PARTS",
+    "PostgresAnchor",
+    "PostgresAnswers",
+    "PostgresCheckpointStorage",
+    "PostgresJournal",
+    "assign",
+    "migrate",
+    "statements",
+]

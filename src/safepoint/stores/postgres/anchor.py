@@ -1,0 +1,141 @@
+"""PostgresAnchor: the head of each thread in a table of its own, under a login of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Final, TypeVar
+
+from safepoint.core.anchor import checked, is_further
+from safepoint.core.errors import AnchorUnavailable
+from safepoint.core.names import Head, check_name
+from safepoint.stores.postgres.connection import Connection, Server, listed, told_as
+
+_T = TypeVar("_T")
+
+_READ: Final = (
+    b"select safepoint_anchor.whose(), thread, sequence::text, digest, seen::text from (select) one"
+    b" left join safepoint_anchor.heads on tenant = $1 and store = $2 and thread = any($3::text[])"
+)
+_ADVANCE: Final = (
+    b"insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+    b" values ($1, $2, $3, $4, $5) on conflict (tenant, store, thread) do update"
+    b" set sequence = excluded.sequence, digest = excluded.digest,"
+    b" seen = case heads.seen when $6 then '-infinity' else excluded.seen end"
+    b" where heads.sequence < excluded.sequence returning 1"
+)
+_THREADS: Final = (
+    "select thread from safepoint_anchor.heads where tenant = %s and store = %s order by thread"
+)
+_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s, %s::bigint, %s::text)"
+
+
+class PostgresAnchor(Server):
+    """Keeps the head of each thread in PostgreSQL, of any number of stores.
+
+    Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
+    writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
+    operator who accepts a loss, takes a login in the role of the anchor's operators and is written
+    down in `safepoint_anchor.rewinds`. The operators of the store are not in it: they read heads,
+    to compare, and set none back.
+
+    Best it lies on another server than the store: who administers a server can do all to it.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        AnchorUnavailable: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
+        with told_as(AnchorUnavailable):
+            super().__init__(
+                dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
+            )
+
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        return self.heads(store, [thread]).get(thread)
+
+    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
+        """Return the head of each of these threads that was ever seen, in one look.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = self._tenant, check_name("store", store), listed(threads)
+        return self._run(lambda connection: self._heads(connection, place))
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`. One that is older than what is known, or the same, is ignored.
+
+        Raises:
+            Forked: another record is known at that sequence. The anchor stays as it is.
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        place = self._place(store, thread)
+        checked(head)
+
+        def move(connection: Connection) -> None:
+            since = None if head.seen is None else head.seen.isoformat()
+            if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
+                known = self._heads(connection, (*place[:2], listed([thread])))
+                is_further(thread, known.get(thread), head)
+
+        self._run(move)
+
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        values = self._tenant, check_name("store", store)
+        return [row[0] for row in self._rows(_THREADS, values)]
+
+    def tenants(self, store: str) -> list[str]:
+        """Return each tenant of whom a thread was seen, sorted, as far as this login sees them.
+
+        Raises:
+            AnchorUnavailable: the server refuses, or is away.
+        """
+        query = "select distinct tenant from safepoint_anchor.heads where store = %s"
+        return self._tenants_in(row[0] for row in self._rows(query, (check_name("store", store),)))
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head to what you say, further back or forgotten (None). It takes an operator.
+
+        What lay behind `head` is given up: from now on nothing tells a rollback to it from the
+        truth. The server writes down who did it.
+
+        Raises:
+            AnchorUnavailable: this login is not in the role of the anchor's operators, or the
+                server is away.
+        """
+        place = self._place(store, thread)
+        to = (None, None) if head is None else (checked(head).sequence, head.digest)
+        self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+
+    def _place(self, store: str, thread: str) -> tuple[str, str, str]:
+        return self._tenant, check_name("store", store), check_name("thread", thread)
+
+    def _heads(self, connection: Connection, place: tuple[str, str, str]) -> dict[str, Head]:
+        found = {}
+        for whose, *row in connection.ask(_READ, place):
+            self._check_tenant(connection, whose)
+            thread, sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
+            if thread:
+                found[thread] = Head(int(sequence), digest, datetime.fromisoformat(seen))
+        return found
+
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
+        with told_as(AnchorUnavailable):
+            return super()._run(act)

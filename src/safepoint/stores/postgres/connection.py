@@ -1,0 +1,463 @@
+"""How a server is asked: on a pool of connections, for so many seconds, and what it refuses."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import select
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from typing import Any, Final, NamedTuple, Self, TypeVar
+
+from safepoint.core.errors import (
+    CheckpointError,
+    ConfigurationError,
+    Conflict,
+    NotFound,
+    NotOwner,
+    RecordsMissing,
+    StorageError,
+    StorageFull,
+    StorageRefused,
+    StorageUnavailable,
+    missing,
+    quoted,
+)
+from safepoint.core.names import check_name
+from safepoint.core.storage import Tenants
+
+try:
+    import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    from psycopg import pq
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg_pool import ConnectionPool, PoolTimeout
+except ImportError as _missing:
+    raise missing(
+        "PostgreSQL needs the packages psycopg and psycopg_pool.", "postgres"
+    ) from _missing
+
+_T = TypeVar("_T")
+Row = list[bytes | None]
+
+VERSION: Final = 1
+"""The version of the schema that this package works with."""
+PINNED: Final = (
+    "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
+    # What a login may set for itself must not change how we read what the server says.
+    " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
+)
+"""The settings of a session that no login and no connection string changes."""
+# A lock that somebody holds is told from a server that is slow, and both from one that hangs.
+_LIMITS: Final = {
+    "lock_timeout": 0.4,
+    "statement_timeout": 0.9,
+    "idle_in_transaction_session_timeout": 1.0,
+}
+# `off` acknowledges a save that is on no disk. What a session has set, a reload does not change.
+_VERSION_OF: Final = (
+    "select max(number), set_config('synchronous_commit',"
+    " case current_setting('synchronous_commit') when 'off' then 'on'"
+    " else current_setting('synchronous_commit') end, false), {0}.whose() from {0}.version"
+)
+_PAUSE: Final = 0.05
+"""For how many seconds what was cut off may go on in the server before it is asked again."""
+_TURN: Final = 1.0
+"""For how many seconds to wait for a connection before the pool is asked to make one again."""
+_ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
+_ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
+
+
+class _Refusal(NamedTuple):
+    kind: type[CheckpointError]
+    what: str
+    do: str
+
+
+_NO_SCHEMA: Final = _Refusal(
+    StorageUnavailable,
+    "There is no schema of safepoint in {where}.",
+    "Make it, as one who may create roles: safepoint postgres migrate DSN",
+)
+_OTHER: Final = _Refusal(
+    StorageUnavailable,
+    "The server of {where} could not do that: {said} (SQLSTATE {code}).",
+    "Nothing was done. Look at the server's log.",
+)
+_NOT_YOURS: Final = _Refusal(
+    NotOwner,
+    "{Said}.",
+    "Nothing was done. Stop this run if another one took it over. Or wait, acquire the thread, load"
+    " its latest checkpoint, and decide again from there.",
+)
+_NOT_NEXT: Final = (
+    "Nothing was overwritten. Load the latest checkpoint and decide again from there."
+)
+# By SQLSTATE. Those that begin with SP are what the functions of the schema say.
+_REFUSALS: Final[dict[str | None, _Refusal]] = {
+    # Before there is a session libpq tells no SQLSTATE: then its words are handed on.
+    None: _Refusal(
+        StorageUnavailable,
+        "The server of {where} cannot be used: {said}.",
+        "Look at the connection string, at the login and at the server's log. Do not lower sslmode."
+        " To try one out: safepoint try-postgres FOLDER",
+    ),
+    "42P01": _NO_SCHEMA,
+    "3F000": _NO_SCHEMA,
+    "42883": _NO_SCHEMA,
+    "42501": _Refusal(
+        StorageRefused,
+        "{Where} refuses that: {said}.",
+        "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
+        " runs.",
+    ),
+    "53100": _Refusal(
+        StorageFull,
+        "The server of {where} has no room.",
+        "Nothing was saved. Make room on its volume, then save again.",
+    ),
+    "55P03": _Refusal(
+        StorageUnavailable,
+        "Another session of {where} holds what this waited for, in a transaction that it has not"
+        " ended.",
+        "Nothing was done. Let an administrator see who it is, and end it: select pid, usename,"
+        " xact_start from pg_stat_activity where state like 'idle in transaction%'",
+    ),
+    "SP001": _NOT_YOURS,
+    "SP002": _NOT_YOURS,
+    "SP003": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
+    "SP004": _Refusal(RecordsMissing, "{Said}.", _NOT_NEXT),
+    "SP005": _Refusal(
+        NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."
+    ),
+}
+
+# What fails is raised here. The pool's own warnings are for whoever has set up logging.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
+
+
+_SOMETIMES: Final = 5
+"""How many times a statement is asked before it is prepared, as the driver does it."""
+_ANSWERS: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
+
+
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
+
+    seconds: float | None = None
+    whose = ""
+    """The tenant that its login serves, as it was last seen; `*` is every one."""
+
+    def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
+        """Return what a statement finds, as bytes; prepared if it comes often.
+
+        It is for what every save asks: in as few steps as libpq has, a quarter of a cursor's time.
+
+        Args:
+            statement: with `$1` for the first value. What it finds is text, or bytes.
+            values: bytes go as they are, and the others as text.
+        """
+        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        formats = [int(type(v) is bytes) for v in values]
+        uses: dict[bytes, int] = self.__dict__.setdefault("_uses", {})
+        uses[statement] = uses.get(statement, 0) + 1
+        if uses[statement] <= _SOMETIMES:
+            self.pgconn.send_query_params(statement, given, None, formats, pq.Format.BINARY)
+        else:
+            name = b"safepoint_%d" % list(uses).index(statement)
+            if uses[statement] == _SOMETIMES + 1:
+                self.pgconn.send_prepare(name, statement)
+                self._answer()
+            self.pgconn.send_query_prepared(name, given, formats, pq.Format.BINARY)
+        found = self._answer()
+        rows, columns = range(found.ntuples), range(found.nfields)
+        return [[found.get_value(row, column) for column in columns] for row in rows]
+
+    def _answer(self) -> pq.abc.PGresult:
+        pgconn, poll, found = self.pgconn, select.poll(), None
+        end = time.monotonic() + (self.seconds or inf)
+        while True:
+            while (unsent := pgconn.flush()) or pgconn.is_busy():
+                poll.register(pgconn.socket, select.POLLIN | select.POLLOUT * unsent)
+                left = end - time.monotonic()
+                if left <= 0 or not poll.poll(None if left == inf else left * 1000):
+                    self.close()  # what it still says answers no question of ours
+                    raise psycopg.OperationalError("the server did not answer in time")
+                pgconn.consume_input()
+            following = pgconn.get_result()
+            if following is None:
+                break
+            found = following
+        if found is None:
+            raise psycopg.OperationalError("the server sent no answer")
+        if found.status not in _ANSWERS:
+            raise psycopg.errors.error_from_result(found, "utf-8")
+        return found
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait as the driver does, for so many seconds at most."""
+        began = time.monotonic()
+        try:
+            return super().wait(gen, interval, timeout or self.seconds)
+        except psycopg.OperationalError:
+            if self.seconds and time.monotonic() - began >= self.seconds:
+                self.close()  # what it still says answers no question of ours
+            raise
+
+
+class Server(Tenants):
+    """A server with a schema of ours, as one login sees it, for the threads of a process.
+
+    Every statement runs by itself, as a transaction of its own. If the connection is lost, what was
+    asked is asked again on another one, until `wait_seconds` are over.
+
+    Args:
+        dsn: a connection string as libpq takes it.
+        schema: the name of the schema, whose version is looked at on each new connection.
+        connections: how many connections this process opens at most.
+        wait_seconds: how long to try, if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        StorageError: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
+        given = parsed(dsn)
+        self._where = place(given)
+        self._most, self._seconds = connections, wait_seconds
+        seconds = str(max(2, round(wait_seconds)))
+        limits = "".join(
+            f" -c {name}={max(1, round(wait_seconds * share * 1000))}"
+            for name, share in _LIMITS.items()
+        )
+        self._conninfo = make_conninfo(
+            **{
+                "application_name": "safepoint",
+                "connect_timeout": seconds,
+                # A copy that lags behind would look like a store that was rolled back.
+                "target_session_attrs": "read-write",
+                # A network that swallows all says nothing. Without these a call waits for hours.
+                "keepalives_idle": seconds,
+                "keepalives_interval": seconds,
+                "keepalives_count": "2",
+                "tcp_user_timeout": str(max(1, round(wait_seconds * 1000))),
+                **given,
+                "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
+            }
+        )
+        self._schema = schema
+        # One for each process: a child must not talk on its parent's connections, nor close them.
+        self._pools: dict[int, ConnectionPool[Connection]] = {}
+        self._look()  # so that what is wrong is said here, and at once
+
+    def __repr__(self) -> str:
+        tenant = f", tenant {self._tenant!r}" if self._tenant else ""
+        return f"{type(self).__name__}(<{self._where}>{tenant})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, act: Callable[[Connection], _T]) -> _T:
+        """Return what `act` makes of a connection. It is called again if the connection is lost.
+
+        So `act` must be something that can be done twice.
+
+        Raises:
+            StorageError: the server refused, or was away for too long.
+        """
+        end = time.monotonic() + self._seconds
+        while True:
+            pool, connection = self._pool(), None
+            left = end - time.monotonic()
+            try:
+                # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
+                connection = pool.getconn(min(left, _TURN))
+                if connection.whose not in (self._tenant, "*"):
+                    self._check_tenant(connection)
+                return act(connection)
+            except PoolTimeout as error:
+                if left <= _TURN:
+                    self._look()  # a pool does not say why it has none
+                    raise StorageUnavailable(
+                        f"None of the {self._most} connections to {self._where} was free for"
+                        f" {self._seconds:g} seconds.",
+                        "Nothing was done. Allow more with connections=, or let fewer threads"
+                        " share them.",
+                    ) from error
+            except psycopg.Error as error:
+                lost = connection is None or is_lost(connection, error)
+                if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
+                    raise refusal(error, self._where) from error
+                if lost:
+                    pool.drain()  # the others were to the same server: nobody tries each of them
+                    time.sleep(_PAUSE)
+            finally:
+                if connection is not None:
+                    pool.putconn(connection)
+
+    def _rows(
+        self, statement: str, values: Sequence[object] = (), *, binary: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        query = statement.encode()
+
+        def found(connection: Connection) -> list[tuple[Any, ...]]:
+            rows = connection.execute(query, values, binary=binary).fetchall()
+            if not rows:
+                self._check_tenant(connection)
+            return rows
+
+        return self._run(found)
+
+    def close(self) -> None:
+        """Close the connections. The next call opens one again."""
+        pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.close()
+
+    def _pool(self) -> ConnectionPool[Connection]:
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            made = ConnectionPool(
+                self._conninfo,
+                connection_class=Connection,
+                kwargs={"autocommit": True},
+                configure=self._check,
+                min_size=0,
+                max_size=self._most,
+                reconnect_timeout=0,  # `_run` decides for how long to try
+                num_workers=1,
+                open=False,
+            )
+            pool = self._pools.setdefault(os.getpid(), made)
+            pool.open()
+            _OPEN.add(self)
+        return pool
+
+    def _look(self) -> None:
+        """Connect once, without the pool.
+
+        Raises:
+            StorageError: that is not possible. The message says why.
+        """
+        try:
+            with Connection.connect(self._conninfo, autocommit=True) as connection:
+                self._check(connection)
+        except psycopg.Error as error:
+            raise refusal(error, self._where) from error
+
+    def _check(self, connection: Connection) -> None:
+        connection.seconds = self._seconds
+        query = _VERSION_OF.format(self._schema).encode()
+        [(found, _, connection.whose)] = connection.execute(query).fetchall()
+        if found != VERSION:
+            raise StorageUnavailable(
+                f"The schema in {self._where} has version {quoted(found)}, and this safepoint works"
+                f" with version {VERSION}.",
+                "Use the safepoint that made it. If that is this one, somebody changed it: restore"
+                " the database from a backup.",
+            )
+
+    def _check_tenant(self, connection: Connection, told: bytes | None = None) -> None:
+        """Ask the server whose threads the login sees now, before an absence is believed.
+
+        To another login a thread that is there looks like one that never was.
+
+        Args:
+            connection: where to ask.
+            told: what the statement that found nothing was told.
+
+        Raises:
+            StorageRefused: not those that it is asked for.
+        """
+        if told is None:
+            [[told]] = connection.ask(f"select {self._schema}.whose()".encode(), ())
+        connection.whose = whose = (told or b"").decode()
+        if whose not in (self._tenant, "*"):
+            its, asked = (
+                f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
+            )
+            where = self._where
+            raise StorageRefused(
+                f"{where[:1].upper()}{where[1:]} has the threads of {its} for this login, and not"
+                f" those of {asked}.",
+                "Nothing was done. Use a login of that tenant, or let an administrator assign this"
+                " one: safepoint postgres assign --help",
+            )
+
+
+_OPEN: Final = weakref.WeakSet[Server]()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close the pools while their threads still run: from Python 3.13 on it waits for them else."""
+    for server in list(_OPEN):
+        server.close()
+
+
+def is_lost(connection: Connection, error: psycopg.Error) -> bool:
+    """Tell whether the session ended with this error, so that nobody knows what it did."""
+    return connection.closed or error.sqlstate in _ENDED
+
+
+@contextmanager
+def told_as(kind: type[CheckpointError]) -> Iterator[None]:
+    """Raise what a server refuses as another kind of error, in the same words."""
+    try:
+        yield
+    except StorageError as error:
+        raise kind(error.what, error.do) from error
+
+
+def listed(threads: Iterable[str]) -> str:
+    """Return the names of threads as the server reads an array."""
+    names = '","'.join(check_name("thread", each) for each in threads)
+    return f'{{"{names}"}}'
+
+
+def parsed(dsn: object) -> dict[str, str]:
+    """Return what a connection string says. No message shows the string, nor its password.
+
+    Raises:
+        ConfigurationError: it is no connection string.
+    """
+    found: dict[str, str] = {}
+    with suppress(psycopg.Error, UnicodeError):
+        if isinstance(dsn, str) and "\0" not in dsn:
+            given = conninfo_to_dict(dsn)
+            found = {key: str(value) for key, value in given.items() if value is not None}
+    # In postgresql://me:a/b@host the part after a slash of the password is the database.
+    if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
+        raise ConfigurationError(
+            "This is not a connection string for PostgreSQL.",
+            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://…, and keep'
+            " the password, whose '/' and '@' mean something there, in a file that PGPASSFILE"
+            " names.",
+        )
+    return found
+
+
+def place(given: Mapping[str, str]) -> str:
+    """Say which database and which login a connection string is for, with nothing else of it."""
+    database = given.get("dbname") or os.environ.get("PGDATABASE")
+    user = given.get("user") or os.environ.get("PGUSER")
+    shown = f"database {quoted(database)}" if database else "the database"
+    return f"{shown} (login {quoted(user)})" if user else shown
+
+
+def refusal(error: psycopg.Error, where: str) -> CheckpointError:
+    """Return what to raise in place of an error of the driver, by its SQLSTATE."""
+    said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
+    said = said if len(said) <= 300 else f"{said[:297]}..."
+    found = _REFUSALS.get(error.sqlstate, _OTHER)
+    shown = {"where": where, "said": said}
+    shown |= {name.capitalize(): text[:1].upper() + text[1:] for name, text in shown.items()}
+    return found.kind(found.what.format(**shown, code=error.sqlstate), found.do)

@@ -1,0 +1,94 @@
+"""How large each part of the house is, beside its ceiling: `make size`.
+
+A code line is one that is neither blank nor only a comment or a docstring. The unit is the idea:
+a ceiling falls when the code does, and a commit that raises one says why.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = "src/safepoint"
+_KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
+_MOVING: Final = [f"{PACKAGE}/{name}.py" for name in ("moving", "migrate", "models/migration")]
+_SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
+CEILINGS: Final = {
+    "core": ([f"{PACKAGE}/core"], 4800),
+    "core + stores + resume": (_KERNEL, 9700),
+    "langgraph": ([f"{PACKAGE}/langgraph.py"], 915),
+    "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 416),
+    "moving": (_MOVING, 1101),
+    "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 1077),
+    "models": ([f"{PACKAGE}/models"], 5156),
+    "audit": ([f"{PACKAGE}/audit"], 3934),
+    "attacks": ([f"{PACKAGE}/attacks"], 3037),
+    "console": ([f"{PACKAGE}/console"], 2784),
+    "testing": ([f"{PACKAGE}/testing"], 1207),
+    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2280),
+    "all of src": (["src"], 31340),
+    "tests": (["tests"], 45120),
+    "publish": (["publish"], 2380),
+    "benchmarks": (["benchmarks"], 1872),
+}
+_NO_CODE: Final = {
+    *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
+    tokenize.COMMENT,
+}
+
+
+class Part(NamedTuple):
+    """A part of the house, its code lines, how many there may be, and its files."""
+
+    name: str
+    lines: int
+    ceiling: int
+    files: int
+
+
+def code_lines(path: Path) -> int:
+    """Count the lines of a file that are code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".sql":
+        lines = (line.strip() for line in text.splitlines())
+        return sum(1 for line in lines if line and not line.startswith("--"))
+    docstrings: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            said = first.value if isinstance(first, ast.Expr) else None
+            if first and isinstance(said, ast.Constant) and isinstance(said.value, str):
+                docstrings.update(range(first.lineno, (first.end_lineno or 0) + 1))
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in _NO_CODE:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code - docstrings)
+
+
+def _files(place: str) -> list[Path]:
+    path = ROOT / place
+    if path.is_file():
+        return [path]
+    kinds = ("*.py", "*.sql") if place.startswith("src") else ("*.py",)
+    return [each for kind in kinds for each in path.rglob(kind) if each.is_file()]
+
+
+def measure() -> Iterator[Part]:
+    """Measure each part of the house."""
+    for name, (places, ceiling) in CEILINGS.items():
+        files = [path for place in places for path in _files(place)]
+        yield Part(name, sum(map(code_lines, files)), ceiling, len(files))
+
+
+if __name__ == "__main__":
+    for part in measure():
+        over = "  over its ceiling" if part.lines > part.ceiling else ""
+        print(
+            f"{part.lines:7,} of {part.ceiling:6,} lines, {part.files:3} files  {part.name}{over}"
+        )
