@@ -34,7 +34,7 @@ CEILINGS: Final = {
     "all of src": (["src"], 31340),
     "tests": (["tests"], 45120),
     "publish": (["publish"], 2380),
-    "benchmarks": (["benchmarks"], 1872),
+    "benchmarks": (["benchmarks"], 1876),
 }
 _NO_CODE: Final = {
     *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
