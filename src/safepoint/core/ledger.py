@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import time
@@ -30,7 +29,7 @@ from safepoint.core.chain import (
     scoped,
     storage_errors,
 )
-from safepoint.core.codec import Codec, check_shape
+from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
@@ -70,7 +69,7 @@ from safepoint.core.storage import (
 if TYPE_CHECKING:
     from safepoint.places import Locations
 
-_NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
+_NOTHING: Final = b"\xc0"  # the state of a record that has none: a base, a tombstone
 _RETENTION: Final = ("base", "prune")
 _LEASING: Final = ("acquire", "renew", "release", "lease")
 _TRIES: Final = 1000  # of a save that others come before
@@ -766,8 +765,7 @@ class Ledger:
         """
         plain = plain_of(newest, self.cipher)
         with suppress(CheckpointError, ValueError, KeyError, TypeError):
-            check_shape(plain, self.codec.limits)
-            resumed = json.loads(plain)["resumed"]
+            resumed = inspect_state(plain, self.codec.limits)["resumed"]
             if resumed["statements"] and type(resumed["sequence"]) is int:
                 return max(resumed["sequence"], 1)
         return None
