@@ -649,5 +649,5 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
             **saved | {"response_type": meant(*saved["response_type"])}
         )
 
-    nested = _converter(WorkflowCheckpoint, _flat, _restored)
+    nested = _converter(WorkflowCheckpoint, _set_fields, _restored)
     return [*plain, _converter(WorkflowEvent, asked, ask), nested]

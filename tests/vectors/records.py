@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from safepoint.core.codec import Codec
 from safepoint.core.names import digest_of
 from safepoint.core.record import Opened, Place
 from tests.vectors.material import (
@@ -52,7 +53,7 @@ _TREE = hashlib.sha256(b"safepoint-tree/1\n" + (7).to_bytes(8, "big"))
 _TREE.update(hashlib.sha256(b"weights").digest())  # a file of one piece, with these 7 bytes
 _MODEL = sealed(
     Place("safepoint-models", "", "llm", 1),
-    payload=b'{"bytes":7,"digest":"sha256-tree:%b"}' % _TREE.hexdigest().encode(),
+    payload=Codec().encode({"bytes": 7, "digest": f"sha256-tree:{_TREE.hexdigest()}"}),
     use="model",
 )
 _ORDERS = hashlib.sha256(f"order {ED25519.id} invoices/order-7".encode()).hexdigest()
@@ -132,7 +133,7 @@ def _refused(
 
 def _accepted() -> list[Vector]:
     by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
-    unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
+    unread, opened_unread = sealed(FIRST, payload=b"\xc1 no state")
     at_two = {"hmac": head(OPENED_TWO)}
     bare = "In an encrypted store. It has no state that could be."
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
@@ -166,7 +167,7 @@ def _no_records() -> list[Vector]:
     upper = HMAC.id.upper().encode()
     found = [
         ("empty", "Nothing at all.", b""),
-        ("plain-json", "A state that nobody sealed.", STATE + b"\n"),
+        ("bare", "A state that nobody sealed.", STATE),
         ("format-2", "Another format.", ONE.replace(b"safepoint/1", b"safepoint/2", 1)),
         ("byte-order-mark", "Bytes before the first.", b"\xef\xbb\xbf" + ONE),
         ("carriage-returns", "Lines that end in CR LF.", ONE.replace(b"\n", b"\r\n")),
@@ -183,7 +184,7 @@ def _no_records() -> list[Vector]:
         ("base64-url", "The other alphabet.", ONE.replace(signature, b"-" + signature[1:], 1)),
         ("cut-in-line-1", "Cut off in line 1.", ONE[:40]),
         ("cut-in-line-2", "Cut off in line 2.", ONE[:200]),
-        ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE + b"\n")),
+        ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE)),
     ]
     return [_refused("RecordMalformed", *vector) for vector in found]
 
@@ -272,7 +273,6 @@ def _broken() -> list[Vector]:
     flipped = bytes([signature[0] ^ 1]) + signature[1:]
     borrowed = sealed(FIRST, HMAC_2)[0].replace(HMAC_2.id.encode(), HMAC.id.encode(), 1)
     with_line_end = b"safepoint/1 record\n" + line_2 + b"\n"
-    unended = line_2.replace(digest_of(rest).encode(), digest_of(STATE).encode())
     by_ed25519, _ = sealed(FIRST, ED25519)
     signed_by_it = base64.b64decode(signature_of(by_ed25519))
     second_half = int.from_bytes(signed_by_it[32:], "little") + _ORDER
@@ -298,10 +298,10 @@ def _broken() -> list[Vector]:
           for use in ("journal", "approval", "order", "model")),
         ("order-as-record", "A hold is no checkpoint.", _HOLD[0], _HOLD[1].header.place, "ed25519"),
         ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
-        ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
-        ("state-longer", "A line after the state.", ONE + b"{}\n"),
+        ("state-edited", "An edit of the state.", ONE.replace(b"alice", b"mally")),
+        ("state-longer", "A byte after the state.", ONE + b"\xc0"),
+        ("state-line", "A line end after the state.", ONE + b"\n"),
         ("state-shorter", "Without the last byte.", ONE[:-1]),
-        ("state-unended", "Truly sealed, without a line end.", signed(unended, STATE)),
         ("public-key-as-secret", by_half, with_signature(by_ed25519, by_public_key),
          FIRST, "ed25519"),
         ("signature-not-reduced", spelled, with_signature(by_ed25519, malleable),
@@ -338,7 +338,7 @@ def _misplaced() -> list[Vector]:
 
 def _other() -> list[Vector]:
     unknown, _ = sealed(FIRST, HMAC_2)
-    large, _ = sealed(FIRST, payload=b'"' + b"x" * 4096 + b'"')
+    large, _ = sealed(FIRST, payload=b"\xda\x10\x00" + b"x" * 4096)
     at_1, at_2 = {"hmac": head(OPENED_ONE)}, {"hmac": head(OPENED_TWO)}
     never, other = (
         "A base of a revoked key never counts, whatever its point.",
@@ -379,8 +379,8 @@ def _which_comes_first() -> list[Vector]:
     """Two reasons each."""
     unknown, _ = sealed(FIRST, HMAC_2)
     edited = unknown.replace(b'"store":"i', b'"store":"j')
-    other_state = ONE.replace(b":42}", b":43}")
-    no_header = with_signature(signed(b"{}", b"{}\n"), bytes(32))
+    other_state = ONE.replace(b"alice", b"mally")
+    no_header = with_signature(signed(b"{}", b"\x80"), bytes(32))
     elsewhere, no_key = Place("invoices", "", "order-8", 1), {"hmac": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
