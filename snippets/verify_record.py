@@ -261,7 +261,7 @@ def read_value(data, at=0):
     if kind == "extension":
         code, body = part(data, at, 1)[0], part(data, at + 1, number)
         check(1 <= code <= 12, "DecodeError")  # 0: a type of yours
-        inner = text_of(body) if code < 8 else read_state(body)
+        inner = text_of(body) if code < 9 else read_state(body)
         return (code, inner), at + 1 + number
     values = []
     for _ in range(number if kind == "array" else 2 * number):

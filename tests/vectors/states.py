@@ -45,7 +45,7 @@ _CANONICAL: Final = {
     "date": _extension(5, b"2026-01-31"),
     "time": _extension(6, b"09:30:00.000001"),
     "path": _extension(7, b"a/b"),
-    "timedelta": _extension(8, b"\x93\xff\xce\x00\x01\x51\x7f\x00"),
+    "timedelta": _extension(8, b"-1,86399,0"),
     "tuple": _extension(9, b"\x92\x01\x02"),
     "set": _extension(10, b"\x93\x01\x02\xa1a"),
     "frozenset": _extension(11, b"\x90"),

@@ -7,8 +7,7 @@ what they are there. Everything else is an extension type, whose code says what 
 |---|---|---|
 | 1, 2, 3 | int beyond 64 bits, Decimal, UUID | its text: `0x10000000000000000`, `12.50` |
 | 4, 5, 6 | datetime, date, time | its text in ISO 8601 |
-| 7 | Path | its text |
-| 8 | timedelta | MessagePack: days, seconds and microseconds in an array |
+| 7, 8 | Path, timedelta | its text; days, seconds and microseconds: `1,3600,0` |
 | 9, 10, 11 | tuple, set, frozenset | MessagePack: an array; that of a set is sorted by its bytes |
 | 12 | dict with other keys | MessagePack: an array of key, value, key, value … |
 | 0 | a type that you registered | one byte that says how long its tag is, the tag, MessagePack |
@@ -81,7 +80,7 @@ _HALF: Final = (
     "holds a lone surrogate, which is half a character.",
     "Replace it before you save, for example with text.encode(errors='replace').decode().",
 )
-_LAST_TEXT, _SETS, _DICT = 7, (10, 11), 12  # extension codes
+_LAST_TEXT, _SETS, _DICT = 8, (10, 11), 12  # extension codes
 
 
 class _Refusal(Exception):
@@ -183,6 +182,10 @@ def _decimal(value: Decimal) -> str:
     return str(value).upper()  # a decimal context can ask for 1e+5
 
 
+def _duration(value: timedelta) -> str:
+    return f"{value.days},{value.seconds},{value.microseconds}"
+
+
 def _path(value: Path) -> str:
     text = str(value)
     if len(text) > _LONGEST_PATH or Path(text) != value:
@@ -210,15 +213,29 @@ def _to_dict(items: list[Any]) -> dict[Any, Any]:
 
 
 def _check_hashes(values: Collection[Any]) -> None:
-    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever."""
+    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever.
+
+    A few may share one, unless they are long numbers: to compare two of those takes long by itself.
+    """
     if len(values) == len(set(map(hash, values))):
         return
     times = Counter(map(hash, values))
-    if len(values) - len(times) > _SHARED_HASHES or max(times.values()) > _ONE_HASH:
+    shared = [value for value in values if times[hash(value)] > 1]
+    crowded = max(times.values()) > _ONE_HASH  # each of them is compared with all the others
+    if len(values) - len(times) > _SHARED_HASHES or crowded or any(map(_is_long, shared)):
         raise LimitExceeded(
             "Too many items of one set or dict share a hash.",
             "Save a list instead of a set or of the keys of a dict.",
         )
+
+
+def _is_long(value: Any) -> bool:
+    """Tell whether a value is, or holds, a number that is longer than 64 bits."""
+    if isinstance(value, (int, Decimal)):
+        return type(value) is Decimal or not -(2**63) <= value < 2**63
+    if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
+        value = [getattr(value, name, None) for name in getattr(value, "__match_args__", ())]
+    return any(map(_is_long, value))
 
 
 _TEXTS: Final[dict[type, _Entry]] = {
@@ -229,15 +246,10 @@ _TEXTS: Final[dict[type, _Entry]] = {
     date: _Entry("date", 5, date.isoformat, date.fromisoformat),
     time: _Entry("time", 6, _moment, time.fromisoformat),
     type(Path()): _Entry("path", 7, _path, _to_path),
+    timedelta: _Entry("timedelta", 8, _duration, lambda t: timedelta(*map(int, t.split(",")))),
 }
 _BUILT_IN: Final[dict[type, _Entry]] = {
     **_TEXTS,
-    timedelta: _Entry(
-        "timedelta",
-        8,
-        lambda value: [value.days, value.seconds, value.microseconds],
-        lambda parts: timedelta(*parts),
-    ),
     tuple: _Entry("tuple", 9, list, tuple),
     set: _Entry("set", 10, list, _hashed(set)),
     frozenset: _Entry("frozenset", 11, list, _hashed(frozenset)),
@@ -246,7 +258,7 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
 _PLAIN_ENTRIES: Final = {entry.code: entry for entry in _BUILT_IN.values()}
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
 _NATIVE: Final = (type(None), bool, float, str, bytes, list, dict)
-_FIXED: Final = {*_TEXTS, timedelta, type(None), bool, float, str, bytes}
+_FIXED: Final = {*_TEXTS, type(None), bool, float, str, bytes}
 
 
 # --- types of the caller
@@ -447,8 +459,8 @@ class _Writer:
         originals: what converters were given, by the bytes that it became.
     """
 
-    def __init__(self, table: Mapping[type, _Entry], limits: Limits) -> None:
-        self.deepest, self.unproven = 0, False
+    def __init__(self, table: Mapping[type, _Entry], limits: Limits, *, proves: bool) -> None:
+        self.deepest, self.unproven, self._proves = 0, False, proves
         self.originals: dict[bytes, list[tuple[Callable[[Any, Any], Any], Any]]] = {}
         self._table, self._limits, self._above, self._inside = table, limits, 0, 0
         self._left = 2 * limits.items + 2  # values, with the keys of dicts
@@ -511,8 +523,9 @@ class _Writer:
         if entry.code:
             return Ext(entry.code, data)
         data = b"%c%b%b" % (len(entry.tag), entry.tag.encode(), data)
-        self.unproven |= not (entry.gives_back and entry.gives_back(content))
-        if entry.same:
+        if self._proves and not (entry.gives_back and entry.gives_back(content)):
+            self.unproven = True
+        if self._proves and entry.same:
             self.originals.setdefault(data, []).append((entry.same, value))
         return Ext(0, data)
 
@@ -894,7 +907,7 @@ class Codec:
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
         try:
-            return self._pack(value)
+            return self._pack(value, proves=error is EncodeError)
         except (_Refusal, DecodeError):
             problem = _locate(value, error, self._check, self._table)
         except (RecursionError, MemoryError):
@@ -908,8 +921,8 @@ class Codec:
             )
         raise problem
 
-    def _pack(self, value: object) -> tuple[bytes, _Writer]:
-        writer = _Writer(self._table, self._limits)
+    def _pack(self, value: object, *, proves: bool = False) -> tuple[bytes, _Writer]:
+        writer = _Writer(self._table, self._limits, proves=proves)
         data = writer.pack(value)
         _check_size(data, self._limits)
         if (
@@ -1015,7 +1028,7 @@ def _out_of_resources() -> LimitExceeded:
 
 # --- what people read and sign
 
-_JSON: Final = {cls: entry for cls, entry in _TEXTS.items() if cls not in (int, type(Path()))}
+_JSON: Final = {cls: _TEXTS[cls] for cls in (Decimal, UUID, datetime, date, time)}
 _JSON_TAGS: Final = {f"${entry.tag}": entry.revive for entry in _JSON.values()}
 
 
@@ -1043,12 +1056,10 @@ def read_json(data: bytes, most: int) -> Any:
     """
     if len(data) > most:
         raise _too_long(most)
-    with suppress(ValueError, RecursionError, _Refusal):
+    with suppress(Exception):  # whatever a parser, or a type, says of it
         value = json.loads(data, object_hook=_from_json)
-        if (
-            _to_json(value).encode() == data
-            and json.dumps(value, ensure_ascii=False, default=str).encode()
-        ):
+        again = _to_json(value).encode()
+        if again == data and json.dumps(value, ensure_ascii=False, default=str).encode():
             return value
     raise DecodeError("This is not canonical JSON.", "Pass on what was written, unchanged.")
 
@@ -1066,10 +1077,12 @@ def _kept_json(value: Any, most: int) -> bytes:
             f"is of the type {_type_name(type(value))}, or holds what JSON does not keep.",
             "Use text, numbers, Decimal, dates, lists, and dicts whose keys are text.",
         )
-    with suppress(ValueError, TypeError, RecursionError, DecodeError):
+    data = b""
+    with suppress(ValueError, TypeError, RecursionError):
         data = _to_json(value).encode()
-        if len(data) > most:
-            raise _too_long(most)
+    if len(data) > most:
+        raise _too_long(most)
+    with suppress(DecodeError):
         if read_json(data, most) == value:
             return data
     raise problem
