@@ -105,7 +105,8 @@ def row_chooses_decoder(target: Target) -> Iterator[Look]:
     states = ({"__pickled__": pickle, "__type__": _TYPE}, {"$pickle": pickle})
     for state in states:
         yield partial(typed, {"note": state})
-    yield from _each(target, states)
+    tagged = [_tagged("pickle", pickle)] if target.format == "msgpack" else []
+    yield from _each(target, [*states, *tagged])
 
 
 def _plant_pickle(

@@ -772,12 +772,11 @@ def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 
 
 class Codec:
-    """Turns state into canonical JSON, and back into equal values of the same types.
+    r"""Turns state into MessagePack, and back into equal values of the same types.
 
     What it saves it can restore: each value comes back equal and of the same type, at every
-    level. What could not come back is refused when you save it, not when you need it. Two things
-    are not part of a value and are not kept: the order of a dict, where an OrderedDict keeps its
-    own, and which fields of a pydantic model were set explicitly.
+    level, and a dict in its order. What could not come back is refused when you save it, not when
+    you need it. Which fields of a pydantic model were set explicitly is not part of a value.
 
     ```python
     from dataclasses import dataclass
@@ -796,8 +795,6 @@ class Codec:
 
     codec = Codec([Invoice])
     data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
-    print(data.decode())
-    #> [{"$Invoice":{"due":{"$date":"2026-01-31"},"number":7,"total":{"$decimal":"12.50"}}}]
     print(codec.decode(data)[0].total)
     #> 12.50
     ```
@@ -819,7 +816,7 @@ class Codec:
         #> Convert it first: dict(value) is kept, a subclass of dict is not.
 
     try:
-        Codec().decode(b'{"$os.system":"id"}')
+        Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
     except DecodeError as error:
         print(error.what)
         #> The encoded state holds the tag 'os.system', which this codec does not know.
@@ -832,7 +829,7 @@ class Codec:
     An instance does not change after it was made, and threads may share it.
 
     Args:
-        types: dataclasses, Enums, Flags and pydantic models that may occur in a state. Each is
+        types: dataclasses, Enums and pydantic models that may occur in a state. Each is
             stored under its name; give a mapping to choose the names, which is what you do
             before you rename a class: `Codec({"Invoice": BillingInvoice})`.
         converters: for types that are not yours to register.
