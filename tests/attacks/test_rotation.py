@@ -50,7 +50,7 @@ class Night(Shop):
     def forge(self, sequence: int, previous: str) -> None:
         """Write a record that says it was sealed long ago."""
         place, then = Place("invoices", "", THREAD, sequence), datetime(1999, 12, 31, tzinfo=UTC)
-        record, _ = seal(b'{"payee":"mally"}', place, OLD, created=then, previous=previous)
+        record, _ = seal(b"\x81\xa5payee\xa5mally", place, OLD, created=then, previous=previous)
         self.file(sequence).touch(mode=0o600)
         self.file(sequence).write_bytes(record)
 

@@ -385,6 +385,7 @@ def tagged(tag: str, content: Any) -> Ext:
     return Ext(0, b"%c%b%b" % (len(tag), tag.encode(), packb(content)))
 
 
+BAD_FIELDS: list[Any] = [{}, {"TOPSECRET": 1}, {"amount": 1, "x": 2}, [], "amount"]
 # The vectors hold the bytes that are close to canonical; here is what types have to say.
 REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
     *((data, NO_STATE) for data in (b"", b"\xc1", b"\x92\x01", b"\xa5a", b"\x81\x01\x02")),
@@ -440,7 +441,7 @@ REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
     (packb(tagged("Limited", {"scores": {"TOPSECRET": "x"}, "size": 11})), "Limited refuses its"),
     *(
         (packb(tagged("Positive", inner)), "The saved fields of Positive are not the fields that")
-        for inner in ({}, {"TOPSECRET": 1}, {"amount": 1, "x": 2}, [], "amount")
+        for inner in BAD_FIELDS
     ),
     (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which this codec does not"),
     (packb(tagged("", 1)), "The encoded state holds the tag '', which this codec does not know."),
