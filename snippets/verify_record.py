@@ -295,7 +295,7 @@ def read_state(data):
 
 # --8<-- [end:state]
 # --8<-- [start:approval]
-TAG = re.compile(r"\$(date|datetime|time|decimal|uuid)")
+TAG = re.compile(r"\$(bytes|date|datetime|time|decimal|uuid)")
 
 
 def tagged(pairs):

@@ -200,4 +200,4 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     *_, seven, eight, nine, latest = done.stdout.splitlines()
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
-    assert latest == "{'amount': 42, 'payee': 'alice'}"
+    assert latest == "{'payee': 'alice', 'amount': 42}"

@@ -22,6 +22,7 @@ import inspect
 import json
 import re
 import sys
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -670,9 +671,12 @@ def _may_hold_more(data: bytes, items: int) -> bool:
     """
     if len(data) <= items:
         return False
-    found = _LARGE.findall(data) if _LARGE.search(data) else ()
-    large = sum(int.from_bytes(short or long) for short, long in found)
-    return sum(data.translate(_LOW, _NO_HEAD)) + large > items
+    count = sum(data.translate(_LOW, _NO_HEAD))
+    for found in _LARGE.finditer(data):
+        count += int.from_bytes(found[1] or found[2]) + 1
+        if count > items:
+            return True
+    return count > items
 
 
 class _Reader:
@@ -774,69 +778,70 @@ def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 class Codec:
     r"""Turns state into MessagePack, and back into equal values of the same types.
 
-    What it saves it can restore: each value comes back equal and of the same type, at every
-    level, and a dict in its order. What could not come back is refused when you save it, not when
-    you need it. Which fields of a pydantic model were set explicitly is not part of a value.
+        What it saves it can restore: each value comes back equal and of the same type, at every
+        level, and a dict in its order. What could not come back is refused when you save it, not when
+        you need it. Which fields of a pydantic model were set explicitly is not part of a value.
 
-    ```python
-    from dataclasses import dataclass
-    from datetime import date
-    from decimal import Decimal
+        ```python
+        from dataclasses import dataclass
+        from datetime import date
+        from decimal import Decimal
 
-    from safepoint.core.codec import Codec
-
-
-    @dataclass
-    class Invoice:
-        number: int
-        total: Decimal
-        due: date
+        from safepoint.core.codec import Codec
 
 
-    codec = Codec([Invoice])
-    data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
-    print(codec.decode(data)[0].total)
-    #> 12.50
-    ```
+        @dataclass
+        class Invoice:
+            number: int
+            total: Decimal
+            due: date
 
-    Types are exact. A subclass that you did not register is refused, on save and on load:
 
-    ```python
+        codec = Codec([Invoice])
+        data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
+        print(codec.decode(data)[0].total)
+        #> 12.50
+        ```
+
+        Types are exact. A subclass that you did not register is refused, on save and on load:
+
+        ```python
+        from base64 import b64decode, b64encode
     from collections import Counter
 
-    from safepoint.core.codec import Codec
-    from safepoint.core.errors import DecodeError, EncodeError
+        from safepoint.core.codec import Codec
+        from safepoint.core.errors import DecodeError, EncodeError
 
-    try:
-        Codec().encode({"cart": [Counter(apples=2)]})
-    except EncodeError as error:
-        print(error.what)
-        #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
-        print(error.do)
-        #> Convert it first: dict(value) is kept, a subclass of dict is not.
+        try:
+            Codec().encode({"cart": [Counter(apples=2)]})
+        except EncodeError as error:
+            print(error.what)
+            #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
+            print(error.do)
+            #> Convert it first: dict(value) is kept, a subclass of dict is not.
 
-    try:
-        Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
-    except DecodeError as error:
-        print(error.what)
-        #> The encoded state holds the tag 'os.system', which this codec does not know.
-    ```
+        try:
+            Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
+        except DecodeError as error:
+            print(error.what)
+            #> The encoded state holds the tag 'os.system', which this codec does not know.
+        ```
 
-    Dataclasses and pydantic models are rebuilt through their own constructor, so their
-    validation runs on what was stored. It also runs on save, once, as the proof that it accepts
-    what it will be given.
+        Dataclasses and pydantic models are rebuilt through their own constructor, so their
+        validation runs on what was stored. It also runs on save, once, as the proof that it accepts
+        what it will be given.
 
-    An instance does not change after it was made, and threads may share it.
+        An instance does not change after it was made, and threads may share it.
 
-    Args:
-        types: dataclasses, Enums and pydantic models that may occur in a state. Each is
-            stored under its name; give a mapping to choose the names, which is what you do
-            before you rename a class: `Codec({"Invoice": BillingInvoice})`.
-        converters: for types that are not yours to register.
-        limits: what is too large, too deep or too many, on save and on load.
+        Args:
+            types: dataclasses, Enums and pydantic models that may occur in a state. Each is
+                stored under its name; give a mapping to choose the names, which is what you do
+                before you rename a class: `Codec({"Invoice": BillingInvoice})`.
+            converters: for types that are not yours to register.
+            limits: what is too large, too deep or too many, on save and on load.
 
-    Raises:
-        CodecError: a type could not be restored faithfully, or two have one name.
+        Raises:
+            CodecError: a type could not be restored faithfully, or two have one name.
     """
 
     __slots__ = ("_entries", "_limits", "_table")
@@ -1025,14 +1030,17 @@ def _out_of_resources() -> LimitExceeded:
 
 # --- what people read and sign
 
-_JSON: Final = {cls: _TEXTS[cls] for cls in (Decimal, UUID, datetime, date, time)}
+_JSON: Final = {
+    **{cls: _TEXTS[cls] for cls in (Decimal, UUID, datetime, date, time)},
+    bytes: _Entry("bytes", 0, lambda value: b64encode(value).decode(), b64decode),
+}
 _JSON_TAGS: Final = {f"${entry.tag}": entry.revive for entry in _JSON.values()}
 
 
 def write_json(value: Any, most: int) -> bytes:
     """Return canonical JSON of at most so many bytes: ASCII, sorted keys, no spaces.
 
-    Beside JSON's own values it keeps Decimal, UUID, datetime, date and time, each as an object with
+    Beside JSON's own values it keeps bytes, Decimal, UUID, datetime, date and time, each as an object with
     one key: `{"$decimal":"12.50"}`.
 
     Raises:

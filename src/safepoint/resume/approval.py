@@ -287,7 +287,7 @@ _FIELDS: Final = frozenset(each.name for each in fields(Question))
 _SEND: Final = "Send what Question.text gave, unchanged."
 _ASK: Final = (
     "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
-    " Decimals, dates, and lists and dicts of them."
+    " Decimals, dates, bytes, and lists and dicts of them."
 )
 
 
