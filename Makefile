@@ -52,11 +52,10 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 size: .venv/.ready ## Print the code lines of each part of the house, beside its ceiling
 	@$(PY) -m tests.harness.size
 
-fix: .venv/.ready ## Repair what a program can: lint, format, callouts, the list of examples
+fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
-	@$(PY) -m publish.released
 
 new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
 	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)

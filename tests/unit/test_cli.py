@@ -142,7 +142,7 @@ READS = (
     "audit {} --format sarif",
     *("audit {store} --store good --key {}", f"{AUDIT} --anchor {{}}", f"{AUDIT} --revoked {{}}"),
     *(f"{AUDIT} --answers {{}} --answers-anchor {{}}", f"{AUDIT} --approver d={{}}"),
-    *(f"{AUDIT} --journal {{}} --journal-key {{key}}", "examples status {}", "examples show {}"),
+    *(f"{AUDIT} --journal {{}} --journal-key {{key}}", "examples copy {}"),
     *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
     *("convert {key} {new}.safetensors --key {}", "verify-model {} --key {key}"),
     *("verify-model {key} --key {}", "lint {}", "test-storage {}:x", "attack --target {}:x"),
