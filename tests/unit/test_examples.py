@@ -78,7 +78,7 @@ def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> 
 
 def test_a_name_that_is_none_says_what_to_do(tmp_path: Path) -> None:
     for name, line in {
-        "anchord.py": "There is no example 'anchord.py'. Near it: anchored.py, answers.py.\n",
+        "anchore.py": "There is no example 'anchore.py'. Near it: anchored.py, answers.py.\n",
         "\x1b": "There is no example '\\x1b'. List them: safepoint examples list\n",
     }.items():
         assert said("examples", "copy", name, folder=tmp_path) == (2, "", line)
