@@ -262,7 +262,7 @@ def test_each_file_of_a_folder_is_scanned_and_what_is_no_text_is_not_green(tmp_p
     assert commands.said("scan", tmp_path / "models")[0] == 0
     (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
     status, out, _ = commands.said("lint", tmp_path / "binary")
-    assert (status, "it is no text" in out) == (2, True)
+    assert (status, "This was not looked at" in out) == (2, True)
 
 
 def test_nothing_takes_the_place_of_a_device(world: World) -> None:

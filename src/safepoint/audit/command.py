@@ -371,7 +371,8 @@ def _options(place: Place) -> str:
     for name in (where.parent.name, where.parent.parent.name):
         with suppress(CheckpointError):
             store = in_default_places(name)
-            if os.path.realpath(where) in map(os.path.realpath, store.parts):
+            kept = filter(None, (store.storage, store.journal, store.answers))
+            if os.path.realpath(where) in map(os.path.realpath, kept):
                 return f"--store {name}"
     return "--journal and --journal-key" if place.is_journal else "--store and --key"
 
