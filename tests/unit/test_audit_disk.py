@@ -557,20 +557,14 @@ def test_the_commands_that_findings_print_mend_the_modes(tmp_path: Path) -> None
     told = made(
         tmp_path / "safepoint.toml", b'[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\n'
     )
-    for path, mode in (
-        (key, 0o644),
-        (state, 0o777),
-        (state / "a", 0o775),
-        (record(state, 1), 0o644),
-    ):
+    opened = {key: 0o644, state: 0o777, state / "a": 0o775, record(state, 1): 0o644}
+    for path, mode in opened.items():
         path.chmod(mode)
     audit = ("audit", "--config", told, "--fail-on", "error")
     status, out, _ = said(*audit)
     assert (status, "not verified" in out) == (1, True)
     commands = set(re.findall(r"Run: (chmod \S+ [^\s,]+)", out))
-    assert {each.split()[-1] for each in commands} == {
-        *map(str, (key, state, state / "a", record(state, 1)))
-    }
+    assert {each.split()[-1] for each in commands} == {*map(str, opened)}
     for command in commands:
         subprocess.run(command.split(), check=True)
     status, out, _ = said(*audit)
