@@ -31,7 +31,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from functools import cached_property, partial
-from gc import get_referents, is_tracked
+from gc import get_referents
 from itertools import chain
 from math import isfinite
 from operator import attrgetter, eq, is_
@@ -73,10 +73,8 @@ _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, no
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
-_BINARY: Final = re.compile(rb"[\xc4-\xc6]")
-_NO_HEAD: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xA0)
-_LOW: Final = bytes(each & 15 for each in range(256))
-_LARGE: Final = re.compile(rb"[\xdc\xde](?=(..))|[\xdd\xdf](?=(....))", re.DOTALL)
+_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xE0)
+"""First bytes of values that take no memory of their own, and nearly all of a text."""
 _HALF: Final = (
     "holds a lone surrogate, which is half a character.",
     "Replace it before you save, for example with text.encode(errors='replace').decode().",
@@ -464,7 +462,7 @@ class _Writer:
         self.deepest, self.unproven, self._proves = 0, False, proves
         self.originals: dict[bytes, list[tuple[Callable[[Any, Any], Any], Any]]] = {}
         self._table, self._limits, self._above, self._inside = table, limits, 0, 0
-        self._left = 2 * limits.items + 2  # values, with the keys of dicts
+        self._left = limits.items
         self._problem: BaseException | None = None
 
     def pack(self, value: Any) -> bytes:
@@ -474,7 +472,7 @@ class _Writer:
             LimitExceeded: it is nested too deep, or holds too many values.
             _Refusal: it holds a value that could not be restored faithfully.
         """
-        levels = self._measure(value)
+        levels = self.measure(value)
         self._above += levels
         self.deepest = max(self.deepest, self._above)
         data = self._packed(value)
@@ -483,10 +481,6 @@ class _Writer:
         if data is None:
             raise _Refusal(*_HALF)
         self._above -= levels
-        if _BINARY.search(data):
-            for kind in chain.from_iterable(map(type, level) for level in _levels(value)):
-                if kind is bytearray or kind is memoryview:  # which would come back as bytes
-                    raise _unknown(kind)
         return data
 
     def _packed(self, value: Any) -> bytes | None:
@@ -532,33 +526,30 @@ class _Writer:
 
     def _sorted(self, content: list[Any]) -> bytes:
         self._above += 1
+        self._count(len(content))
         pieces = sorted(map(self.pack, content))
         self._above -= 1
         self.deepest = max(self.deepest, self._above + 1)
         return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
 
-    def _measure(self, value: Any) -> int:
-        """Return how deep a value is nested at most, before anything is written."""
-        if not is_tracked(value):
-            return 1
-        levels = 0
-        for level in _levels(value, is_tracked):
+    def measure(self, value: Any) -> int:
+        """Return how deep lists and dicts are nested in a value, and count what they hold.
+
+        It goes level by level, in C where it can, before anything is written.
+        """
+        levels, level = 0, [value]
+        while level := [each for each in level if type(each) is list or type(each) is dict]:
             levels += 1
-            self._left -= len(level)
-            if levels - 1 > self._limits.depth:
+            if levels > self._limits.depth:
                 raise _too_deep(self._limits)
-            if self._left < 0:
-                raise _too_many(self._limits)
+            self._count(sum(map(len, level)))
+            level = get_referents(*level)
         return levels
 
-
-def _levels(value: Any, holds: Callable[[Any], bool] | None = None) -> Iterator[list[Any]]:
-    """Yield what a value holds level by level, in lists and dicts alone, and in C where it can."""
-    level = [value]
-    while level:
-        yield level
-        inner = filter(holds, level) if holds else level
-        level = get_referents(*[each for each in inner if type(each) is list or type(each) is dict])
+    def _count(self, items: int) -> None:
+        self._left -= items
+        if self._left < 0:
+            raise _too_many(self._limits)
 
 
 def _paired(value: Any) -> Any:
@@ -664,21 +655,6 @@ def _check_size(data: bytes, limits: Limits) -> None:
         )
 
 
-def _may_hold_more(data: bytes, items: int) -> bool:
-    """Tell whether bytes may hold more values than that, by what could be the head of a container.
-
-    Each value takes a byte or more. A byte inside of a text may look like a head, and counts.
-    """
-    if len(data) <= items:
-        return False
-    count = sum(data.translate(_LOW, _NO_HEAD))
-    for found in _LARGE.finditer(data):
-        count += int.from_bytes(found[1] or found[2]) + 1
-        if count > items:
-            return True
-    return count > items
-
-
 class _Reader:
     """One walk over bytes that builds a state.
 
@@ -779,8 +755,9 @@ class Codec:
     r"""Turns state into MessagePack, and back into equal values of the same types.
 
         What it saves it can restore: each value comes back equal and of the same type, at every
-        level, and a dict in its order. What could not come back is refused when you save it, not when
-        you need it. Which fields of a pydantic model were set explicitly is not part of a value.
+        level, and a dict in its order. What could not come back is refused when you save it, not
+        when you need it. Two things are not kept: a bytearray comes back as bytes, and which fields
+        of a pydantic model were set explicitly is lost.
 
         ```python
         from dataclasses import dataclass
@@ -833,14 +810,14 @@ class Codec:
 
         An instance does not change after it was made, and threads may share it.
 
-        Args:
+    Args:
             types: dataclasses, Enums and pydantic models that may occur in a state. Each is
                 stored under its name; give a mapping to choose the names, which is what you do
                 before you rename a class: `Codec({"Invoice": BillingInvoice})`.
             converters: for types that are not yours to register.
             limits: what is too large, too deep or too many, on save and on load.
 
-        Raises:
+    Raises:
             CodecError: a type could not be restored faithfully, or two have one name.
     """
 
@@ -893,7 +870,8 @@ class Codec:
             LimitExceeded: they are too large, too deep or have too many values.
         """
         _check_size(data, self._limits)
-        if _may_hold_more(data, self._limits.items):
+        # A value that takes memory has a first byte of its own. Others may look like one.
+        if len(data) > self._limits.items < len(data.translate(None, _LIGHT)):
             check_shape(data, self._limits)
         if self._write(value := self._read(data), DecodeError)[0] != data:
             raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
@@ -927,11 +905,7 @@ class Codec:
         writer = _Writer(self._table, self._limits, proves=proves)
         data = writer.pack(value)
         _check_size(data, self._limits)
-        if (
-            writer.deepest > self._limits.depth
-            or _may_hold_more(data, self._limits.items)
-            or _NOT_FINITE.search(data)
-        ):
+        if writer.deepest > self._limits.depth or _NOT_FINITE.search(data):
             check_shape(data, self._limits)
         return data, writer
 
@@ -1030,7 +1004,7 @@ def _out_of_resources() -> LimitExceeded:
 
 # --- what people read and sign
 
-_JSON: Final = {
+_JSON: Final[dict[type, _Entry]] = {
     **{cls: _TEXTS[cls] for cls in (Decimal, UUID, datetime, date, time)},
     bytes: _Entry("bytes", 0, lambda value: b64encode(value).decode(), b64decode),
 }
@@ -1040,8 +1014,8 @@ _JSON_TAGS: Final = {f"${entry.tag}": entry.revive for entry in _JSON.values()}
 def write_json(value: Any, most: int) -> bytes:
     """Return canonical JSON of at most so many bytes: ASCII, sorted keys, no spaces.
 
-    Beside JSON's own values it keeps bytes, Decimal, UUID, datetime, date and time, each as an object with
-    one key: `{"$decimal":"12.50"}`.
+    Beside JSON's own values it keeps bytes, Decimal, UUID, datetime, date and time, each as an
+    object with one key: `{"$decimal":"12.50"}`.
 
     Raises:
         EncodeError: a value would not come back as it is. The message says where it is.
@@ -1070,11 +1044,12 @@ def read_json(data: bytes, most: int) -> Any:
 
 
 def _kept_json(value: Any, most: int) -> bytes:
-    left, problem = most, _Refusal(*_HALF)
-    for level in _levels(value):  # a value takes a byte or more
-        left -= len(level)
-        if left < 0:
-            raise _too_long(most)
+    problem = _Refusal(*_HALF)
+    try:
+        # A value takes a byte or more.
+        _Writer({}, Limits(items=most), proves=False).measure(value)
+    except LimitExceeded:
+        raise _too_long(most) from None
     if type(value) is float and not isfinite(value):
         problem = _Refusal("is a float that is not finite.", _NO_NUMBER)
     elif type(value) is not str:
