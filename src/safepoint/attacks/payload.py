@@ -181,6 +181,8 @@ def equal_hashes(target: Target) -> Iterator[Look]:
     pickle = "cbuiltins\nset\n((l" + "".join(f"I{n}\na" for n in numbers) + "tR."
     items = sorted(packb(Ext(1, hex(n).encode())) for n in numbers)
     a_set = packb(Ext(10, b"\xdc" + len(items).to_bytes(2) + b"".join(items)))
+    if target.format == "json":
+        a_set = target.encoded({"$set": numbers})
     _plant_pickle(target, pickle.encode(), "builtins:set", a_set)
     yield lambda: isinstance(target.latest("victim"), set)
 

@@ -754,71 +754,70 @@ def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 class Codec:
     r"""Turns state into MessagePack, and back into equal values of the same types.
 
-        What it saves it can restore: each value comes back equal and of the same type, at every
-        level, and a dict in its order. What could not come back is refused when you save it, not
-        when you need it. Two things are not kept: a bytearray comes back as bytes, and which fields
-        of a pydantic model were set explicitly is lost.
+    What it saves it can restore: each value comes back equal and of the same type, at every
+    level, and a dict in its order. What could not come back is refused when you save it, not
+    when you need it. Two things are not kept: a bytearray comes back as bytes, and which fields
+    of a pydantic model were set explicitly is lost.
 
-        ```python
-        from dataclasses import dataclass
-        from datetime import date
-        from decimal import Decimal
+    ```python
+    from dataclasses import dataclass
+    from datetime import date
+    from decimal import Decimal
 
-        from safepoint.core.codec import Codec
-
-
-        @dataclass
-        class Invoice:
-            number: int
-            total: Decimal
-            due: date
+    from safepoint.core.codec import Codec
 
 
-        codec = Codec([Invoice])
-        data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
-        print(codec.decode(data)[0].total)
-        #> 12.50
-        ```
+    @dataclass
+    class Invoice:
+        number: int
+        total: Decimal
+        due: date
 
-        Types are exact. A subclass that you did not register is refused, on save and on load:
 
-        ```python
-        from base64 import b64decode, b64encode
+    codec = Codec([Invoice])
+    data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
+    print(codec.decode(data)[0].total)
+    #> 12.50
+    ```
+
+    Types are exact. A subclass that you did not register is refused, on save and on load:
+
+    ```python
     from collections import Counter
 
-        from safepoint.core.codec import Codec
-        from safepoint.core.errors import DecodeError, EncodeError
+    from safepoint.core.codec import Codec
+    from safepoint.core.errors import DecodeError, EncodeError
 
-        try:
-            Codec().encode({"cart": [Counter(apples=2)]})
-        except EncodeError as error:
-            print(error.what)
-            #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
-            print(error.do)
-            #> Convert it first: dict(value) is kept, a subclass of dict is not.
+    try:
+        Codec().encode({"cart": [Counter(apples=2)]})
+    except EncodeError as error:
+        print(error.what)
+        #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
+        print(error.do)
+        #> Convert it first: dict(value) is kept, a subclass of dict is not.
 
-        try:
-            Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
-        except DecodeError as error:
-            print(error.what)
-            #> The encoded state holds the tag 'os.system', which this codec does not know.
-        ```
+    try:
+        Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
+    except DecodeError as error:
+        print(error.what)
+        #> The encoded state holds the tag 'os.system', which this codec does not know.
+    ```
 
-        Dataclasses and pydantic models are rebuilt through their own constructor, so their
-        validation runs on what was stored. It also runs on save, once, as the proof that it accepts
-        what it will be given.
+    Dataclasses and pydantic models are rebuilt through their own constructor, so their
+    validation runs on what was stored. It also runs on save, once, as the proof that it accepts
+    what it will be given.
 
-        An instance does not change after it was made, and threads may share it.
+    An instance does not change after it was made, and threads may share it.
 
     Args:
-            types: dataclasses, Enums and pydantic models that may occur in a state. Each is
-                stored under its name; give a mapping to choose the names, which is what you do
-                before you rename a class: `Codec({"Invoice": BillingInvoice})`.
-            converters: for types that are not yours to register.
-            limits: what is too large, too deep or too many, on save and on load.
+        types: dataclasses, Enums and pydantic models that may occur in a state. Each is
+            stored under its name; give a mapping to choose the names, which is what you do
+            before you rename a class: `Codec({"Invoice": BillingInvoice})`.
+        converters: for types that are not yours to register.
+        limits: what is too large, too deep or too many, on save and on load.
 
     Raises:
-            CodecError: a type could not be restored faithfully, or two have one name.
+        CodecError: a type could not be restored faithfully, or two have one name.
     """
 
     __slots__ = ("_entries", "_limits", "_table")
