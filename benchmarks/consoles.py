@@ -214,7 +214,7 @@ class _Made:
                     ((thread, self._storage.head(thread), "worker") for thread in self._threads),
                 ),
                 (
-                    "safepoint.checkpoints (thread, sequence, record, login, written)",
+                    "safepoint.records (thread, sequence, record, login, written)",
                     ((*row, "worker", now) for row in _rows(self._storage)),
                 ),
                 (

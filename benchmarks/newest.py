@@ -140,11 +140,11 @@ def _fill_postgres(owner: str) -> Fill:
                 (thread, count),
             )
             now: Any = datetime.now(UTC)
-            with cursor.copy(f"copy safepoint.checkpoints ({columns}) from stdin binary") as copy:
+            with cursor.copy(f"copy safepoint.records ({columns}) from stdin binary") as copy:
                 copy.set_types(["text", "int8", "bytea", "name", "timestamptz"])
                 for sequence, record in enumerate(records, start=1):
                     copy.write_row((thread, sequence, record, "worker_0", now))
         with psycopg.connect(owner, autocommit=True) as connection:
-            connection.execute("vacuum analyze safepoint.checkpoints")
+            connection.execute("vacuum analyze safepoint.records")
 
     return fill

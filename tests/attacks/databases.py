@@ -294,7 +294,7 @@ class PostgresRows(Rows):
 
     def ask(self, statement: str, *values: Any) -> list[Row]:
         """Run a statement."""
-        text = statement.format(checkpoints="safepoint.checkpoints", threads="safepoint.threads")
+        text = statement.format(checkpoints="safepoint.records", threads="safepoint.threads")
         done = self._hands.execute(text.replace("?", "%s"), values)
         return [] if done.description is None else list(done.fetchall())
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Try = tuple[str, ...]
 _SHORT: Final = {
-    "put ": "insert into safepoint.checkpoints (thread, sequence, record, fence) values ",
-    "edit": "update safepoint.checkpoints set record = 'x' where thread = 'theirs'",
+    "put ": "insert into safepoint.records (thread, sequence, record, fence) values ",
+    "edit": "update safepoint.records set record = 'x' where thread = 'theirs'",
 }
 
 
@@ -146,7 +146,7 @@ SQL_ATTACKS: Final = {each.id: each for each in _attacks()}
 
 _HASH: Final = "select md5(coalesce(string_agg(x::text, '|' order by x::text), '')) from {} x"
 _TABLES: Final = """
-safepoint.checkpoints safepoint.threads safepoint.discarded safepoint.takings safepoint.prunings
+safepoint.records safepoint.threads safepoint.discarded safepoint.takings safepoint.prunings
 safepoint_anchor.heads safepoint_anchor.rewinds safepoint_journal.records
 pg_catalog.pg_auth_members pg_catalog.pg_authid pg_catalog.pg_db_role_setting
 pg_catalog.pg_default_acl pg_catalog.pg_largeobject_metadata
@@ -175,7 +175,7 @@ STORE: Final = "orders"
 SECONDS: Final = 8.0
 """How long an honest worker waits for the server."""
 _NEWEST: Final = (
-    "select sequence, record from safepoint.checkpoints where thread = %s"
+    "select sequence, record from safepoint.records where thread = %s"
     " order by sequence desc limit 2"
 )
 _TOKEN: Final = "select token from safepoint.threads where thread = %s"  # noqa: S105

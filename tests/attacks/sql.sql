@@ -11,30 +11,30 @@
 
 edit;
 
-insert into safepoint.checkpoints (thread, sequence, record)
+insert into safepoint.records (thread, sequence, record)
   values ('theirs', 2, 'x')
   on conflict (tenant, thread, sequence) do update set record = excluded.record;
 
-merge into safepoint.checkpoints c using (values ('theirs')) v (thread) on c.thread = v.thread
+merge into safepoint.records c using (values ('theirs')) v (thread) on c.thread = v.thread
   when matched then update set record = 'x';
 
-select * from safepoint.checkpoints for update;
+select * from safepoint.records for update;
 edit;
 
 
 -- # delete-record SP13
 -- A record of the past is deleted.
 
-delete from safepoint.checkpoints where thread = 'theirs' and sequence = 2;
+delete from safepoint.records where thread = 'theirs' and sequence = 2;
 
-with gone as (delete from safepoint.checkpoints returning *) select count(*) from gone;
+with gone as (delete from safepoint.records returning *) select count(*) from gone;
 
 
 -- # roll-back SP15
 -- The newest record is deleted, and all that knows of it is set back, the anchor as well.
 
-delete from safepoint.checkpoints where thread = 'theirs' and
-  sequence = (select max(sequence) from safepoint.checkpoints where thread = 'theirs');
+delete from safepoint.records where thread = 'theirs' and
+  sequence = (select max(sequence) from safepoint.records where thread = 'theirs');
 update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
   where thread = 'theirs';
 
@@ -46,7 +46,7 @@ select safepoint.discard('', 'theirs', 1);
 -- # truncate SP13
 -- All records are gone with one word.
 
-truncate safepoint.checkpoints;
+truncate safepoint.records;
 
 truncate safepoint.threads cascade;
 
@@ -54,11 +54,11 @@ truncate safepoint.threads cascade;
 -- # drop-table SP05
 -- The tables are dropped, or have other names.
 
-alter table safepoint.checkpoints rename to archive;
+alter table safepoint.records rename to archive;
 
-alter table safepoint.checkpoints drop column record;
+alter table safepoint.records drop column record;
 
-drop table safepoint.checkpoints;
+drop table safepoint.records;
 
 drop schema safepoint cascade;
 
@@ -111,12 +111,12 @@ put ('mine', %(next)s, null, %(token)s);
 -- # false-witness SP20
 -- A record says that another login wrote it, in another year.
 
-update safepoint.checkpoints set login = 'postgres', written = '1999-12-31';
+update safepoint.records set login = 'postgres', written = '1999-12-31';
 
-insert into safepoint.checkpoints (thread, sequence, record, fence, login, written)
+insert into safepoint.records (thread, sequence, record, fence, login, written)
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
-insert into safepoint.checkpoints
+insert into safepoint.records
   values ('', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 
@@ -193,7 +193,7 @@ select safepoint.prune('', 'theirs', 2, 'x');
 select safepoint.prune('', 'theirs', 2, null);
 
 update safepoint.threads set first = 2, base = 'x' where thread = 'theirs';
-delete from safepoint.checkpoints where thread = 'theirs' and sequence < 2;
+delete from safepoint.records where thread = 'theirs' and sequence < 2;
 
 
 -- # forge-own SP12 spoils
@@ -205,7 +205,7 @@ put ('mine', %(next)s, %(mine)s, %(token)s);
 -- # replay-into-own SP12 spoils
 -- The genuine record of another thread is copied to the end of the login's own.
 
-put ('mine', %(next)s, (select record from safepoint.checkpoints
+put ('mine', %(next)s, (select record from safepoint.records
   where thread = 'theirs' order by sequence desc limit 1), %(token)s);
 
 -- Attacks on whose thread it is: the other worker's, or nobody's.
@@ -221,13 +221,13 @@ put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s + 1);
 
 put ('theirs', %(their_next)s, %(theirs)s, 0);
 
-copy safepoint.checkpoints (thread, sequence, record) from stdin;
+copy safepoint.records (thread, sequence, record) from stdin;
 
-merge into safepoint.checkpoints c using (values (1)) v on false
+merge into safepoint.records c using (values (1)) v on false
   when not matched then insert (thread, sequence, record, fence)
   values ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
 
-insert into safepoint.checkpoints (thread, sequence, record)
+insert into safepoint.records (thread, sequence, record)
   values ('free', %(free_next)s, %(free)s);
 
 
@@ -322,13 +322,13 @@ select * from safepoint.acquire('', 'new', 'con', 60);
 -- # disable-trigger SP05
 -- The triggers that keep the past are switched off for a moment, and it is edited.
 
-alter table safepoint.checkpoints disable trigger all;
+alter table safepoint.records disable trigger all;
 edit;
 
-alter table safepoint.checkpoints disable trigger user;
+alter table safepoint.records disable trigger user;
 edit;
 
-drop trigger if exists refuse_change on safepoint.checkpoints;
+drop trigger if exists refuse_change on safepoint.records;
 edit;
 
 set session_replication_role = replica;
@@ -345,7 +345,7 @@ create or replace function safepoint.keep() returns trigger language plpgsql
   as 'begin return new; end';
 
 create function pg_temp.keep() returns trigger language plpgsql as 'begin return new; end';
-create trigger a_first before insert on safepoint.checkpoints for each row execute function
+create trigger a_first before insert on safepoint.records for each row execute function
   pg_temp.keep();
 
 create or replace function safepoint.acquire(a_thread text, a_owner text,
@@ -354,9 +354,9 @@ create or replace function safepoint.acquire(a_thread text, a_owner text,
 
 alter function safepoint.keep() set search_path = pg_temp, public;
 
-create rule r as on insert to safepoint.checkpoints do instead nothing;
+create rule r as on insert to safepoint.records do instead nothing;
 
-create policy p on safepoint.checkpoints using (false);
+create policy p on safepoint.records using (false);
 
 
 -- # grant-more SP05
@@ -392,10 +392,10 @@ alter role current_user createrole;
 
 create role mallory login;
 
-grant update, delete on safepoint.checkpoints to current_user;
+grant update, delete on safepoint.records to current_user;
 edit;
 
-alter table safepoint.checkpoints owner to current_user;
+alter table safepoint.records owner to current_user;
 
 reassign owned by safepoint_owner to current_user;
 
@@ -409,7 +409,7 @@ alter schema safepoint owner to current_user;
 create temp table threads as select thread::text, head, first::bigint, token::bigint, owner::text,
   expires, session_user as login from safepoint.threads;
 create temp table checkpoints as select thread, sequence::bigint, record::bytea
-  from safepoint.checkpoints;
+  from safepoint.records;
 set search_path = pg_temp, safepoint, pg_catalog;
 put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
 
@@ -436,25 +436,25 @@ create cast (text as name) without function as implicit;
 -- The attacker locks the table, goes home, and nobody can save.
 
 begin;
-lock table safepoint.checkpoints in access exclusive mode;
+lock table safepoint.records in access exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in exclusive mode;
+lock table safepoint.records in exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in share row exclusive mode;
+lock table safepoint.records in share row exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in share mode;
+lock table safepoint.records in share mode;
 
 begin;
-lock table safepoint.checkpoints in share update exclusive mode;
+lock table safepoint.records in share update exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in row exclusive mode;
+lock table safepoint.records in row exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in row share mode;
+lock table safepoint.records in row share mode;
 
 begin;
 select * from safepoint.threads for update;
@@ -511,7 +511,7 @@ select * from safepoint.acquire('', 'new', 'mallory', 60);
 prepare transaction 'forgotten';
 
 begin;
-lock table safepoint.checkpoints;
+lock table safepoint.records;
 prepare transaction 'forgotten';
 
 -- What a worker's login can still do, on any server. It runs as well, so that nobody is surprised.
@@ -520,7 +520,7 @@ prepare transaction 'forgotten';
 -- # read-everything SP05 answer residue
 -- The states of all threads are read: who may verify a thread may read it.
 
-select record from safepoint.checkpoints where thread = 'theirs';
+select record from safepoint.records where thread = 'theirs';
 
 
 -- # hold-own SP07 residue spoils

@@ -123,10 +123,10 @@ def test_the_worst_try_counts_and_a_refusal_hides_nothing(ours: Victim) -> None:
 def test_a_fingerprint_sees_every_change(ours: Victim) -> None:
     before = ours.fingerprint()
     for statement in (
-        "alter table safepoint.checkpoints disable trigger keep",
-        "alter table safepoint.checkpoints disable row level security",
+        "alter table safepoint.records disable trigger keep",
+        "alter table safepoint.records disable row level security",
         "alter function safepoint.keep() set search_path = public",
-        "grant update (record) on safepoint.checkpoints to public",
+        "grant update (record) on safepoint.records to public",
         "grant create on schema safepoint to public",
         "grant safepoint_owner to worker_1",
         "alter role worker_1 set statement_timeout = 1",

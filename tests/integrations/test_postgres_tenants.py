@@ -42,10 +42,10 @@ from tests.harness.postgres import Database, quick_server
 
 TENANTS: Final = ("acme", "globex")
 JOBS: Final = {
-    "writer": ("safepoint.threads", "safepoint.checkpoints", "safepoint_answers.records"),
+    "writer": ("safepoint.threads", "safepoint.records", "safepoint_answers.records"),
     "operator": (
         "safepoint.threads",
-        "safepoint.checkpoints",
+        "safepoint.records",
         "safepoint.discarded",
         "safepoint.takings",
         "safepoint.prunings",
@@ -64,11 +64,11 @@ KEYS: Final = Keyring(SigningKey.generate())
 # this SQLSTATE, or changes nothing ("0"). `{n}` is a thread or chain that nobody has yet.
 CALLS: Final[dict[str, dict[str, str]]] = {
     "writer": {
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', 'order-7', 4, 'x')": "42501",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record, fence)"
+        "insert into safepoint.records (tenant, thread, sequence, record, fence)"
         " values ('{t}', 'held', 2, 'x', 1)": "SP001",
         "select safepoint.acquire('{t}', 'order-7', 'w', 60)": "42501",
         "select safepoint.renew('{t}', 'held', 'w', 1, 60)": "SP001",
@@ -79,7 +79,7 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "select safepoint.discard('{t}', 'order-7', 2)": "SP005",
         "select safepoint.prune('{t}', 'order-7', 3, 'base')": "SP005",
         "select safepoint.purge('{t}', 'gone')": "0",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
     },
     "anchor": {

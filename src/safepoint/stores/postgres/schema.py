@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -26,13 +26,38 @@ ROLES: Final = (
     "approver",
     "auditor",
 )
-SCHEMAS: Final = {
-    "store": "safepoint",
-    "anchor": "safepoint_anchor",
-    "journal": "safepoint_journal",
-    "answers": "safepoint_answers",
+
+
+class _Part(NamedTuple):
+    """A part of the schema: who reads it and who writes it, and of records the rest."""
+
+    schema: str
+    readers: str
+    writers: str
+    largest: int = 0
+    begins: str = "new.sequence = 1"
+
+
+_PARTS: Final = {
+    "store": _Part(
+        "safepoint",
+        "writer reader approver operator auditor",
+        "writer operator",
+        256 * 1024 * 1024,
+        "safepoint.begins(new)",
+    ),
+    "anchor": _Part(
+        "safepoint_anchor", "anchor approver anchor_operator operator auditor", "anchor approver"
+    ),
+    "journal": _Part("safepoint_journal", "journal auditor", "journal", 64 * 1024),
+    "answers": _Part(
+        "safepoint_answers", "approver writer reader operator auditor", "approver", 128 * 1024
+    ),
 }
-PARTS: Final = tuple(SCHEMAS)
+PARTS: Final = tuple(_PARTS)
+SCHEMAS: Final = {name: part.schema for name, part in _PARTS.items()}
+LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
+"""How many bytes the database takes in a record of each part."""
 _OLDEST: Final = 140000
 # The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
 # would be those of the anchor of a store "x".
@@ -280,10 +305,7 @@ def fingerprint(
     with connection.transaction():
         connection.execute("set local search_path = pg_catalog, pg_temp")
         rows = connection.execute(_FINGERPRINT, values).fetchall()
-    return {
-        key: ours.sub(r"{\1}", text) if key.split()[0] not in ("body", "trigger") else text
-        for key, text in rows
-    }
+    return {key: text if key.startswith("body") else ours.sub(r"{\1}", text) for key, text in rows}
 
 
 def _checked(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -313,14 +335,20 @@ def _frame(roles: dict[str, sql.Identifier]) -> tuple[list[sql.Composed], sql.Co
     return [*making, entering], sql.SQL("revoke {0} from current_user;").format(owner)
 
 
-def _source(part: str) -> str:
-    return files("safepoint.stores.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
-
-
-def _text(part: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
-    end = "revoke all on all functions in schema {schema} from public;\nreset role;\n"
-    text = "\n".join((_source("begin"), _source(part), end))
-    return sql.SQL(text).format(schema=sql.Identifier(SCHEMAS[part]), **roles)
+def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
+    part, folder = _PARTS[name], files("safepoint.stores.postgres")
+    kept = ["begin.sql", *["records.sql"] * bool(part.largest), f"{name}.sql", "end.sql"]
+    texts = [folder.joinpath(each) for each in kept]
+    text = "\n".join(each.read_text(encoding="utf-8") for each in texts if each.is_file())
+    several = {"readers": part.readers.split(), "writers": part.writers.split()}
+    return sql.SQL(text).format(
+        schema=sql.Identifier(part.schema),
+        largest=sql.Literal(part.largest),
+        begins=sql.SQL(part.begins),
+        owner_name=sql.Literal(roles["owner"].as_string(None).strip('"')),
+        **{key: sql.SQL(", ").join(map(roles.get, names)) for key, names in several.items()},
+        **roles,
+    )
 
 
 def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
