@@ -136,8 +136,7 @@ def _fill_postgres(owner: str) -> Fill:
         with psycopg.connect(owner) as connection, connection.cursor() as cursor:
             cursor.execute("set local session_replication_role = replica")
             cursor.execute(
-                "insert into safepoint.threads (thread, head, login) values (%s, %s, 'worker_0')",
-                (thread, count),
+                "insert into safepoint.threads (thread, login) values (%s, 'worker_0')", (thread,)
             )
             now: Any = datetime.now(UTC)
             with cursor.copy(f"copy safepoint.records ({columns}) from stdin binary") as copy:

@@ -13,7 +13,7 @@ edit;
 
 insert into safepoint.records (thread, sequence, record)
   values ('theirs', 2, 'x')
-  on conflict (tenant, thread, sequence) do update set record = excluded.record;
+  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
 
 merge into safepoint.records c using (values ('theirs')) v (thread) on c.thread = v.thread
   when matched then update set record = 'x';
@@ -37,8 +37,6 @@ delete from safepoint.records where thread = 'theirs' and
   sequence = (select max(sequence) from safepoint.records where thread = 'theirs');
 update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
   where thread = 'theirs';
-
-update safepoint.threads set head = head - 1 where thread = 'theirs';
 
 select safepoint.discard('', 'theirs', 1);
 
@@ -66,17 +64,17 @@ drop owned by current_user cascade;
 
 
 -- # phantom-head SP13
--- A thread is said to be further than its records, so the next save has no place.
+-- A thread is said to begin after its records, so the next save has no place.
 
-create temp table bait (tenant text default '', thread text, sequence bigint, fence bigint,
-  login name, written timestamptz);
+create temp table bait (tenant text default '', scope text default '', thread text,
+  sequence bigint, record bytea, login name, written timestamptz, fence bigint);
 create trigger keep before insert on bait for each row execute function safepoint.keep();
 insert into bait (thread, sequence, fence)
   values ('mine', %(next)s, %(token)s);
 
-update safepoint.threads set head = 1000 where thread = 'theirs';
+update safepoint.threads set first = 1000 where thread = 'theirs';
 
-insert into safepoint.threads (thread, head)
+insert into safepoint.threads (thread, first)
   values ('new', 1000);
 
 
@@ -117,7 +115,7 @@ insert into safepoint.records (thread, sequence, record, fence, login, written)
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 insert into safepoint.records
-  values ('', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
+  values ('', '', 'mine', %(next)s, %(mine)s, 'worker_2', '1999-12-31', %(token)s);
 
 
 -- # move-anchor SP15
@@ -142,11 +140,9 @@ drop table safepoint_anchor.heads;
 -- # empty-log SP20
 -- Who took which thread, who pruned, discarded or set back what, is gone or reads otherwise.
 
-update safepoint.takings set owner = 'alice', login = 'alice';
+update safepoint.actions set owner = 'alice', login = 'alice';
 
-delete from safepoint.takings;
-
-delete from safepoint.prunings;
+delete from safepoint.actions;
 
 delete from safepoint.discarded;
 
@@ -162,10 +158,10 @@ delete from safepoint_journal.records;
 
 truncate safepoint_journal.records;
 
-truncate safepoint.takings, safepoint.prunings;
+truncate safepoint.actions;
 
-insert into safepoint.takings (tenant, thread, token, owner)
-  values ('', 'mine', 9, 'alice');
+insert into safepoint.actions (tenant, thread, action, number, removed, owner)
+  values ('', 'mine', 'acquire', 9, 0, 'alice');
 
 
 -- # edit-journal SP20
@@ -175,12 +171,12 @@ update safepoint_journal.records set record = 'x' where sequence = 1;
 
 delete from safepoint_journal.records where sequence = 1;
 
-insert into safepoint_journal.records (journal, chain, sequence, record)
+insert into safepoint_journal.records (scope, thread, sequence, record)
   values ('journal', 'mended', 2, 'x');
 
-insert into safepoint_journal.records (journal, chain, sequence, record)
+insert into safepoint_journal.records (scope, thread, sequence, record)
   values ('journal', 'mended', 1, 'x')
-  on conflict (tenant, journal, chain, sequence) do update set record = excluded.record;
+  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
 
 drop table safepoint_journal.records;
 
@@ -406,9 +402,9 @@ alter schema safepoint owner to current_user;
 -- A table, a function or an operator of the attacker's has the name that a function of ours
 -- looks for.
 
-create temp table threads as select thread::text, head, first::bigint, token::bigint, owner::text,
+create temp table threads as select thread::text, first::bigint, token::bigint, owner::text,
   expires, session_user as login from safepoint.threads;
-create temp table checkpoints as select thread, sequence::bigint, record::bytea
+create temp table records as select thread::text, sequence::bigint, record::bytea
   from safepoint.records;
 set search_path = pg_temp, safepoint, pg_catalog;
 put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);

@@ -36,7 +36,7 @@ create policy of_approvers on safepoint_anchor.heads as restrictive to {approver
 -- A head moves up. Only `rewind`, which runs as the owner of the table, sets one back.
 create trigger advance before update on safepoint_anchor.heads
   for each row when (new.sequence <= old.sequence and current_user <> {owner_name})
-  execute function safepoint_anchor.refuse();
+  execute function safepoint_anchor.refuse('a head of the anchor never goes back');
 
 create function safepoint_anchor.rewind(
   a_tenant text, a_store text, a_thread text, a_sequence bigint, a_digest text
