@@ -15,23 +15,10 @@ from safepoint.core.errors import ConfigurationError, StorageUnavailable, quoted
 from safepoint.core.names import check_tenant
 from safepoint.stores.postgres.connection import parsed, place, refusal
 
-ROLES: Final = (
-    "owner",
-    "writer",
-    "reader",
-    "operator",
-    "anchor",
-    "anchor_operator",
-    "journal",
-    "approver",
-    "auditor",
-)
-
 
 class _Part(NamedTuple):
-    """A part of the schema: who reads it and who writes it, and of records the rest."""
+    """Who reads a part of the schema and who writes it; of records the largest, and the first."""
 
-    schema: str
     readers: str
     writers: str
     largest: int = 0
@@ -40,22 +27,21 @@ class _Part(NamedTuple):
 
 _PARTS: Final = {
     "store": _Part(
-        "safepoint",
         "writer reader approver operator auditor",
         "writer operator",
         256 * 1024 * 1024,
         "safepoint.begins(new)",
     ),
-    "anchor": _Part(
-        "safepoint_anchor", "anchor approver anchor_operator operator auditor", "anchor approver"
-    ),
-    "journal": _Part("safepoint_journal", "journal auditor", "journal", 64 * 1024),
-    "answers": _Part(
-        "safepoint_answers", "approver writer reader operator auditor", "approver", 128 * 1024
-    ),
+    "anchor": _Part("anchor approver anchor_operator operator auditor", "anchor approver"),
+    "journal": _Part("journal auditor", "journal", 64 * 1024),
+    "answers": _Part("approver writer reader operator auditor", "approver", 128 * 1024),
 }
 PARTS: Final = tuple(_PARTS)
-SCHEMAS: Final = {name: part.schema for name, part in _PARTS.items()}
+ROLES: Final = (
+    "owner",
+    *sorted({role for part in _PARTS.values() for role in part.readers.split()}),
+)
+SCHEMAS: Final = {part: f"safepoint_{part}" for part in PARTS} | {"store": "safepoint"}
 LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
 """How many bytes the database takes in a record of each part."""
 _OLDEST: Final = 140000
@@ -337,16 +323,15 @@ def _frame(roles: dict[str, sql.Identifier]) -> tuple[list[sql.Composed], sql.Co
 
 def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
     part, folder = _PARTS[name], files("safepoint.stores.postgres")
-    kept = ["begin.sql", *["records.sql"] * bool(part.largest), f"{name}.sql", "end.sql"]
-    texts = [folder.joinpath(each) for each in kept]
-    text = "\n".join(each.read_text(encoding="utf-8") for each in texts if each.is_file())
-    several = {"readers": part.readers.split(), "writers": part.writers.split()}
+    names = ["begin", *["records"] * bool(part.largest), name, "end"]
+    sources = [folder.joinpath(f"{each}.sql") for each in names]
+    text = "\n".join(each.read_text(encoding="utf-8") for each in sources if each.is_file())
     return sql.SQL(text).format(
-        schema=sql.Identifier(part.schema),
+        schema=sql.Identifier(SCHEMAS[name]),
         largest=sql.Literal(part.largest),
         begins=sql.SQL(part.begins),
-        owner_name=sql.Literal(roles["owner"].as_string(None).strip('"')),
-        **{key: sql.SQL(", ").join(map(roles.get, names)) for key, names in several.items()},
+        readers=sql.SQL(", ").join(roles[role] for role in part.readers.split()),
+        writers=sql.SQL(", ").join(roles[role] for role in part.writers.split()),
         **roles,
     )
 
