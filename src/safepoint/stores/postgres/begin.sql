@@ -35,6 +35,7 @@ grant execute on function {schema}.whose() to {readers};
 create function {schema}.refuse() returns trigger
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
-  raise exception '%: % is refused', coalesce(tg_argv[0], tg_table_name || ' is append-only'),
-    lower(tg_op) using errcode = 'SP006';
+  raise exception '%', coalesce(tg_argv[0],
+    format('%s is append-only: %s is refused', tg_table_name, lower(tg_op)))
+    using errcode = 'SP006';
 end $$;
