@@ -148,7 +148,7 @@ class Connection(psycopg.Connection[Row]):
     def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
         """Return what a statement finds, with `$1` for the first value."""
         done = self._cursor.execute(statement.encode(), values, binary=True)
-        return done.fetchall() if done.description else []
+        return done.fetchall() if done.pgresult and done.pgresult.nfields else []
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as the driver does, for so many seconds at most."""
