@@ -395,8 +395,7 @@ def test_the_command_looks_and_verifies(
     # An attacker who is the owner cuts off the newest record: the anchor tells.
     do(
         server,
-        "set session_replication_role = replica;"
-        "delete from safepoint.records where sequence = 3",
+        "set session_replication_role = replica;delete from safepoint.records where sequence = 3",
         database=name,
     )
     assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
