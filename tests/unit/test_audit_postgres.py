@@ -152,7 +152,7 @@ CHANGED = {
         "SP20.not-made"
     ),
     "drop index safepoint.discarded_place; create unique index discarded_place on"
-    " safepoint.discarded (thread)": "SP13.changed",
+    " safepoint.discarded (thread)": "SP13.not-made",
     "create unique index once on safepoint.actions (thread)": "SP13.not-made",
     "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13.not-made",
     "alter table safepoint.threads no force row level security": "SP13.changed",
