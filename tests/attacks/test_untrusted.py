@@ -63,7 +63,7 @@ def test_what_nobody_vouched_for_is_refused_before_it_is_decoded(
 ) -> None:
     """And no refusal leads to a second decoder."""
     tmp_path.chmod(0o700)
-    shop = Shop(tmp_path, SigningKey.generate("ed25519"))
+    shop = Shop(tmp_path, SigningKey.generate())
     shop.fill([{"amount": 42}])
     contents = planted(shop, tmp_path)
     asked: list[bytes] = []
@@ -81,7 +81,7 @@ def test_what_nobody_vouched_for_is_refused_before_it_is_decoded(
 @pytest.mark.parametrize("by", [0, 1])
 def test_signature_of_the_other_algorithm_is_refused(tmp_path: Path, by: int) -> None:
     """Both keys are trusted; each counts by its own algorithm alone."""
-    keys = [SigningKey.generate(), SigningKey.generate("ed25519")]
+    keys = [SigningKey.generate(), SigningKey.generate()]
     shop = Shop(tmp_path, keys[by])
     shop.fill([1])
     content = shop.file(1).read_bytes()

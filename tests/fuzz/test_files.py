@@ -20,7 +20,7 @@ from safepoint import (
 from safepoint.core.names import Head
 
 KEY = SigningKey.generate()
-PAIR = SigningKey.generate("ed25519")
+PAIR = SigningKey.generate()
 DIGEST = "sha256:" + "0" * 64
 WORDS = st.sampled_from(
     [

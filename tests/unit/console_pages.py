@@ -23,7 +23,7 @@ from safepoint.settings import Store
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)
 HOUR: Final = timedelta(hours=1)
-KEY: Final = SigningKey.generate("ed25519")
+KEY: Final = SigningKey.generate()
 LEDGER: Final = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(KEY))
 STORES: Final = ["invoices", "refunds"]
 DIGEST: Final = f"sha256:{'3f9a' * 16}"

@@ -549,7 +549,7 @@ def test_approvals_are_verified_by_the_keys_of_people(
     deployed: Deployed, out: Any, paying: Any
 ) -> None:
     """A stranger's is a forgery, too few are a warning, and so is a key that was revoked since."""
-    people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "stranger")}
+    people = {name: SigningKey.generate() for name in ("dana", "erin", "stranger")}
     files = {name: f"dana={deployed.key.parent / name}" for name in people}
     for name, key in people.items():
         key.public.to_file(deployed.key.parent / name)

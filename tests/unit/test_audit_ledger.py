@@ -41,7 +41,7 @@ from safepoint.core.names import Head, digest_of
 from safepoint.core.record import Place, seal
 from safepoint.resume.answers import Answers
 
-OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate("ed25519"), SigningKey.generate()
+OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 OTHER = "sha256:" + "0" * 64
 
 
@@ -566,7 +566,7 @@ DESKS: dict[str, tuple[Any, list[str]]] = {
 @pytest.mark.parametrize("name", DESKS)
 def test_what_a_desk_lacks_is_said(tmp_path: Path, name: str) -> None:
     told, wanted = DESKS[name]
-    omar, dana = (SigningKey.generate("ed25519") for _ in range(2))
+    omar, dana = (SigningKey.generate() for _ in range(2))
     (tmp_path / "people").mkdir(mode=0o700)
     omar.to_file(tmp_path / "people/omar.key")
     omar.public.to_file(tmp_path / "people/omar.pub")

@@ -55,7 +55,7 @@ from safepoint.resume.workflow import Call, Migration
 from tests.unit.tampered import Toy
 
 State = dict[str, Any]
-DANA, ERIN, STRANGER = (SigningKey.generate("ed25519") for _ in range(3))
+DANA, ERIN, STRANGER = (SigningKey.generate() for _ in range(3))
 WRITER = SigningKey.generate()
 PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
 GATE = Gate(approvers=PEOPLE)

@@ -98,7 +98,7 @@ class Office:
 
     def keep_journal(self) -> None:
         """Keep it in a folder, as the settings say then."""
-        key = SigningKey.generate("ed25519")
+        key = SigningKey.generate()
         key.public.to_file(self.folder / "journal.pub")
         self.journal = FileJournal(self.folder / "journal", keys=Keyring(key), create=True)
         with (self.folder / "safepoint.toml").open("a") as file:

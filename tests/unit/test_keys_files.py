@@ -158,7 +158,7 @@ def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Pat
 def test_whoever_holds_the_folder_keeps_nobody_from_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    monkeypatch.setattr(files, "PATIENCE", 0.02)
     with disk.opened(str(tmp_path), disk.FOLDER) as fd, disk.locked(fd, "folder"):
         SigningKey.from_file(tmp_path / "key", create=True)
     assert [path.name for path in tmp_path.iterdir()] == ["key"]

@@ -23,7 +23,7 @@ from safepoint.core.keys import Key, Revoked, VerifyingKey
 from safepoint.core.names import Head
 
 OLD, MID, NEW = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
-PAIR = SigningKey(bytes(32), "ed25519")
+PAIR = SigningKey(bytes(32))
 HEAD = Head(7, f"sha256:{'a' * 64}")
 
 

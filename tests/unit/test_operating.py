@@ -27,7 +27,7 @@ from tests.harness.crash import CHANGING, killed
 from tests.unit.commands import said
 from tests.unit.storage_helpers import tree
 
-DANA = Approver("dana", SigningKey.generate("ed25519"))
+DANA = Approver("dana", SigningKey.generate())
 PLACES = ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY")
 
 

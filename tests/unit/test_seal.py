@@ -16,7 +16,7 @@ from safepoint.core.names import digest_of
 from safepoint.core.record import Opened, Place, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
-PAIR = SigningKey.generate("ed25519")
+PAIR = SigningKey.generate()
 KEYS = Keyring(KEY)
 Reader = Callable[[bytes], Opened]
 PLACE = Place("invoices", "", "order-7", 2)

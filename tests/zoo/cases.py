@@ -512,7 +512,7 @@ def _with_answers(
 ) -> list[str]:
     deployed, people = Deployed(root, algorithm=algorithm), {}
     for name in ("dana", "omar"):
-        people[name] = SigningKey.generate("ed25519")
+        people[name] = SigningKey.generate()
         people[name].public.to_file(folder(root / "people") / f"{name}.pub")
     if left_open:
         people["omar"].to_file(root / "people/omar.key")
