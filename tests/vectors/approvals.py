@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from safepoint.core.codec import Codec
 from safepoint.core.record import Use, sign_line
-from tests.vectors.material import ED25519, ELSEWHERE, FIRST, HMAC, Vector, sealed
+from tests.vectors.material import DANA, ELSEWHERE, FIRST, WRITER, Vector, sealed
 
 HEAD: Final = {"digest": ELSEWHERE, "sequence": 2}
 FIELDS: Final[dict[str, Any]] = {
@@ -55,7 +55,7 @@ OPENS: Final = (
 
 def signed(line_2: bytes, use: Use = "approval") -> str:
     """Return what a holder of the key could write: any line, truly signed for a use."""
-    return (b"%b\n%b\n" % (sign_line(line_2, ED25519, use), line_2)).decode("latin-1")
+    return (b"%b\n%b\n" % (sign_line(line_2, DANA, use), line_2)).decode("latin-1")
 
 
 def line(**changes: Any) -> bytes:
@@ -97,7 +97,7 @@ def questions() -> list[Vector]:
 
 
 def _vector(name: str, about: str, text: str, **outcome: Any) -> Vector:
-    people = {"dana": ["ed25519"]}
+    people = {"dana": ["dana"]}
     return {"name": name, "about": about, "approvers": people, "text": text, **outcome}
 
 
@@ -120,7 +120,7 @@ def _accepted() -> list[Vector]:
             about,
             signed(line(**changes)),
             opens={
-                "key": ED25519.id,
+                "key": DANA.id,
                 **{field: {**FIELDS, **changes}[field] for field in OPENS[:-1]},
                 "arguments": Codec().encode({**FIELDS, **changes}["arguments"]).decode(),
             },
@@ -145,10 +145,10 @@ def _no_approvals() -> list[Vector]:
 
 
 def _untrusted() -> list[Vector]:
-    yes, record = signed(line()), sealed(FIRST, ED25519)[0].decode()
-    mac = base64.b64encode(HMAC.sign(b"safepoint/1 approval\n" + line())).decode()
+    yes, record = signed(line()), sealed(FIRST, DANA)[0].decode()
+    short = base64.b64encode(DANA.sign(b"safepoint/1 approval\n" + line())[:32]).decode()
     found = [
-        ("stranger", "A key of nobody here.", yes.replace(ED25519.id, HMAC.id)),
+        ("stranger", "A key of nobody here.", yes.replace(DANA.id, WRITER.id)),
         ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
         ("other-next", "Another step is next.", yes.replace('"next":"pay"', '"next":"refund"')),
         ("other-done", "One more step is done.", yes.replace('["ask"]', '["ask","pay"]')),
@@ -162,7 +162,7 @@ def _untrusted() -> list[Vector]:
         ),
         ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
         ("third-line", "A line more than was signed.", yes + "{}\n"),
-        ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
+        ("short", "A signature of 32 bytes.", f"safepoint/1 {DANA.id} {short}\n{line().decode()}"),
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
         ("as-model", "The line was signed for a model.", signed(line(), "model")),
@@ -173,7 +173,7 @@ def _untrusted() -> list[Vector]:
     revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalUntrusted")
     return [
         *(_vector(*each, refused="ApprovalUntrusted") for each in found),
-        {**revoked, "revoked": ["ed25519"]},
+        {**revoked, "revoked": ["dana"]},
     ]
 
 

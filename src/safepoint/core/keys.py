@@ -87,7 +87,7 @@ _TEMP: Final = ".safepoint-key"
 _TYPE: Final = b"ssh-ed25519"
 _BLOB: Final = b"\0\0\0\x0bssh-ed25519\0\0\0 "  # and the 32 bytes, wherever OpenSSH writes them
 _MAGIC: Final = b"openssh-key-v1\0"
-_PUBLIC: Final = re.compile(rb"([a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: [^\n]*)?\n?")
+_PUBLIC: Final = re.compile(rb"([a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: [^\r\n]*)?\n?")
 _SECRET: Final = re.compile(
     rb"-----BEGIN OPENSSH PRIVATE KEY-----\n([A-Za-z0-9+/\n]+=*)\n"
     rb"-----END OPENSSH PRIVATE KEY-----\n?"
@@ -131,12 +131,12 @@ def read_key_file(path: str | os.PathLike[str], *wanted: Kind) -> KeyFile:
             if not stat.S_ISREG(opened.info.st_mode):
                 raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
             text = Hidden(os.read(fd, _LONGEST + 1))
-            parsed = parse_key(shown, text)
+            parsed = parse_key(f"The file {shown}", text)
             if isinstance(parsed, KeyRefused):
                 raise parsed  # whatever its mode: it is no key of ours
             kind, public = parsed
             if wanted and kind not in wanted:
-                raise _other_kind(shown, kind, wanted[0])
+                raise _other_kind(f"The file {shown}", kind, wanted[0])
             _check_file(opened.info, shown, kind)
             _check_folder(path)
             temp = Path(path).with_name(_TEMP)
@@ -154,12 +154,12 @@ def read_key_file(path: str | os.PathLike[str], *wanted: Kind) -> KeyFile:
     return KeyFile(kind, public, text, found)
 
 
-def parse_key(shown: str, text: Hidden) -> tuple[Kind, bytes] | KeyRefused:
+def parse_key(what: str, text: Hidden) -> tuple[Kind, bytes] | KeyRefused:
     """Return what a key file holds and the public key; or the refusal, since to raise shows it.
 
     What costs time is bounded here, before the library is asked.
     """
-    data, kind, blob, rounds = text.reveal(), "public", b"", 0
+    data, kind, blob, cipher, rounds = text.reveal(), "public", b"", b"none", 0
     if line := _PUBLIC.fullmatch(data):
         blob = _decoded(line[2])
         blob = blob if _string(blob)[0] == line[1] else b""
@@ -172,22 +172,23 @@ def parse_key(shown: str, text: Hidden) -> tuple[Kind, bytes] | KeyRefused:
         blob = _string(rest[4:])[0] if is_one else b""
         kind = "secret" if cipher == b"none" else "passphrase"
         rounds = int.from_bytes(_string(options)[1], "big")
-    if rounds > _MOST_ROUNDS:
+    if cipher not in (b"none", b"aes256-ctr") or rounds > _MOST_ROUNDS:
         return KeyRefused(
-            f"The key {shown} takes more rounds of bcrypt than the {_MOST_ROUNDS:,} allowed here.",
-            f"If it is yours, write it anew: ssh-keygen -p -a {ROUNDS} -f {shown}",
+            f"{what} holds a key that is not encrypted with aes256-ctr and at most"
+            f" {_MOST_ROUNDS:,} rounds of bcrypt.",
+            f"If it is yours, write it anew: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
         )
     found = _string(blob)[0]
     if len(blob) == len(_BLOB) + KEY_BYTES and blob.startswith(_BLOB) and len(data) <= _LONGEST:
         return cast("Kind", kind), blob[len(_BLOB) :]
     if found and found != _TYPE:
         return KeyRefused(
-            f"The key {shown} is of the type {quoted(found.decode('latin-1'))}, and Ed25519 keys"
+            f"{what} holds a key of the type {quoted(found.decode('latin-1'))}, and Ed25519 keys"
             " alone are taken.",
             "Make one: ssh-keygen -t ed25519, or safepoint keys new FILE",
         )
     return KeyRefused(
-        f"The file {shown} is not one key in OpenSSH's format, whole and with nothing around it"
+        f"{what} is not one key in OpenSSH's format, whole and with nothing around it"
         + ("." if b"\r" not in data else ": its lines end as on Windows."),
         "Restore it from a backup, or name another file: a new key would verify nothing that the"
         " old one sealed.",
@@ -213,11 +214,11 @@ _HOLDS: Final[dict[Kind, tuple[str, str]]] = {
 }
 
 
-def _other_kind(shown: str, kind: Kind, wanted: Kind) -> KeyRefused:
+def _other_kind(what: str, kind: Kind, wanted: Kind) -> KeyRefused:
     (holds, _), (needed, do) = _HOLDS[kind], _HOLDS[wanted]
     if kind == "public":
         needed, do = "a secret key", "Name the file of the key that signs."
-    return KeyRefused(f"The file {shown} holds {holds}, and {needed} is needed here.", do)
+    return KeyRefused(f"{what} holds {holds}, and {needed} is needed here.", do)
 
 
 def _write(path: str | os.PathLike[str], text: Hidden, mode: int, *, create: bool = False) -> None:
@@ -408,11 +409,11 @@ class VerifyingKey(Key):
         Raises:
             KeyRefused: it is something else, or of another type.
         """
-        parsed = parse_key("in this text", Hidden(text.encode("utf-8", "surrogatepass")))
+        parsed = parse_key("This text", Hidden(text.encode("utf-8", "surrogatepass")))
         if isinstance(parsed, KeyRefused):
             raise parsed
         if parsed[0] != "public":
-            raise _other_kind("of this text", parsed[0], "public")
+            raise _other_kind("This text", parsed[0], "public")
         return cls(parsed[1])
 
     @classmethod
