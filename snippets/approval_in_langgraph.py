@@ -63,7 +63,7 @@ def set_up():
     """Each secret belongs on the machine of its owner."""
     Path("people").mkdir(mode=0o755, exist_ok=True)
     dana = SigningKey.from_file(
-        "dana/own.key", create=True, algorithm="ed25519"
+        "dana/own.key", create=True
     )
     if not Path("people/dana.pub").exists():
         dana.public.to_file("people/dana.pub")

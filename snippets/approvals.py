@@ -117,7 +117,7 @@ def set_up():
     owners = {"writer": "worker/writer.key", "dana": "dana/own.key"}
     for name, file in owners.items():
         key = SigningKey.from_file(
-            file, create=True, algorithm="ed25519"
+            file, create=True
         )
         public = Path("people", f"{name}.pub")
         if not public.exists():

@@ -6,7 +6,7 @@ from safepoint import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint
 
 key = SigningKey.from_file(
-    "keys/model.key", algorithm="ed25519", create=True
+    "keys/model.key", create=True
 )
 
 model = torch.nn.Linear(4, 2)

@@ -142,7 +142,7 @@ def others(text: str | None) -> dict[str, Html]:
     put = text or "It was put with the answers of invoices."
     said = Signed(put, text or Approver("dana", KEY).approve(question()), NOW + HOUR)
     hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
-    error = text or "The key opal.key stays locked: the passphrase is wrong. Type it again."
+    error = text or "The key opal.key cannot be read: the passphrase is wrong. Type it again."
     given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
     refusal = "That form was used already", "The run has moved on since.", "Open it again."
     return {

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from safepoint import SQLiteCheckpointStorage
 from safepoint.core import anchor as module
+from safepoint.core import files
 from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
 from safepoint.core.errors import (
     AnchorMismatch,

@@ -213,7 +213,7 @@ def test_a_key_in_the_folder_is_found(tmp_path: Path) -> None:
     SigningKey.generate().public.to_file(tmp_path / "own.pub")
     assert "SP08.public-inside" in ids(check_contents(tmp_path))
     assert "SP08.inside" in ids(check_contents(tmp_path, Keyring(key)))
-    (tmp_path / "locked.key").write_text("safepoint-locked-key/1 ed25519 ")
+    (tmp_path / "locked.key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     assert "SP08.inside" in ids(check_contents(tmp_path))
 
 

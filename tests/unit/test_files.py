@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from safepoint.core import files
 from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,

@@ -87,9 +87,9 @@ def test_a_revoked_key_is_found_and_shown_for_what_it_is() -> None:
     """By either half, also if it is in `verify`. The audit asks what it verified."""
     ring = Keyring(NEW, verify=[PAIR], revoked=Revoked(PAIR.public, None))
     assert (ring.revoked(PAIR.id) is not None, ring.revoked(NEW.id)) == (True, None)
-    assert ring.find(PAIR.id).is_same_as(PAIR)
+    assert ring.find(PAIR.id) == PAIR
     shown = next(iter(ring))
-    assert repr(shown) == f"RevokedKey(id='{PAIR.id}', algorithm='ed25519')"
+    assert repr(shown) == f"RevokedKey(id='{PAIR.id}')"
     assert shown.verify(b"message", PAIR.sign(b"message"))
     assert (hasattr(shown, "sign"), shown.path) == (False, PAIR.path)
     assert ring.revoked("0" * 16) is None

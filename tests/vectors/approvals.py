@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections import OrderedDict
 from typing import Any, Final
 
@@ -140,13 +139,13 @@ def _no_approvals() -> list[Vector]:
         ("format-2", "Another format.", yes.replace("safepoint/1", "safepoint/2")),
         ("two-spaces", "Line 1 is not as it is written.", yes.replace(" ", "  ", 1)),
         ("long", "More than 65,536 characters.", yes + " " * 65536),
+        ("short", "A signature of 32 bytes.", yes.replace(yes.split()[2], "A" * 43 + "=")),
     ]
     return [_vector(*each, refused="ApprovalMalformed") for each in found]
 
 
 def _untrusted() -> list[Vector]:
     yes, record = signed(line()), sealed(FIRST, DANA)[0].decode()
-    short = base64.b64encode(DANA.sign(b"safepoint/1 approval\n" + line())[:32]).decode()
     found = [
         ("stranger", "A key of nobody here.", yes.replace(DANA.id, WRITER.id)),
         ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
@@ -162,7 +161,6 @@ def _untrusted() -> list[Vector]:
         ),
         ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
         ("third-line", "A line more than was signed.", yes + "{}\n"),
-        ("short", "A signature of 32 bytes.", f"safepoint/1 {DANA.id} {short}\n{line().decode()}"),
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
         ("as-model", "The line was signed for a model.", signed(line(), "model")),

@@ -27,7 +27,6 @@ from safepoint import (
     SQLiteCheckpointStorage,
     open_ledger,
 )
-from safepoint.core.keys import Algorithm
 from safepoint.resume.answers import Answers
 from tests.unit.commands import said
 from tests.zoo import others
@@ -507,10 +506,8 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(
-    root: Path, *, algorithm: Algorithm = "ed25519", left_open: bool = False
-) -> list[str]:
-    deployed, people = Deployed(root, algorithm=algorithm), {}
+def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
+    deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
         people[name].public.to_file(folder(root / "people") / f"{name}.pub")
@@ -565,16 +562,6 @@ def _without(arguments: list[str], *options: str) -> list[str]:
 )
 def open_operator(root: Path) -> list[str]:
     return _with_answers(root, left_open=True)
-
-
-@case(
-    "Approvers verify what is asked with the key that seals it.",
-    "SP21.hmac invoices",
-    "SP31.held order-7",
-    *BESIDE,
-)
-def approvers_with_hmac(root: Path) -> list[str]:
-    return _with_answers(root, algorithm="hmac-sha256")
 
 
 @case(

@@ -139,7 +139,7 @@ def read_key_file(path: str | os.PathLike[str], *wanted: Kind) -> KeyFile:
                 raise _other_kind(f"The file {shown}", kind, wanted[0])
             _check_file(opened.info, shown, kind)
             _check_folder(path)
-            temp = Path(path).with_name(_TEMP)
+            temp = Path(path).parent / _TEMP
             for _ in files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
                 raise KeyRefused(
                     f"The key {shown} has a second name (hard link).",
@@ -521,7 +521,7 @@ class SigningKey(Key):
         del passphrase
         shown = shell(os.fspath(path))
         # A file on its way in is left by a crash alone, and goes with the next write.
-        names = Path(path), Path(path).with_name(_TEMP)
+        names = Path(path), Path(path).parent / _TEMP
         if create and [os.path.lexists(name) for name in names] != [True, False]:
             cls.generate()._put(path, phrase, create=True)  # noqa: SLF001
         file = read_key_file(path, "secret" if phrase is None else "passphrase")
