@@ -149,7 +149,7 @@ def misnamed(desk: Desk) -> None:
     for thread in "ab":
         for n in (1, 2, 3):
             rest = desk.record(n, thread).read_bytes().split(b"\n", 1)[1]
-            named = b"safepoint/1 " + NEW.id.encode() + b" " + b"A" * 43 + b"=\n"
+            named = b"safepoint/1 " + NEW.id.encode() + b" " + b"A" * 86 + b"==\n"
             desk.put(n, named + rest, thread)
 
 
@@ -195,7 +195,7 @@ def keys_inside(desk: Desk) -> None:
 def unsigned(desk: Desk) -> None:
     """The links hold, and still nobody could load that record."""
     first, rest = desk.record(2).read_bytes().split(b"\n", 1)
-    desk.put(2, first[:-20] + b"A" * 19 + b"=\n" + rest)
+    desk.put(2, first[:-20] + b"A" * 18 + b"==\n" + rest)
 
 
 STORES: dict[str, Callable[[Desk], Any]] = {

@@ -107,6 +107,8 @@ def refused_keys() -> list[Vector]:
         ("rsa-inside", "It says one type, and holds another.", f"ssh-ed25519 {_text(rsa)}"),
         ("security-key", "A key in hardware.", f"sk-ssh-ed25519@openssh.com {_text(security_key)}"),
         ("certificate", "Of a type of its own.", good.replace("9 ", "9-cert-v01@openssh.com ")),
+        ("type-inside", "Of the same length, and another type.",
+         good.replace("ZDI1NTE5", "ZDI1NTE4")),
         ("31-bytes", "A key of 31 bytes.", _line(PUBLIC[1:])),
         ("33-bytes", "A key of 33 bytes.", _line(PUBLIC + b"\0")),
         ("more", "A byte behind the key.", f"ssh-ed25519 {_text(_blob(PUBLIC) + bytes(3))}"),
