@@ -1351,12 +1351,6 @@ def form_of_a_cache(root: Path) -> list[str]:
     return [str(root / "app")]
 
 
-@case("Code that begins as a key does.", *LOADED)
-def code_as_a_key(root: Path) -> list[str]:
-    write(root / "app/a.py", f"safepoint-public-key/1 if 0 else 0\n{LOAD}")
-    return [str(root / "app")]
-
-
 @case("Code that begins as the seal of a model does.", "SP02.no-key app/a.py", *LOADED)
 def code_as_a_seal(root: Path) -> list[str]:
     safetensors(root / "net.safetensors", sealed=key(root))
@@ -1371,7 +1365,7 @@ def code_as_a_seal(root: Path) -> list[str]:
     "SP10.format state/a.yaml",
 )
 def yaml_as_a_key(root: Path) -> list[str]:
-    text = "safepoint-public-key/1 x: 1\ny: !!python/object/apply:os.system [id]\n"
+    text = "ssh-ed25519 AAAA x: 1\ny: !!python/object/apply:os.system [id]\n"
     write(root / "state/a.yaml", text)
     return [str(root / "state")]
 
