@@ -49,7 +49,7 @@ def blanks(which: str) -> set[str]:
 
 def kinds() -> set[str]:
     """What the library says of its own refusals: the kinds of a place, and the errors."""
-    source = "".join(Path(each.__file__).read_text(encoding="utf-8") for each in (disk, files))
+    source = "".join(Path(str(each.__file__)).read_text(encoding="utf-8") for each in (disk, files))
     said = [
         call.args[2].value
         for call in ast.walk(ast.parse(source))
