@@ -470,8 +470,8 @@ xbU6spmYI8UPzG9eLVUCAg==
 """
 
 key_id, public = read_key(
-    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvA5ne49LODXa2B44Rq"
-    "xwzwAsTa0VxCMz5s9L5qoX4b writer"
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvA5ne49L"
+    "ODXa2B44RqxwzwAsTa0VxCMz5s9L5qoX4b writer"
 )
 where = ("invoices", "", "order-7")
 keys = {key_id: public}
