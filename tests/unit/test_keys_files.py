@@ -178,9 +178,9 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
 # --- refused
 
 
-MODES = [*((secret, mode, "reach") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
-         *((phrase, mode, "reach") for mode in (0o640, 0o604)),
-         *((public, mode, "change") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
+MODES = [*((secret, mode, "reached") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
+         *((phrase, mode, "reached") for mode in (0o640, 0o604)),
+         *((public, mode, "changed") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "mode", "does"), MODES)
@@ -190,7 +190,7 @@ def test_a_key_that_others_can_reach_is_refused(
     (make, load), file = kind, tmp_path / "key"
     make(file)
     file.chmod(mode)
-    refused(f"Other users can {does} the key {file} (mode {mode:04o}).", load, file)
+    refused(f"The key {file} can be {does} by other users (mode {mode:04o}).", load, file)
     file.chmod(0o644 if kind is public else 0o400)
     load(file)
 

@@ -180,7 +180,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         1,
         "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
     ),
-    (open_key, "verify invoices", 2, "Other users can reach "),
+    (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys list invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
     (lost_anchor, "init invoices", 2, "Store invoices was begun, and is without the anchor"),

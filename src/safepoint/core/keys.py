@@ -267,10 +267,10 @@ def _check_file(info: os.stat_result, shown: str, kind: Kind) -> None:
             f"The key {shown} belongs to another user, who can replace it.",
             f"Run: sudo chown {os.geteuid()} {shown}",
         )
-    forbidden, mode, does = (0o022, 644, "change") if kind == "public" else (0o077, 600, "reach")
+    forbidden, mode, done = (0o022, 644, "changed") if kind == "public" else (0o077, 600, "reached")
     if info.st_mode & forbidden:
         raise KeyRefused(
-            f"Other users can {does} the key {shown} (mode {info.st_mode & 0o777:04o}).",
+            f"The key {shown} can be {done} by other users (mode {info.st_mode & 0o777:04o}).",
             f"Run: chmod {mode} {shown}, and replace the key if anyone may have read or changed"
             " it.",
         )
