@@ -3,7 +3,6 @@
 # --8<-- [start:record]
 import base64
 import hashlib
-import hmac
 import json
 import re
 from datetime import datetime
@@ -19,9 +18,7 @@ MOMENT = (
     r":[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 )
 LINE_1 = re.compile(
-    rb"safepoint/1 ([0-9a-f]{16}) "
-    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
-    rb"|[A-Za-z0-9+/]{85}[AQgw]==)\n"
+    rb"safepoint/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{85}[AQgw]==)\n"
 )
 LINE_2 = re.compile(
     rf'\{{"app":"{WORD}",'
@@ -54,10 +51,7 @@ def digest_of(data):
 
 
 def is_genuine(key, message, signature):
-    if key["algorithm"] == "hmac-sha256":
-        mac = hmac.digest(key["secret"], message, "sha256")
-        return hmac.compare_digest(mac, signature)
-    public = ed25519.Ed25519PublicKey.from_public_bytes(key["public"])
+    public = ed25519.Ed25519PublicKey.from_public_bytes(key)
     try:
         public.verify(signature, message)
     except InvalidSignature:
@@ -497,43 +491,25 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
 
 
 # --8<-- [end:journal]
-# --8<-- [start:lock]
-import unicodedata
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import aead
-
-LOCKED = re.compile(
-    rb"(safepoint-locked-key/1 ed25519 ([A-Za-z0-9+/]{43}=)"
-    rb" ([A-Za-z0-9+/]{22}==) )([A-Za-z0-9+/]{64})\n"
-)
+# --8<-- [start:key]
+PUBLIC = re.compile(r"ssh-ed25519 ([A-Za-z0-9+/]{68})(?: [^\r\n]*)?\n?")
+P = 2**255 - 19
+Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 
 
-def unlock(file, passphrase):
-    """Return the seed of a locked key, or refuse."""
-    line = check(LOCKED.fullmatch(file), "KeyRefused")
-    public, salt, box = map(base64.b64decode, line.groups()[1:])
-    key = hashlib.scrypt(
-        unicodedata.normalize("NFC", passphrase).encode(),
-        salt=salt,
-        n=2**17,
-        r=8,
-        p=1,
-        maxmem=2**28,
-        dklen=32,
-    )
-    try:
-        cipher = aead.ChaCha20Poly1305(key)
-        seed = cipher.decrypt(bytes(12), box, line[1])
-    except InvalidTag:
-        raise Refused("KeyRefused") from None
-    private = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
-    half = private.public_key().public_bytes_raw()
-    check(half == public, "KeyRefused")
-    return seed
+def read_key(line):
+    """Return the id and the 32 bytes of a public key, or refuse."""
+    found = check(PUBLIC.fullmatch(line), "KeyRefused")
+    blob = base64.b64decode(found[1])
+    check(blob[:19] == b"\0\0\0\x0bssh-ed25519\0\0\0 ", "KeyRefused")
+    public = blob[19:]
+    y = int.from_bytes(public, "little") % 2**255 % P
+    check(y not in (0, 1, P - 1, Y, P - Y), "KeyRefused")
+    named = b"safepoint/1 key id ed25519\n" + public
+    return hashlib.sha256(named).hexdigest()[:16], public
 
 
-# --8<-- [end:lock]
+# --8<-- [end:key]
 # --8<-- [start:names]
 def base32(data):
     return base64.b32encode(data).decode().lower().rstrip("=")
@@ -557,8 +533,9 @@ def thread_name(text):
 # What the package sealed, by a published test key.
 records = {}
 records[1] = b"""\
-safepoint/1 21e1d2f0634272a3 \
-XJqmcjjfod3ycwGgiv7vt8VXzwgHKVtSHCAeE+nsAYE=
+safepoint/1 c3c41284c8b117fd \
+Qe9BfFv02NBS/whCECqJnMEXxoA8qQfGTK8H+tUWoFwDpP0BKHRWGXh38xE+Z7kJ\
+kBfwF+2t64/7bZ8wtpYPCA==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:01:00.000000Z","digest":"sha256:\
 ffa9ffbcb4bbe60cb6ce64555fa3fa52cdf0e096d5b89f9499f5cff9f29159a2",\
@@ -567,8 +544,9 @@ ffa9ffbcb4bbe60cb6ce64555fa3fa52cdf0e096d5b89f9499f5cff9f29159a2",\
 "thread":"order-7","tools":null}
 \x81\xa5payee\xa5alice"""
 records[2] = b"""\
-safepoint/1 21e1d2f0634272a3 \
-OYCoDgsvLcgSF5zoCFedzdibfSHAItIm3XVhEIr1FWA=
+safepoint/1 c3c41284c8b117fd \
+/XxWeiD67CPVI2qrChCPgjLDvnt1ERmxZQYC1C4/dhqaL58wc0xDethKbA/CCsYG\
+X5wQT7nrAHVQ1NBpGWkTCg==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:02:00.000000Z","digest":"sha256:\
 abf9a6440126f7f59e13c0f0351ec4efa6a5779ece1088f0df2327291311c516",\
@@ -578,10 +556,12 @@ f59d9808d2050f9c268c30a5901e0f955f66512862d020161bdaaaab875b9a7a",\
 "thread":"order-7","tools":null}
 \x81\xa5payee\xa5bella"""
 
-secret = b"published test key: do not use!!"
-key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
+key_id, public = read_key(
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvA5ne49L"
+    "ODXa2B44RqxwzwAsTa0VxCMz5s9L5qoX4b writer"
+)
 where = ("invoices", "", "order-7")
-keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
+keys = {key_id: public}
 print(len(verify_thread(records, where, keys)), "records")
 #> 2 records
 

@@ -53,15 +53,15 @@ from safepoint.stores.postgres import (
 from tests.harness.postgres import Database, quick_server
 
 TENANTS: Final = ("acme", "globex")
-KEYS: Final = {name: SigningKey.generate("ed25519") for name in ("dana", "eli", "omar")}
+KEYS: Final = {name: SigningKey.generate() for name in ("dana", "eli", "omar")}
 PEOPLE: Final = {name: Approver(name, key) for name, key in KEYS.items()}
 APPROVERS: Final = Approvers(
     {name: KEYS[name].public for name in ("dana", "eli")},
     roles={"clerk": ["dana", "eli"], "manager": ["eli"]},
 )
 POLICY: Final = Policy(may={"pay": [May("clerk", up_to=100), May("clerk", up_to=500, people=2)]})
-WRITER: Final = SigningKey.generate("ed25519")
-JOURNAL: Final = SigningKey.generate("ed25519")
+WRITER: Final = SigningKey.generate()
+JOURNAL: Final = SigningKey.generate()
 ROLES: Final = ("anchor", "journal")
 
 
@@ -218,7 +218,7 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
         "writer0": [
             "delete from safepoint_answers.records",
             "update safepoint_answers.records set record = 'x'",
-            "insert into safepoint_answers.records values ('acme', 'c', 1, 'x')",
+            "insert into safepoint_answers.records values ('acme', '', 'c', 1, 'x')",
         ],
         "anchor": [
             "update safepoint_anchor.heads set sequence = 99 where store = 'answers'",
@@ -227,7 +227,7 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
         "dana": [
             "delete from safepoint_answers.records",
             "update safepoint_anchor.heads set sequence = 99 where store = 'invoices'",
-            "insert into safepoint.checkpoints values ('acme', 'mine', 1, 'x')",
+            "insert into safepoint.records values ('acme', '', 'mine', 1, 'x')",
             "table safepoint_journal.records",
         ],
     }
