@@ -33,16 +33,16 @@ pages.CHECKS.update(
     record=checks.check_record,
     subclasses=checks.check_subclasses,
 )
-pages.ATTRIBUTES.update(
+pages.WORDS.update(
     {
-        "data-exit": ("bash sql", *pages.ATTRIBUTES["data-exit"][1:]),
+        "data-exit": ("bash sql", *pages.WORDS["data-exit"][1:]),
         "data-check": ("bash text", "make|paths|record|subclasses", "the name of a check"),
         "data-module": ("text", r"[\w.]+", "the module of a tree of classes"),
         "data-login": ("sql", r"[a-z]\w*", "the name of a login"),
         "data-tls": ("sql", r"[\w.-]+", "a host name for the certificate"),
+        ".unsafe": ("python sql", "", ""),
     }
 )
-pages.CLASSES["unsafe"] = "python sql"
 pages.NEEDS.update(
     {
         "sql": ("data-login", _LOGIN),
@@ -52,7 +52,7 @@ pages.NEEDS.update(
         "data-check bash": ("data-check=make", _CHECK),
     }
 )
-ATTRIBUTES: Final = frozenset(pages.ATTRIBUTES) - {"title"}
+ATTRIBUTES: Final = frozenset(word for word in pages.WORDS if word.startswith("data-"))
 """What a fence says to the tests; the site shows it to nobody, and keeps it."""
 
 # What HTML a page may have. Code could otherwise be shown without a fence, and nobody would have
@@ -82,7 +82,8 @@ class Project(Pages):
     """All that has blocks: the pages, README, CONTRIBUTING, and the docstrings of the package."""
 
     def __init__(self, root: Path = ROOT) -> None:
-        super().__init__(root, parsers=[self.markup])
+        super().__init__(root, self.markup)
+        self._included = (*self.folders, root / "docs" / "assets")
 
     def should_parse(self, path: Path) -> bool:
         """Tell whether a file is a page, or a module whose docstrings are."""
@@ -118,7 +119,7 @@ class Project(Pages):
 
     def _problems(self, line: str, following: str, page: str) -> Iterator[str]:
         try:
-            included = expand(line, (self.path / "snippets", self.path / "docs/assets"))
+            included = expand(line, self._included)
             if included and included[0].file.suffix != ".svg":
                 yield "an include outside of a fence; put it inside one"
         except PageError as error:

@@ -53,39 +53,45 @@ ENOUGH: Final = 12
 
 # What the opening line of a fence can say: a project adds to these tables.
 DATA: Final = "json toml ini yaml"
-_FILE: Final = r"[\w.-]+"
-ATTRIBUTES: Final = {
+_FILE: Final = (r"[\w.-]+", "a plain file name in the page's folder")
+WORDS: Final = {
     "title": ("", r".+", "words"),
     "data-raises": ("python", r"[A-Za-z_]\w*(: .*\S)?", "Type, or Type: part of the message"),
-    "data-marker": ("python", _FILE, "a plain file name in the page's folder"),
+    "data-marker": ("python", *_FILE),
     "data-exit": ("bash", r"[1-9]\d{0,2}", "the exit code of a failure, 1 to 255"),
     "data-needs": ("", r"\w+", "a module that not every Python can have"),
-    "data-write": (f"{DATA} python", _FILE, "a plain file name in the page's folder"),
+    "data-write": (f"{DATA} python", *_FILE),
+    ".unsafe": ("python", "", ""),
+    ".no-copy": ("", "", ""),
+    ".refused": ("", "", ""),
+    ".fix": ("", "", ""),
+    ".alone": ("python", "", ""),
+    ".wrap": (f"{DATA} text", "", ""),
 }
-"""On which languages an attribute means something ("" for all), in which form, and what that is."""
-CLASSES: Final = {
-    "unsafe": "python",
-    "no-copy": "",
-    "refused": "",
-    "fix": "",
-    "alone": "python",
-    "wrap": f"{DATA} text",
-}
-"""On which languages a class means something."""
+"""On which languages a word means something ("" for all), which form it has, and what that is."""
+_LATER: Final = "data-write keeps the block for later; say there what happens"
 NEEDS: Final = {
-    "data-marker": ("unsafe", "data-marker needs .unsafe; add it"),
-    "unsafe": ("no-copy", "an .unsafe block also needs .no-copy; add it"),
-    "alone unsafe": ("", ".unsafe blocks run alone already; remove .alone"),
-    "data-write unsafe": ("", "data-write keeps the block for later; say there what happens"),
-    "data-write data-raises": ("", "data-write keeps the block for later; say there what happens"),
-    "python refused": ("data-raises", '.refused says that it raises; add data-raises="Type"'),
+    "data-marker": (".unsafe", "data-marker needs .unsafe; add it"),
+    ".unsafe": (".no-copy", "an .unsafe block also needs .no-copy; add it"),
+    ".alone .unsafe": ("", ".unsafe blocks run alone already; remove .alone"),
+    "data-write .unsafe": ("", _LATER),
+    "data-write data-raises": ("", _LATER),
+    "python .refused": ("data-raises", '.refused says that it raises; add data-raises="Type"'),
 }
 """Words that need another one ("" for what cannot be), and what is said if it is missing."""
+_FENCES: Final = {
+    r"\s*>": "a fence in a block quote; move it out of the quote",
+    r"\s*[^\s`~]": "a fence beside the mark of a list; put it on a line of its own",
+    r" *\t": "a fence indented with a tab; indent it with spaces",
+    r" *~": "a fence of ~~~; write ```",
+    r" *````": "a fence of four or more backticks; write three",
+    r" *```.*`": "``` on one line; write inline code with a single backtick",
+}
+"""Opening lines that the site shows otherwise, or that not every tool finds."""
 
 _LEXER: Final = RawFencedCodeBlockLexer(re.compile(r"(?P<info>[^\n]*)\n?"))
-_FENCE: Final = re.compile(r"([ \t]*)(.*?)(`{3,}|~{3,})(.*)")
 _INFO: Final = re.compile(r"\{ *\.(\w+)(?=[ }])(.*)\}|([\w+#-]*)((?: +title=\"[^\"]*\")?)")
-_WORD: Final = re.compile(r" +(?:\.(?P<name>[\w-]+)|(?P<key>[\w-]+)=\"(?P<value>[^\"]*)\")(?= |$)")
+_WORD: Final = re.compile(r" +(\.[\w-]+|[\w-]+(?==))(?:=\"([^\"]*)\")?(?= |$)")
 HINT: Final = re.compile(r"^ *<!-- *block: *(?P<words>(?:(?!--).)*?) *--> *$")
 _CUT: Final = re.compile(r"^\s*;*-+8<-+(?=\s|$)")
 _INCLUDE: Final = re.compile(r'^( *)-+8<-+ +"([^":]+)(?::([A-Za-z][\w-]*))?"$')
@@ -178,30 +184,22 @@ class Docstrings(PythonDocStringDocument):
 
 
 class Pages(Sybil):
-    """The pages of a project: files below `root` that match one of the patterns.
+    """The Markdown pages below a folder.
 
     Args:
-        root: the project.
-        patterns: of files; all Markdown unless told.
+        root: the folder; includes come from its `snippets/`.
         parsers: what else finds something in a page, beside its fences.
-        snippets: the folder below the root that includes come from.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        patterns: Iterable[str] = ("*.md",),
-        parsers: Iterable[Callable[[Document], Iterable[Region]]] = (),
-        snippets: str = "snippets",
-    ) -> None:
+    def __init__(self, root: Path, *parsers: Callable[[Document], Iterable[Region]]) -> None:
         super().__init__(
             parsers=[self.blocks, *parsers],
-            patterns=list(patterns),
+            pattern="*.md",
             path=str(root),
             document_types={".py": Docstrings},
             teardown=_close,
         )
-        self.folders = (root / snippets,)
+        self.folders = (root / "snippets",)
 
     def parse(self, path: Path) -> Document:
         """Find the blocks of a page, and number them."""
@@ -237,11 +235,13 @@ class Pages(Sybil):
         hint = HINT.match(above.removesuffix("\n").rpartition("\n")[2])
         try:
             body = self._body(opening, lines, block)
-            found = read_info(region.lexemes["info"] or "", f" {hint['words']}" if hint else "")
+            info = region.lexemes["info"] or ""
+            block.language, words = read_info(info, f" {hint['words']}" if hint else "")
         except PageError as error:
             block.problem = error.args
             return block
-        block.language, block.classes, block.attributes = found
+        block.classes = tuple(word[1:] for word in words if word.startswith("."))
+        block.attributes = {w: value for w, value in words.items() if not w.startswith(".")}
         if hint and ".unsafe" in hint["words"] and "/" in block.page:
             block.problem = "a comment does not hide the copy button; use braces", 0
         block.text = "\n".join(each.text if each.text.strip() else "" for each in body).rstrip("\n")
@@ -250,34 +250,22 @@ class Pages(Sybil):
 
     def _body(self, opening: str, lines: list[str], block: Block) -> list[Line]:
         """Return the lines of a block, includes expanded, or say what the site would not show."""
-        indent, before, ticks, info = _FENCE.fullmatch(opening).groups()  # type: ignore[union-attr]
-        for said, is_so in {
-            "a fence in a block quote; move it out of the quote": ">" in before,
-            "a fence beside the mark of a list; put it on a line of its own": before,
-            "a fence indented with a tab; indent it with spaces": "\t" in indent,
-            "a fence of ~~~; write ```": ticks.startswith("~"),
-            "a fence of four or more backticks; write three": len(ticks) > 3,
-            "``` on one line; write inline code with a single backtick": "`" in info,
-            "this fence is never closed; add ``` at the same indent": (
-                not lines or lines[-1].rstrip() != f"{indent}```"
-            ),
-        }.items():
-            if is_so:
+        for form, said in _FENCES.items():
+            if re.match(form, opening):
                 raise PageError(said, 0)
+        indent, _, info = opening.partition("```")
+        if not lines or lines.pop().rstrip() != f"{indent}```":
+            raise PageError("this fence is never closed; add ``` at the same indent", 0)
         block.indent, body = len(indent), list[Line]()
-        for below, line in enumerate(lines[:-1], 1):
-            for said, is_so in {
-                "indented less than its fence; indent it, or close the fence": (
-                    line[: len(indent)].strip()
-                ),
-                "a fence inside a fence; show it as two blocks": line.lstrip().startswith("```"),
-                # What a program printed is shown as it is; what a person writes has spaces.
-                "a tab; the site shows spaces, so write spaces": (
-                    "\t" in line and info.strip() != "text"
-                ),
-            }.items():
-                if is_so:
-                    raise PageError(said, below)
+        for below, line in enumerate(lines, 1):
+            if line[: len(indent)].strip():
+                raise PageError(
+                    "indented less than its fence; indent it, or close the fence", below
+                )
+            if line.lstrip().startswith("```"):
+                raise PageError("a fence inside a fence; show it as two blocks", below)
+            if "\t" in line and info != "text":  # what a program printed is shown as it is
+                raise PageError("a tab; the site shows spaces, so write spaces", below)
             text = line.expandtabs(TAB)[len(indent) :]
             try:
                 body += expand(text, self.folders) or [Line(text, block.file, block.line + below)]
@@ -290,7 +278,7 @@ class Pages(Sybil):
         return body
 
 
-def read_info(info: str, hint: str = "") -> tuple[str, tuple[str, ...], dict[str, str]]:
+def read_info(info: str, hint: str = "") -> tuple[str, dict[str, str]]:
     """Read what follows the three backticks, together with a `block:` comment above them.
 
     Raises:
@@ -303,33 +291,27 @@ def read_info(info: str, hint: str = "") -> tuple[str, tuple[str, ...], dict[str
     if language not in EVALUATORS:
         said = f"unknown language {language!r}" if language else "no language"
         raise PageError(f"{said}; use one of: {', '.join(sorted(EVALUATORS))}", 0)
-    words = f"{(found[2] or found[4] or '').rstrip()}{hint}".rstrip()
-    if rest := _WORD.sub("", words).strip():
+    text = f"{(found[2] or found[4] or '').rstrip()}{hint}".rstrip()
+    if rest := _WORD.sub("", text).strip():
         raise PageError(f'cannot read {rest!r}; write .class or name="value"', 0)
-    classes = tuple(word["name"] for word in _WORD.finditer(words) if word["name"])
-    attributes = {word["key"]: word["value"] for word in _WORD.finditer(words) if word["key"]}
-    for problem in _that_mean_nothing(language, classes, attributes):
+    words = dict(_WORD.findall(text))
+    for problem in _that_mean_nothing(language, words):
         raise PageError(problem, 0)
-    return language, classes, attributes
+    return language, words
 
 
-def _that_mean_nothing(
-    language: str, classes: tuple[str, ...], attributes: Mapping[str, str]
-) -> Iterator[str]:
+def _that_mean_nothing(language: str, words: Mapping[str, str]) -> Iterator[str]:
     """Say what is not known, means nothing on this language, or lacks its other half."""
-    for kind, given, known in (
-        ("class .", classes, CLASSES),
-        ("attribute ", attributes, {name: row[0] for name, row in ATTRIBUTES.items()}),
-    ):
-        for name in given:
-            if name not in known:
-                yield f"unknown {kind}{name}; known: {', '.join(known)}"
-            elif known[name] and language not in known[name].split():
-                yield f"{name} means nothing on {language}; remove it"
-    for name, value in attributes.items():
-        if not re.fullmatch(ATTRIBUTES[name][1], value):
-            yield f"{name} is {ATTRIBUTES[name][2]}; correct it"
-    said = {language, *classes, *attributes, *(f"{k}={v}" for k, v in attributes.items())}
+    for word, value in words.items():
+        languages, form, says = WORDS.get(word, (None, "", ""))
+        if languages is None:
+            kind = "class" if word.startswith(".") else "attribute"
+            yield f"unknown {kind} {word}; known: {', '.join(WORDS)}"
+        elif languages and language not in languages.split():
+            yield f"{word} means nothing on {language}; remove it"
+        elif not re.fullmatch(form, value):
+            yield f"{word} is {says or 'a class, without a value'}; correct it"
+    said = {language, *words, *(f"{word}={value}" for word, value in words.items())}
     for each, (other, problem) in NEEDS.items():
         if said.issuperset(each.split()) and other not in said:
             yield problem
@@ -381,7 +363,7 @@ class _State(NamedTuple):
 
     def swap(self) -> _State:
         """Make it so, and return how it was."""
-        before, cwd = dict(os.environ), self.folder
+        before, cwd = dict(os.environ), tempfile.gettempdir()
         with contextlib.suppress(FileNotFoundError):  # a block has removed it
             cwd = str(Path.cwd())
         was = _State(before, cwd, os.umask(self.umask), sys.modules["__main__"], tempfile.tempdir)
@@ -675,15 +657,11 @@ def stated_output(code: str) -> str | None:
         if token.type == tokenize.COMMENT and token.string.startswith("#>")
     ]
     for node in ast.walk(ast.parse(code)):
-        bodies = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
-        for body in bodies if not isinstance(node, ast.ClassDef) else ():
-            for statement in body[1:] if isinstance(body, list) else ():
-                source = ast.get_source_segment(code, statement) or ""
-                if isinstance(statement, ast.Expr) and source.startswith(('"""\n', "'''\n")):
-                    indent = " " * statement.col_offset
-                    lines = source[4:-3].rstrip(" ").removesuffix("\n").split("\n")
-                    text = "\n".join(line.removeprefix(indent) for line in lines)
-                    found.append((statement.lineno, text))
+        source = ast.get_source_segment(code, node) if isinstance(node, ast.Expr) else None
+        if isinstance(node, ast.Expr) and (source or "").startswith(('"""\n', "'''\n")):
+            lines = (source or "")[4:-3].rstrip(" ").removesuffix("\n").split("\n")
+            text = "\n".join(line.removeprefix(" " * node.col_offset) for line in lines)
+            found.append((node.lineno, text))
     return "\n".join(text for _, text in sorted(found)) if found else None
 
 
