@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sybil import Document, Region
 
@@ -93,12 +93,6 @@ class Project(Pages):
         )
         return is_page or (below.suffix == ".py" and below.parts[:2] == ("src", "safepoint"))
 
-    def found(self, text: str, page: str) -> list[Block]:
-        """Return the blocks and the problems of a page that is written so, in order."""
-        document = Document(text, str(self.path / page))
-        regions = [region for parser in self.parsers for region in parser(document)]
-        return [each.parsed for each in sorted(regions, key=lambda each: each.start)]
-
     def markup(self, document: Document) -> Iterator[Region]:
         """Find each line outside of fences that shows what would not run."""
         text = document.text
@@ -147,17 +141,12 @@ class Project(Pages):
             yield "a style or class that could hide code from the census; remove it"
 
 
-class Scan(NamedTuple):
-    """What a page holds: blocks that can run, and places that cannot."""
-
-    blocks: list[Block]
-    problems: list[Block]
-
-
-def scan_page(text: str, path: str | Path, *, root: Path = ROOT) -> Scan:
-    """Return the blocks and the problems of a page."""
-    found = Project(root).found(text, str(path))
-    return Scan([b for b in found if not b.problem], [b for b in found if b.problem])
+def scan_page(text: str, path: str | Path, *, root: Path = ROOT) -> list[Block]:
+    """Return the blocks of a page that is written so, and each place that cannot stay, in order."""
+    project = Project(root)
+    document = Document(text, str(root / path))
+    regions = [region for parser in project.parsers for region in parser(document)]
+    return [each.parsed for each in sorted(regions, key=lambda each: each.start)]
 
 
 def find_blocks(text: str, path: str | Path, *, root: Path = ROOT) -> list[Block]:
@@ -166,10 +155,10 @@ def find_blocks(text: str, path: str | Path, *, root: Path = ROOT) -> list[Block
     Raises:
         PageError: with one line per place that must be corrected.
     """
-    scan = scan_page(text, path, root=root)
-    if scan.problems:
-        raise PageError("\n".join(map(str, scan.problems)))
-    return scan.blocks
+    found = scan_page(text, path, root=root)
+    if problems := [str(block) for block in found if block.problem]:
+        raise PageError("\n".join(problems))
+    return found
 
 
 def without_fences(page: str) -> str:
