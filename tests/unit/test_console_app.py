@@ -183,7 +183,7 @@ def expired(place: Place, thread: str) -> Answer:
 def tampered(place: Place, thread: str) -> Answer:
     form = place.run(thread).form("approve")
     file = place.office.folder / "state" / thread / "0000000002.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":43'))
+    file.write_bytes(file.read_bytes().replace(b"amount\x2a", b"amount\x2b"))
     page = place.run(thread)
     assert (page.verbs, "This run does not verify" in page.text) == ([], True)
     until(lambda: "Does not verify: cannot be approved" in place.tab.get("/").text)
