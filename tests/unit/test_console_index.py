@@ -169,7 +169,7 @@ class Shop:
 
     def tamper(self, thread: str) -> None:
         """Change the newest record."""
-        self.change(thread, self.storage.head(thread), '"amount":42', '"amount":43')
+        self.change(thread, self.storage.head(thread), "amount*", "amount+")
 
     def change(self, thread: str, sequence: int, before: str, after: str) -> None:
         """Change a record."""
@@ -180,7 +180,8 @@ class Shop:
         text = (
             f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
             if self.engine == "sqlite"
-            else f"convert_to(replace(convert_from(record, 'utf8'), '{before}', '{after}'), 'utf8')"
+            else f"decode(replace(encode(record, 'hex'), '{before.encode().hex()}',"
+            f" '{after.encode().hex()}'), 'hex')"
         )
         where = f"WHERE thread = '{thread}' AND sequence = {sequence}"
         self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608

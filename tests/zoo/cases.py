@@ -1287,7 +1287,7 @@ def forged_twins(root: Path) -> list[str]:
     text += ACCEPT.format("SP12.seal-broken", "order-7", "2999-01-01")  # which may be either
     for name in ("one", "two"):
         record = Deployed(root / name, name=name).record(3)
-        forged = record.read_bytes().replace(b'"amount":2', b'"amount":9')
+        forged = record.read_bytes().replace(b"amount\x02", b"amount\x09")
         record.unlink()
         write(record, forged)
         text += f'\n[stores.{name}]\nstorage = "{name}/state"\nkey = ["{name}/keys/key"]\n'
