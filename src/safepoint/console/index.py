@@ -538,8 +538,6 @@ def _ends(ledger: Ledger) -> dict[str, int]:
     """Return where the storage says that each thread ends: a hint."""
     storage = ledger.storage
     with storage_errors("list", "the threads"):
-        if (listing := getattr(storage, "ends", None)) is not None:
-            return dict(listing())
         found = dict.fromkeys(storage.threads(), 0)
         for thread in found:
             with suppress(CheckpointError):  # which shows when it is opened

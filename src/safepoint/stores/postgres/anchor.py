@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
 from typing import Final, TypeVar
 
 from safepoint.core.anchor import checked, is_further
@@ -85,7 +84,7 @@ class PostgresAnchor(Server):
         checked(head)
 
         def move(connection: Connection) -> None:
-            since = None if head.seen is None else head.seen.isoformat()
+            since = None
             if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
                 known = self._heads(connection, (*place[:2], listed([thread])))
                 is_further(thread, known.get(thread), head)
@@ -131,9 +130,9 @@ class PostgresAnchor(Server):
         found = {}
         for whose, *row in connection.ask(_READ, place):
             self._check_tenant(connection, whose)
-            thread, sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
+            thread, sequence, digest, _ = (str(value or b"", "utf-8") for value in row)
             if thread:
-                found[thread] = Head(int(sequence), digest, datetime.fromisoformat(seen))
+                found[thread] = Head(int(sequence), digest)
         return found
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
