@@ -61,6 +61,8 @@ class Said:
 class Desk(World):
     """What outlives a process, the place of the answers included; and the account of it."""
 
+    people = Approvers({name: each.key.public for name, each in PEOPLE.items()})
+
     def __init__(self) -> None:
         super().__init__()
         self.start, self.waited, self.count, self.started, self.began = (

@@ -125,6 +125,8 @@ class Kept:
 class World:
     """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
 
+    people = APPROVERS
+
     def __init__(self) -> None:
         self.death: Death | None = None
         self.is_dead = self.is_journal_down = False
@@ -269,7 +271,7 @@ class World:
 
     def used(self, text: str) -> datetime:
         """When the journal was first told that an answer is used."""
-        return self.told[said(APPROVERS.open(text, revoked=True))]
+        return self.told[said(self.people.open(text, revoked=True))]
 
     def pay(self, call: Call, arguments: dict[str, Any]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""

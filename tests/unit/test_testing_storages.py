@@ -56,10 +56,6 @@ BROKEN["leases without renewal"] = (
     "methods_come_in_whole_sets",
     type("WithoutRenew", (Sound,), {"renew": None}),
 )
-BROKEN["says that it is in order"] = (
-    "a_place_out_of_order_is_refused",
-    type("InOrder", (Sound,), {"in_order": True}),
-)
 BROKEN["the newest is not the last"] = (
     "the_head_is_the_highest_sequence",
     type("Newest", (Sound,), {"newest": lambda self, thread: (1, self.read(thread, 1))}),
@@ -73,11 +69,6 @@ for each in ("record", "prune", "owner"):
             {"__init__": lambda self, _: InMemoryCheckpointStorage.__init__(self)},
         ),
     )
-
-
-@breaks("a_label_finds_the_newest_record", "find")
-def finds_without_a_label(_: Any, real: Any, thread: str, label: str) -> Any:
-    return real(thread, label) or real(thread, "y")
 
 
 @breaks("tenants_do_not_mix", "tenant")
@@ -167,6 +158,16 @@ def refuses_a_gap_too_late(
     real(thread, sequence, *more, **options)
     if gap:
         raise RecordsMissing("There is a gap.", "Close it.")
+
+
+@breaks("a_place_out_of_order_is_refused", "append")
+def keeps_a_record_at_any_free_place(
+    self: Any, real: Any, thread: str, sequence: int, record: bytes, **options: Any
+) -> None:
+    if sequence <= self.head(thread) + 1:
+        real(thread, sequence, record, **options)
+    self._records[thread][sequence] = record
+    self._heads[thread] = max(self._records[thread])
 
 
 @breaks("racers_fill_each_place_once", "append")
@@ -396,14 +397,12 @@ def test_what_is_not_offered_is_never_passed() -> None:
     assert report.failed == ()
     reasons = {claim.message for claim in report if claim.outcome == "not offered"}
     assert reasons == {
-        "It keeps a record at any free place: the ledger sees to the order.",
         "It leaves such arguments to the ledger: guarded = False.",
         "It lives in one process: shared = False.",
         "One thread of one process uses it: nobody can race.",
         "It has no base and no prune.",
         "It has no scan.",
         "It has no scan and no prune.",
-        "It has no find.",
         "It has no tenant.",
         "It has no acquire and no renew and no release and no lease.",
     }
