@@ -37,7 +37,6 @@ from safepoint import (
     ToolSet,
 )
 from safepoint.core.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
-from safepoint.core.ledger import Claim
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
@@ -122,7 +121,7 @@ def test_a_graph_does_what_it_does_on_in_memory_saver(play: Any, tmp_path: Path)
     storage, anchor = SQLiteCheckpointStorage(tmp_path / "state.db"), InMemoryAnchor()
 
     def again() -> SealedSaver:
-        ledger = Ledger(storage, store="graphs", keys=KEYS, anchor=anchor, anchor_every="step")
+        ledger = Ledger(storage, store="graphs", keys=KEYS, anchor=anchor)
         return SealedSaver(ledger, time_travel=True)
 
     assert play(again) == play(lambda: theirs)
@@ -355,10 +354,9 @@ def test_an_interrupted_delete_is_finished_by_the_next_one(
     assert left == (1,)  # the tombstone
 
 
-def test_what_was_hidden_stays_hidden_also_if_the_anchor_moves_once_a_step(tmp_path: Path) -> None:
+def test_what_was_hidden_stays_hidden(tmp_path: Path) -> None:
     shop = Shop(tmp_path, anchored=True)
     saver = shop.graph().checkpointer
-    saver.ledger.anchor_every = "step"
     _put(saver, "secret", _put(saver, "kept"), run_id="r")
     saver.delete_for_runs(["r"])
     found = shop.graph().checkpointer.get_tuple(_run("t"))
@@ -632,8 +630,8 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
             return {"steps": ["pay"]}
 
         storage = stack.enter_context(PostgresCheckpointStorage(database.worker(number)))
-        claim = Claim(f"worker-{number}", seconds)
-        ledger = Ledger(storage, store="s", keys=KEYS, anchor=anchor, ownership=claim)
+        options: Any = {"anchor": anchor, "worker": f"worker-{number}", "seconds": seconds}
+        ledger = Ledger(storage, store="s", keys=KEYS, **options)
         return _line(("ask", _ask), ("pay", pay)).compile(SealedSaver(ledger))
 
     one, two, three = worker(1), worker(2, seconds=1), worker(3)
@@ -643,7 +641,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
         with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
             two.invoke(given, run)
     assert two.checkpointer.reading().get_tuple(run)
-    one.checkpointer.ledger.release("order-7")
+    one.checkpointer.ledger.owners.release("order-7")
     assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"
     while True:  # two says no more, and its lease ends
         try:
@@ -654,7 +652,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
     for _ in range(2):
         with pytest.raises(NotOwner, match="Stop this run"):
             two.invoke(Command(resume="no"), run)
-    two.checkpointer.ledger.release("order-7")
+    two.checkpointer.ledger.owners.release("order-7")
     with pytest.raises(NotOwner, match="owned by worker-3"):
         two.invoke(Command(resume="no"), run)
     assert paid == [2]
@@ -733,7 +731,6 @@ def test_once_a_step_a_question_is_anchored_at_once_and_a_write_with_the_next_ch
         store="steps",
         keys=KEYS,
         anchor=InMemoryAnchor(),
-        anchor_every="step",
     )
     saver, seen = SealedSaver(ledger), list[int]()
     config = _put(saver, 0)

@@ -170,7 +170,8 @@ class Desk:
         """Remove what is older, as a thief does: a prune of the house keeps what was asked."""
         self.ledger().verify("order-7", anchor=True)
         states = [each.sequence for each in self.ledger().history("order-7")]
-        self.ledger()._cut("order-7", states[-keep:][0])
+        ledger = self.ledger()
+        ledger._cut(ledger._view.at("order-7", states[-keep:][0]))
 
     def found(self, gate: Gate = GATE) -> list[str]:
         """Return what all four checks find."""

@@ -187,12 +187,12 @@ def test_a_login_that_claims_takes_a_thread_that_is_free_and_no_other(
     ledger(storage).save("t", 1)  # of worker_1, without a lease
     with PostgresCheckpointStorage(database.worker(2)) as other:
         one, two = (
-            Ledger(each, store="invoices", keys=KEYS, ownership="claim")
-            for each in (storage, other)
+            Ledger(each, store="invoices", keys=KEYS, worker=f"claims-{number}")
+            for number, each in enumerate((storage, other))
         )
         assert two.save("t", 2).sequence == 2
         assert refusal(NotOwner, lambda: one.save("t", 3)).startswith("Thread t is owned by ")
-        two.release("t")
+        two.owners.release("t")
         assert one.save("t", 3).sequence == 3
         for late in (two, ledger(other)):
             assert refusal(NotOwner, late.save, "t", 4).startswith("Thread t is owned by ")
@@ -318,18 +318,6 @@ def test_a_tenant_sees_its_own_threads_and_a_label_is_found_where_it_was_put(
         assert (storage.base("t"), acme.base("t"), acme.head("t")) == (None, (2, b"base"), 2)
         with pytest.raises(InvalidId, match="is not a tenant name"):
             storage.tenant("../acme")
-
-
-def test_an_anchor_says_when_it_saw_a_head_first(database: Database) -> None:
-    with PostgresAnchor(database.of_every_tenant(database.anchor)) as anchor:
-        acme = anchor.tenant("acme")
-        seen: list[Any] = []
-        for number, told in ((1, None), (1, None), (2, None), (3, -1), (4, 0)):
-            since = None if told is None else seen[told]  # that of the head before it, or an older
-            acme.advance("s", "t", replace(head(number), seen=since))
-            seen.append(acme.read("s", "t").seen)  # type: ignore[union-attr]
-        assert seen[0] == seen[1] < seen[2] == seen[3] < seen[4]
-        assert (anchor.read("s", "t"), anchor.threads("s"), acme.threads("s")) == (None, [], ["t"])
 
 
 # The journal

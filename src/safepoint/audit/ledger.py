@@ -241,7 +241,7 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
         try:
             base = view.base(thread)
             counts.update([base.key] if base is not None else [])
-            for opened in view.back(thread):
+            for opened in view.back(thread, every_signature=True):
                 counts[opened.key] += 1
         except CheckpointError:
             complete = False

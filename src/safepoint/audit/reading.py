@@ -223,7 +223,7 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
         entries: list[Entry] = []
         hidden: list[tuple[str | None, DecodeError]] = []
         try:
-            for opened in view.forward(name):
+            for opened in view.forward(name, every_signature=True):
                 tick()
                 if opened.header.kind != "state":
                     continue

@@ -358,7 +358,7 @@ def _history(options: argparse.Namespace) -> int:
         view = _view(ledger)
         thread = check_name("thread", options.thread)
         last = None
-        for opened in view.forward(thread):
+        for opened in view.forward(thread, every_signature=True):
             if last is None and opened.header.sequence > 1:
                 begins = f"It begins at #{opened.header.sequence}"
                 print(f"{begins}: what came before was pruned, and a seal says so.")

@@ -285,7 +285,7 @@ class _Walk:
         self.anchored = view.anchored(self.thread)
         for opened in islice(view.back(self.thread), 1):
             self.end = opened.header.sequence
-        for opened in view.forward(self.thread):
+        for opened in view.forward(self.thread, every_signature=True):
             self.take(opened)
         try:
             next(ledger.back(self.thread))  # there is none, or this process has seen more

@@ -278,15 +278,17 @@ class View:
         if first is None:
             check_follows(last, base.header.previous if base else None)
 
-    def forward(self, thread: str, *, end: Head | None = None) -> Iterator[Opened]:
-        """Return the same, oldest first, once all of it is verified, each signature too.
+    def forward(
+        self, thread: str, *, end: Head | None = None, every_signature: bool = False
+    ) -> Iterator[Opened]:
+        """Return the same, oldest first, once all of it is verified.
 
         It is read again for that: only digests are kept in mind.
         """
 
         def look() -> tuple[int, list[str]]:
             last, found = 0, list[str]()
-            for opened in self.back(thread, end=end, every_signature=True):
+            for opened in self.back(thread, end=end, every_signature=every_signature):
                 last = last or opened.header.sequence
                 found.append(opened.digest)
             return last, found
