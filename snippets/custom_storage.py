@@ -3,7 +3,8 @@
 # --8<-- [start:storage]
 import sqlite3
 
-from safepoint import Conflict, NotFound, RecordsMissing
+from safepoint import Conflict, NotFound
+from safepoint.core.errors import RecordsMissing
 
 
 class TableStorage:

@@ -510,12 +510,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _load(self, index: _Index, links: dict[int, Link], at: _At, thread: str) -> Record:
         """Return a record that the walk has seen."""
         link = links.get(at.sequence)
-        record = link.checkpoint if link else self.ledger.load(index.name, at.sequence)
-        if record.digest != at.digest:
-            raise WrongPlace(
-                f"{index.name} #{at.sequence} is not the record that the one after it names.",
-                "Restore a copy that verifies.",
-            )
+        record = link.checkpoint if link else self.ledger.load(index.name, Head(*at))
         self._check(thread, record.state)
         return record
 
@@ -836,7 +831,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_held(thread, name)
-        until = ends(self.ledger.load(name, at.sequence).created, within) if within else None
+        until = ends(self.ledger.load(name, at).created, within) if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,

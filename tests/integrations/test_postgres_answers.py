@@ -125,7 +125,9 @@ class Worker:
         while left and time.monotonic() < until:
             for thread in list(left):
                 with suppress(ApprovalNeeded, ThreadHeld, Conflict, ApprovalSpent, NotOwner):
-                    self.ledger.owners.keep(thread)  # or two would act with one key, which a bank drops
+                    self.ledger.owners.keep(
+                        thread
+                    )  # or two would act with one key, which a bank drops
                     run = self.flow.resume(self.ledger, thread)
                     if run.denied or run.next is None:
                         left.remove(thread)

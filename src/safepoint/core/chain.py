@@ -41,6 +41,7 @@ from safepoint.core.record import (
     Opened,
     Place,
     Use,
+    Witness,
     check_follows,
     check_is,
     check_reaches,
@@ -256,7 +257,7 @@ class View:
         if end is None:
             opened, anchored = self._settled(thread, lambda: self._end(thread))
         else:
-            opened, anchored = self._given(thread, end), None
+            opened, anchored = self._given(thread, end, ANCHOR), None
         if opened is None:
             return
         yield opened
@@ -297,14 +298,20 @@ class View:
         for place, record in self._records(thread, range(last - len(digests) + 1, last + 1)):
             yield self._open(record, place, digest=digests.pop())
 
-    def at(self, thread: str, sequence: int | None = None) -> Opened:
-        """Return the record at `sequence`, or the newest that is no note, whatever is above it.
+    def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
+        """Return the record at `sequence`, or the newest that is no note.
+
+        One that this process has verified before is known by its digest, as a `Head`: then nothing
+        above it is read.
 
         Raises:
             NotFound: there is none.
             ThreadDeleted: the thread was deleted.
             CheckpointError: it, or one on the way to it, does not verify.
         """
+
+        if isinstance(sequence, Head):
+            return self._given(thread, sequence, PROCESS)
 
         def look() -> Opened:
             for opened in self.back(thread):
@@ -400,14 +407,14 @@ class View:
             raise _pruned_beyond(opened.header.thread, anchored) from None
         check_is(last, anchored, ANCHOR)
 
-    def _given(self, thread: str, end: Head) -> Opened:
+    def _given(self, thread: str, end: Head, witness: Witness) -> Opened:
         """Return a record that somebody else vouches for."""
-        check_reaches(thread, self._newest(thread)[0], end, ANCHOR)
+        check_reaches(thread, self._newest(thread)[0], end, witness)
         try:
             opened = self._read(thread, end.sequence)
         except NotFound:
             raise _pruned_beyond(thread, end) from None
-        check_is(opened, end, ANCHOR)
+        check_is(opened, end, witness)
         return opened
 
     def _before(

@@ -338,7 +338,7 @@ class Ledger:
 
     # --- load
 
-    def load(self, thread: str, sequence: int) -> Checkpoint:
+    def load(self, thread: str, sequence: int | Head) -> Checkpoint:
         """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
         It is found by the links from the end of the thread back to it, so it costs a read of each
@@ -346,7 +346,8 @@ class Ledger:
 
         Args:
             thread: the thread.
-            sequence: which of its checkpoints.
+            sequence: which of its checkpoints; or its `Head`, if you walked over it before: then it
+                is known by its digest, and no other record is read.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -357,7 +358,7 @@ class Ledger:
             DecodeError: it holds a type that this ledger's codec does not know.
         """
         check_name("thread", thread)
-        check_sequence(sequence)
+        check_sequence(sequence.sequence if isinstance(sequence, Head) else sequence)
         with self._watching("verify", thread, READING):
             return self._decoded(self._view.at(thread, sequence))
 
