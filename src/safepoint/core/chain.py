@@ -309,7 +309,6 @@ class View:
             ThreadDeleted: the thread was deleted.
             CheckpointError: it, or one on the way to it, does not verify.
         """
-
         if isinstance(sequence, Head):
             return self._given(thread, sequence, PROCESS)
 
