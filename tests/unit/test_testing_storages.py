@@ -154,8 +154,9 @@ def takes_any_name(self: Any, _: Any, thread: Any) -> Any:
 def refuses_a_gap_too_late(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    if not self.head(thread) < sequence - 1:
-        return real(thread, sequence, *more, **options)
+    if sequence <= self.head(thread) + 1:
+        real(thread, sequence, *more, **options)
+        return
     self._records.setdefault(thread, {})[sequence] = more[0]
     raise RecordsMissing("There is a gap.", "Close it.")
 

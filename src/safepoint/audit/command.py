@@ -210,13 +210,8 @@ class Place:
             anchor = self.anchor
             if store.postgres_anchor is not None:
                 anchor = store.anchor_of(self._stack)
-            ledger = Ledger(
-                self._storage,
-                store=store.store or "",
-                keys=self.keys,
-                anchor=anchor,
-                tenant=self._tenant,
-            )
+            options: Any = {"anchor": anchor, "tenant": self._tenant}
+            ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))
             return None

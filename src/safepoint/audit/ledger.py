@@ -86,13 +86,11 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     for scope, thread in threads:
         view = views[scope]
         try:
-            for opened in view.back(thread):
-                if opened.header.kind != "note":  # those may ride along until the next state
-                    heads[view, thread] = opened.header.sequence
-                    break
+            headers = (opened.header for opened in view.back(thread))  # notes may ride along
+            heads[view, thread] = next(each.sequence for each in headers if each.kind != "note")
         except (AnchorError, RecordsMissing) as refusal:
             found += of_tenant(view.tenant, [refused("SP15", refusal, thread)])
-        except NotFound:
+        except (NotFound, StopIteration):
             continue  # nothing was ever there
         except CheckpointError:
             found += of_tenant(view.tenant, [finding("SP15.not-compared", thread)])

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from safepoint.command.desk import Desk, Verb, Wait
@@ -283,8 +282,7 @@ class _Walk:
         place, limits = (ledger.storage, ledger.store, ledger.keys), ledger.codec.limits
         view = View(*place, ledger.anchor, limits, tenant=ledger.tenant_name)
         self.anchored = view.anchored(self.thread)
-        for opened in islice(view.back(self.thread), 1):
-            self.end = opened.header.sequence
+        self.end = next((each.header.sequence for each in view.back(self.thread)), 0)
         for opened in view.forward(self.thread, every_signature=True):
             self.take(opened)
         try:
