@@ -25,7 +25,7 @@ from safepoint.resume.approval import Question
 from safepoint.resume.asking import Asking, check_held
 from tests.unit.tampered import KEYS, STORE, THREAD, Memory, opened
 
-DANA, OMAR = (Approver(name, SigningKey.generate("ed25519")) for name in ("dana", "omar"))
+DANA, OMAR = (Approver(name, SigningKey.generate()) for name in ("dana", "omar"))
 
 
 class Case:
