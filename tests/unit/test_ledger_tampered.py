@@ -243,7 +243,7 @@ def test_signatures_below_the_anchor_count_where_every_one_is_asked_for(
     anchor, target, checked = InMemoryAnchor(), Memory(), []
     fill(opened(storage, anchor), 4)
     line_1, rest = storage.read(THREAD, 2).split(b"\n", 1)
-    storage.put(THREAD, 2, line_1[:-5] + b"AAAA=\n" + rest)
+    storage.put(THREAD, 2, line_1[:-6] + b"AAAA==\n" + rest)
     genuine = SigningKey.verify
 
     def counted(key: SigningKey, message: bytes, signature: bytes) -> bool:
