@@ -30,7 +30,7 @@ from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor
 from safepoint.core.codec import Codec
-from safepoint.core.errors import CheckpointError
+from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.journal import FileJournal, Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
@@ -152,8 +152,14 @@ class SignedChainTarget(Target):
 
     def find(self, thread: str, label: str) -> Any:
         """Look for it from the end back, whatever the storage says."""
-        links = self.use(lambda ledger: [*ledger.back(thread)])
-        return next((link.state for link in links if link.label == label), None)
+
+        def found(ledger: Ledger) -> Any:
+            for link in ledger.back(thread):
+                if link.label == label:
+                    return link.state
+            raise NotFound(f"{thread} has no record of the label {label}.", "Check the label.")
+
+        return self.use(found)
 
     def pend(self, thread: str, value: dict[str, Any]) -> None:
         """Note it, and leave it to the next state to anchor that."""
