@@ -101,9 +101,9 @@ late = after(before, evidence)
 for thread, checkpoints in late.items():
     for each in checkpoints:
         print(thread, each.sequence, each.state)
-        #> order-7 2 {'amount': 42, 'payee': 'alice'}
-        #> order-7 3 {'amount': 42, 'payee': 'mally'}
-        #> order-8 2 {'amount': 99, 'payee': 'bob'}
+        #> order-7 2 {'payee': 'alice', 'amount': 42}
+        #> order-7 3 {'payee': 'mally', 'amount': 42}
+        #> order-8 2 {'payee': 'bob', 'amount': 99}
         #> order-9 1 {'payee': 'carol'}
 # --8<-- [end:list]
 
@@ -157,5 +157,5 @@ for thread in ledger.threads():
     #> order-8 verifies: 2
     #> order-9 verifies: 1
 print(ledger.latest("order-7").state)
-#> {'amount': 42, 'payee': 'alice'}
+#> {'payee': 'alice', 'amount': 42}
 # --8<-- [end:look]

@@ -9,7 +9,6 @@ signed is used up by a note, `spent/`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
@@ -65,7 +64,6 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
-_ORDERED: Final = {"messages", "pending_request_info_events"}
 _ASKED: Final = (
     *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
     *(Any, date, datetime, Decimal, time, timedelta, UUID),
@@ -210,7 +208,7 @@ class SealedCheckpointStorage(Tenanted):
         checkpoint = self._reopened(checkpoint, whose)
         self._check_whole(thread)
         label = thread_name(checkpoint.checkpoint_id)
-        self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
+        self.ledger.save(thread, _set_fields(checkpoint), app=_APP, label=label)
         self._check_held(thread)  # it is saved, and no other step begins
         return checkpoint.checkpoint_id
 
@@ -426,7 +424,7 @@ class SealedCheckpointStorage(Tenanted):
     @for_one
     def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
         """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
-        thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
+        thread, state = self._thread(checkpoint.workflow_name), _set_fields(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
         return Unsigned(thread, state, source, digest, _APP, label=label)
 
@@ -551,16 +549,9 @@ def _built(link: Link) -> WorkflowCheckpoint:
     return checkpoint
 
 
-def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-    """Return its fields. Who comes first in some of them runs first after a restart."""
-    data = _set_fields(checkpoint)
-    return data | {name: OrderedDict(data[name]) for name in _ORDERED & data.keys()}
-
-
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
-    plain = {name: dict(data[name]) for name in _ORDERED & data.keys()}
     data = {name: each for name, each in data.items() if name != "left"}  # of a migration
-    return WorkflowCheckpoint.from_dict(data | plain)
+    return WorkflowCheckpoint.from_dict(data)
 
 
 def _given(value: Any) -> dict[str, Any]:
@@ -649,5 +640,5 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
             **saved | {"response_type": meant(*saved["response_type"])}
         )
 
-    nested = _converter(WorkflowCheckpoint, _flat, _restored)
+    nested = _converter(WorkflowCheckpoint, _set_fields, _restored)
     return [*plain, _converter(WorkflowEvent, asked, ask), nested]

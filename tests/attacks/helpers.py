@@ -44,11 +44,11 @@ class Shop:
     def file(self, sequence: int, thread: str = THREAD) -> Path:
         return self.path / "state" / thread / f"{sequence:010}.checkpoint"
 
-    def edit(self, sequence: int, old: str, new: str) -> None:
+    def edit(self, sequence: int, old: bytes, new: bytes) -> None:
         file = self.file(sequence)
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new))
+        record = file.read_bytes()
+        assert old in record
+        file.write_bytes(record.replace(old, new))
 
 
 def refused(error: type[CheckpointError], act: Callable[..., object], *arguments: Any) -> str:

@@ -50,7 +50,7 @@ class Night(Shop):
     def forge(self, sequence: int, previous: str) -> None:
         """Write a record that says it was sealed long ago."""
         place, then = Place("invoices", "", THREAD, sequence), datetime(1999, 12, 31, tzinfo=UTC)
-        record, _ = seal(b'{"payee":"mally"}', place, OLD, created=then, previous=previous)
+        record, _ = seal(b"\x81\xa5payee\xa5mally", place, OLD, created=then, previous=previous)
         self.file(sequence).touch(mode=0o600)
         self.file(sequence).write_bytes(record)
 
@@ -200,4 +200,4 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     *_, seven, eight, nine, latest = done.stdout.splitlines()
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
-    assert latest == "{'amount': 42, 'payee': 'alice'}"
+    assert latest == "{'payee': 'alice', 'amount': 42}"

@@ -681,7 +681,7 @@ ATTACKS: dict[str, Sql] = {
         " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
     ),
     "change a type's tag": does(
-        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), '$Question', '$Answer')"
+        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), 'Question', 'question')"
         " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
     ),
     "swap workflows": does(

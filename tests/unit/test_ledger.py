@@ -131,7 +131,7 @@ def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: 
     fill(ledger, 3)
     previous = ledger.load(THREAD, 1).digest
     place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
-    storage.put(THREAD, 2, seal(b'{"n":9}', place, KEY, created=now, previous=previous)[0])
+    storage.put(THREAD, 2, seal(b"\x81\xa1n\x09", place, KEY, created=now, previous=previous)[0])
     for use in (USES["history"], lambda ledger: ledger.load(THREAD, 2)):
         with pytest.raises(SealError, match=r"order-7 #[23] "):
             use(opened(storage))
@@ -146,7 +146,7 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
     storage.put(THREAD, 3, other.read(THREAD, 3))
     with pytest.raises(Forked, match="#3 is not the record that this process has seen there"):
         ledger.latest(THREAD)
-    storage.put(THREAD, 3, genuine.replace(b'{"n":3}', b'{"n":9}'))
+    storage.put(THREAD, 3, genuine.replace(b"\x81\xa1n\x03", b"\x81\xa1n\x09"))
     for use in ("latest", "save", "delete"):
         with pytest.raises(SealBroken):  # neither passed over nor built on
             USES[use](opened(storage))
@@ -160,7 +160,7 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
 
 def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
     storage, place = Memory(), Place(STORE, "", THREAD, 1)
-    payload = b'{"$Invoice":{"amount":42}}'
+    payload = b"\xc7\x11\x00\x07Invoice\x81\xa6amount\x2a"
     storage.append(THREAD, 1, seal(payload, place, KEY, created=datetime.now(UTC))[0])
     with pytest.raises(DecodeError):
         opened(storage).latest(THREAD)
@@ -655,7 +655,7 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
         del records[2]
         farm.storage._heads[THREAD] = 1
     else:
-        records[2] = records[2].replace(b'{"amount":42}', b'{"amount":43}')
+        records[2] = records[2].replace(b"amount\x2a", b"amount\x2b")
     for look in (
         *(USES[use] for use in ("latest", "history", "verify", "prune", "delete", "erase")),
         lambda ledger: ledger.load(THREAD, 2),

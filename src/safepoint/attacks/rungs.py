@@ -118,6 +118,7 @@ class SignedChainTarget(Target):
 
     name = "signed-chain"
     title = "signed chain"
+    format = "msgpack"
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
@@ -207,7 +208,7 @@ class SignedChainTarget(Target):
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""
         if trick == "unsigned":
-            return payload + b"\n"
+            return payload
         return self._forged(record, payload, trick, "state")
 
     def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
@@ -217,7 +218,7 @@ class SignedChainTarget(Target):
         for name in names[:-keep]:
             self.medium.delete(name)
         if trick != "unsigned":
-            base = self._forged(record, b"null", trick, "base")
+            base = self._forged(record, self.encoded(None), trick, "base")
             first = _parsed(record)[0].sequence
             self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
 
@@ -540,7 +541,7 @@ class GatedTarget(SealedTarget):
         header, digest = _parsed(record)
         place = header.place._replace(sequence=header.sequence + 1)
         forged, _ = seal(
-            record.split(b"\n", 2)[2].rstrip(b"\n").replace(b"dana", who.encode()),
+            record.split(b"\n", 2)[2].replace(b"dana", who.encode()),
             place,
             self.keys.signing,
             created=datetime.now(UTC),
@@ -648,7 +649,7 @@ class GatedTarget(SealedTarget):
         header, _ = _parsed(self.medium.read(last))
         place = Place(self.store, "", thread, header.sequence)
         base, _ = seal(
-            b"null",
+            self.encoded(None),
             place,
             self.keys.signing,
             created=datetime.now(UTC),

@@ -8,6 +8,7 @@ cannot be undone is said first, and then asked for: on a terminal by a word to t
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import select
@@ -35,6 +36,7 @@ from safepoint._command import (
     unlock,
 )
 from safepoint.command.desk import beside
+from safepoint.command.states import read_as_json
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -430,7 +432,9 @@ def _show(options: argparse.Namespace) -> int:
                 "previous": header.previous,
             }.items():
                 print(f"  {what:<8} {value or '-'}")
-        print(plain_of(found, None).decode().replace("\x7f", "\\u007f"))
+        if header.kind in ("state", "note"):
+            state = read_as_json(plain_of(found, None), ledger.codec.limits)
+            print(json.dumps(state, separators=(",", ":")).replace("\x7f", "\\u007f"))
         return 0
 
 

@@ -7,7 +7,6 @@ left out in silence.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -16,9 +15,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from safepoint.command.desk import Desk, Verb, Wait
+from safepoint.command.states import read_as_json
 from safepoint.console.html import utc
 from safepoint.core.chain import View, plain_of
-from safepoint.core.codec import check_shape
 from safepoint.core.errors import (
     AnchorError,
     AnswersError,
@@ -457,7 +456,7 @@ class _Walk:
     def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
         data = plain_of(opened, self.ledger.cipher)
-        if if_answered and b'"resumed":' not in data and b'"expired":' not in data:
+        if if_answered and b"resumed" not in data and b"expired" not in data:
             return None  # which takes less time than to parse all of it
         with suppress(WorkflowMismatch):
             found = without_state(data, self.ledger.codec.limits)
@@ -467,10 +466,9 @@ class _Walk:
     def _json(self, opened: Opened) -> Any:
         """Return a verified record as JSON: tags stand for types that need not be known."""
         data = plain_of(opened, self.ledger.cipher)
-        check_shape(data, self.ledger.codec.limits)
         try:
-            return json.loads(data)
-        except ValueError:
+            return read_as_json(data, self.ledger.codec.limits)
+        except DecodeError:
             raise DecodeError(
                 f"{opened.header.place} is sealed, and is no state.",
                 "Find out what else has the writer's key.",
@@ -514,7 +512,7 @@ def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf
     inside: list[tuple[Any, Any]] = []
     tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
     text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
-    if tag in ("$dict", "$odict") and _are_pairs(value[tag]):
+    if tag == "$dict" and _are_pairs(value[tag]):
         inside = value[tag]
     elif tag.startswith("$") and not isinstance(value[tag], dict | list):
         text = f"{tag[1:]} {_told(value[tag])}"

@@ -8,7 +8,6 @@ about a tenant is that tenant's, in the storage, in the anchor and in the sealed
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -23,7 +22,7 @@ from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, journal_errors, storage_errors
-from safepoint.core.codec import Codec
+from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     AnchorError,
     ApprovalMismatch,
@@ -241,9 +240,6 @@ THREAD: Final = "journal"
 
 _SAID: Final = tuple(each.name for each in fields(Event))
 _LIMITS: Final = Limits(state_bytes=32 * 1024)
-_CODEC: Final = Codec(limits=_LIMITS)
-# An event is JSON at every level, and within the limits: these are the codec's bytes.
-_write: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _RESTORE: Final = (
     "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
     " one that verifies."
@@ -313,7 +309,7 @@ class Journal:
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
         said["detail"] = _shortened(event.detail)
         actor = {"how": event.actor.how, "name": event.actor.name}
-        payload, chain = _write({**said, "actor": actor}).encode(), event.chain
+        payload, chain = write_json({**said, "actor": actor}, _LIMITS.state_bytes), event.chain
 
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
             now = datetime.now(UTC)
@@ -456,7 +452,7 @@ def _entry(opened: Opened) -> Entry:
     """
     header, cause = opened.header, None
     try:
-        fields = _CODEC.decode(opened.payload)
+        fields = read_json(opened.payload, _LIMITS.state_bytes)
         said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)

@@ -51,7 +51,7 @@ from safepoint.core.owner import Held, Owned, Owners
 from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
 from safepoint.core.storage import CheckpointStorage, PurgingStorage, RetentionStorage
 
-_NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
+_NOTHING: Final = b"\xc0"  # the state of a record that has none: a base, a tombstone
 
 
 class Ledger:
