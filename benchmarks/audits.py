@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RATIO, beside, table, without_fsync
-from safepoint import FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLiteAnchor
 
 FILES = 2_000
 CHECKPOINTS = 10_000
@@ -79,7 +79,7 @@ def _of_checkpoints(folder: Path) -> None:
         place = folder / algorithm
         place.mkdir(mode=0o700)
         key = SigningKey.from_file(place / "keys/key", create=True, algorithm=algorithm)
-        anchor = FileAnchor(place / "anchor", create=True)
+        anchor = SQLiteAnchor(place / "anchor/heads.db", create=True)
         storage = FileCheckpointStorage(place / "state")
         ledger = Ledger(storage, store="invoices", keys=Keyring(key), anchor=anchor)
         with without_fsync():

@@ -473,17 +473,10 @@ class SealedCheckpointStorage(Tenanted):
             seen.add(link.label)
 
     def _find(self, checkpoint_id: str) -> Link:
-        """Return the link of an id.
-
-        The storage's index says which thread to look at first. It is not asked where in the thread:
-        only the walk shows that no deletion follows.
-        """
+        """Return the link of an id, found by a walk, which shows that no deletion follows."""
         label = thread_name(checkpoint_id)
         scope = self._workflow
         names = self.ledger.threads() if scope is None else [thread_name(scope)]
-        ask = getattr(self.ledger.storage, "find", None)
-        if ask is not None and len(names) > 1:
-            names.sort(key=lambda name: ask(name, label) is None)
         for name in names:
             for link in self._links(name):
                 if link.label == label:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import FileAnchor, Keyring, Ledger, RolledBack, SigningKey
+from safepoint import Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import (
     AnchorUnavailable,
     KeyRevoked,
@@ -45,7 +45,7 @@ class Night(Shop):
     def freeze(self) -> Keyring:
         """Copy the anchor's folder as it stands, and revoke the old key from there on."""
         shutil.copytree(self.path / "anchor", self.path / "frozen")
-        return Keyring(NEW).revoking(OLD, until=FileAnchor(self.path / "frozen"))
+        return Keyring(NEW).revoking(OLD, until=SQLiteAnchor(self.path / "frozen/heads.db"))
 
     def forge(self, sequence: int, previous: str) -> None:
         """Write a record that says it was sealed long ago."""
@@ -110,7 +110,7 @@ def test_backdated_record_of_a_stolen_key_is_refused(night: Night) -> None:
     refused(KeyRevoked, lambda: night.ledger(keys=keys).latest(THREAD))
     night.file(4).unlink()
     night.forge(3, night.ledger(anchor=None).load(THREAD, 2).digest)
-    other = FileAnchor(night.path / "other", create=True)
+    other = SQLiteAnchor(night.path / "other/heads.db", create=True)
     said = refused(KeyRevoked, USES[0], night.ledger(keys=keys, anchor=other))
     assert "does not count after #3" in said
 

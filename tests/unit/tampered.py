@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -81,7 +80,7 @@ def ledger_in(
     name, keys = "store" if key is KEY else "copy", Keyring(key)
     if kind == "files":
         storage: Any = FileCheckpointStorage(folder / name)
-        anchor: Any = FileAnchor(folder / "anchor", create=True)
+        anchor: Any = SQLiteAnchor(folder / "anchor/heads.db", create=True)
     else:
         for each in (name, "anchor"):
             (folder / each).mkdir(mode=0o700, exist_ok=True)

@@ -23,17 +23,11 @@ class Waiting(Memory):
         self.entered, self.go, self.kept = Event(), Event(), Event()
 
     def append(
-        self,
-        thread: str,
-        sequence: int,
-        record: bytes,
-        *,
-        fence: int | None = None,
-        label: str = "",
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         self.entered.set()
         assert self.go.wait(LONG), "nobody ran while this waited"
-        super().append(thread, sequence, record, fence=fence, label=label)
+        super().append(thread, sequence, record, fence=fence)
         self.kept.set()
 
 

@@ -24,9 +24,7 @@ from safepoint import (
     Approvers,
     Ask,
     Codec,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     InMemoryJournal,
     Keyring,
@@ -34,6 +32,7 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint._command import keyring_of
@@ -66,7 +65,7 @@ class Deployed:
             store="invoices",
             keys=Keyring(key),
             codec=Codec([Invoice]),
-            anchor=FileAnchor(self.apart, create=True),
+            anchor=SQLiteAnchor(self.apart / "heads.db", create=True),
         )
         for amount in range(3):
             self.ledger.save("order-7", Invoice(amount))
@@ -494,8 +493,8 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
 def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, out: Any) -> None:
     root, key = deployed.state.parent, deployed.key.parent / "journal.key"
     keys = Keyring(SigningKey.from_file(key, create=True))
-    ends = FileAnchor(root / "journal-anchor", create=True)
-    journal = FileJournal(root / "journal", keys=keys, anchor=ends, create=True)
+    ends = SQLiteAnchor(root / "journal-anchor/heads.db", create=True)
+    journal = SQLiteJournal(root / "journal/journal.db", keys=keys, anchor=ends, create=True)
     for sequence in (1, 2):
         event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7", sequence)
         journal.record(event)
@@ -513,7 +512,7 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
     assert said(*anchored) == ["SP20 error"]
     shutil.move(root / "journal", deployed.state / "journal")
-    journal = FileJournal(deployed.state / "journal", keys=keys, anchor=ends)
+    journal = SQLiteJournal(deployed.state / "journal/journal.db", keys=keys, anchor=ends)
     assert {"SP20 error", "SP22 error"} <= set(said(*anchored))
 
 
@@ -531,7 +530,7 @@ def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
         FileCheckpointStorage(deployed.state),
         store="invoices",
         keys=Keyring(SigningKey.from_file(deployed.key)),
-        anchor=FileAnchor(deployed.apart),
+        anchor=SQLiteAnchor(deployed.apart / "heads.db"),
         journal=InMemoryJournal(),
     )
 

@@ -13,7 +13,6 @@ import pytest
 
 from safepoint import (
     Approvers,
-    FileAnchor,
     FileCheckpointStorage,
     Gate,
     InMemoryAnchor,
@@ -22,6 +21,7 @@ from safepoint import (
     Ledger,
     Limits,
     SigningKey,
+    SQLiteAnchor,
     VerifyingKey,
 )
 from safepoint.audit import (
@@ -35,11 +35,12 @@ from safepoint.audit import (
 )
 from safepoint.core.codec import Codec
 from safepoint.core.errors import ConfigurationError, InvalidId, StorageUnavailable
-from safepoint.core.journal import Actor, Event, FileJournal
+from safepoint.core.journal import Actor, Event
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head, digest_of
 from safepoint.core.record import Place, seal
 from safepoint.resume.answers import Answers
+from safepoint.stores.sqlite import SQLiteJournal
 
 OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate("ed25519"), SigningKey.generate()
 OTHER = "sha256:" + "0" * 64
@@ -158,18 +159,18 @@ def limited(desk: Desk) -> None:
 
 
 def lost_anchor(desk: Desk) -> None:
-    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    desk.anchor = SQLiteAnchor(desk.root / "anchor/heads.db", create=True)
     desk.ledger().anchor_now("a")
     (desk.root / "anchor/store").unlink()
 
 
 def another_stores(desk: Desk) -> None:
-    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    desk.anchor = SQLiteAnchor(desk.root / "anchor/heads.db", create=True)
     desk.anchor.advance("orders", "a", Head(1, OTHER))
 
 
 def broken_head(desk: Desk) -> None:
-    desk.anchor = FileAnchor(desk.root / "anchor", create=True)
+    desk.anchor = SQLiteAnchor(desk.root / "anchor/heads.db", create=True)
     for thread in "ab":
         desk.ledger().anchor_now(thread)
     [head] = (desk.root / "anchor").glob("*a.head")
@@ -258,7 +259,9 @@ class Journal:
         self.fill(3, self.anchor)
 
     def fill(self, count: int, anchor: Any = None, **of: Any) -> None:
-        journal = FileJournal(self.path, keys=self.keys, anchor=anchor, create=True)
+        journal = SQLiteJournal(
+            self.path / "journal.db", keys=self.keys, anchor=anchor, create=True
+        )
         for number in range(count):
             who = Actor("ana", "login")
             journal.record(Event("save", "done", who, "invoices", "order-7", number + 1, **of))
@@ -287,7 +290,7 @@ class Journal:
         self.storage.symlink_to(self.root / storage)
 
     def take_another_anchor(self) -> None:
-        other = FileAnchor(self.root / "anchor", create=True)
+        other = SQLiteAnchor(self.root / "anchor/heads.db", create=True)
         other.advance("other", "journal", Head(3, OTHER))
         self.anchor = other  # type: ignore[assignment]
 
@@ -446,7 +449,7 @@ def test_one_owner_and_one_device_are_notes(
 ) -> None:
     """And neither is said of an anchor that nobody can write, on another device."""
     state, apart = tmp_path / "state", tmp_path / "anchor"
-    anchor = FileAnchor(apart, create=True)
+    anchor = SQLiteAnchor(apart, create=True)
     ledger = Ledger(FileCheckpointStorage(state), store="s", keys=Keyring(OLD), anchor=anchor)
     ledger.save("a", 1)
 

@@ -56,10 +56,6 @@ BROKEN["leases without renewal"] = (
     "methods_come_in_whole_sets",
     type("WithoutRenew", (Sound,), {"renew": None}),
 )
-BROKEN["says that it is in order"] = (
-    "a_place_out_of_order_is_refused",
-    type("InOrder", (Sound,), {"in_order": True}),
-)
 BROKEN["the newest is not the last"] = (
     "the_head_is_the_highest_sequence",
     type("Newest", (Sound,), {"newest": lambda self, thread: (1, self.read(thread, 1))}),
@@ -75,9 +71,11 @@ for each in ("record", "prune", "owner"):
     )
 
 
-@breaks("a_label_finds_the_newest_record", "find")
-def finds_without_a_label(_: Any, real: Any, thread: str, label: str) -> Any:
-    return real(thread, label) or real(thread, "y")
+@breaks("a_place_out_of_order_is_refused", "append")
+def leaves_gaps(self: Any, real: Any, thread: str, sequence: int, record: bytes, **of: Any) -> None:
+    if sequence > self._heads.get(thread, 0) + 1:
+        self._heads[thread] = sequence - 1
+    real(thread, sequence, record, **of)
 
 
 @breaks("tenants_do_not_mix", "tenant")

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 from safepoint import (
     Approver,
-    FileAnchor,
     Keyring,
     Ledger,
     SigningKey,
@@ -244,8 +243,8 @@ def anchor_inside(root: Path) -> list[str]:
 )
 def never_anchored(root: Path) -> list[str]:
     deployed = Deployed(root)
-    shutil.rmtree(deployed.anchor)
-    FileAnchor(deployed.anchor, create=True)
+    shutil.rmtree(deployed.anchor.parent)
+    SQLiteAnchor(deployed.anchor, create=True).close()
     return deployed.arguments()
 
 

@@ -65,7 +65,6 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.core.storage import is_thread
 from safepoint.settings import (
-    BESIDE,
     SEVERITIES,
     Settings,
     Store,
@@ -75,6 +74,7 @@ from safepoint.settings import (
     is_database,
 )
 from safepoint.settings import read as read_settings
+from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 
 _NEEDS: Final = {
@@ -174,8 +174,8 @@ class Place:
 
     @cached_property
     def is_journal(self) -> bool:
-        """Whether it was found, and is the folder of a journal."""
-        return self.folder is not None and self.store.store is None and is_journal(self.folder)
+        """Whether it was found, and is a journal."""
+        return bool(self.disk) and self.store.store is None and is_journal(self._storage)
 
     @property
     def home(self) -> str | None:
@@ -396,7 +396,7 @@ def _journal(place: Place) -> Iterator[Finding]:
     held = Path(store.key[0]).parent if store.key else None
     heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
     yield from check_places(
-        place.home, keys=held, anchor=heads, journal=store.journal, journal_anchor=ends
+        place.home, keys=held, anchor=heads, journal=_folder(store.journal), journal_anchor=ends
     )
 
 
@@ -406,7 +406,7 @@ def _compared(place: Place) -> Iterable[Finding]:
 
 
 def _folder(path: str | None) -> str | None:
-    """Return the folder of an anchor, which may be a file in it."""
+    """Return the folder of an anchor or a journal, which may be a file in it."""
     return str(Path(absolute(path)).parent) if path and is_database(path) else path
 
 

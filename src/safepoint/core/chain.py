@@ -262,19 +262,6 @@ class View:
         """Return what the anchor has seen of a thread."""
         return None if self.anchor is None else head_in(self.anchor, self.store, thread)
 
-    def silent(self, threads: list[str]) -> set[str]:
-        """Return those that neither the anchor nor the storage knows, if both tell of many at once.
-
-        Of the others nothing is said: look at each.
-        """
-        seen, kept = (getattr(each, "heads", None) for each in (self.anchor, self.storage))
-        if seen is None or kept is None:
-            return set()
-        with anchor_errors("be asked about", "many threads"):
-            known = {*seen(self.store, threads)}
-        with storage_errors("look for", "many threads"):
-            return {*threads} - known - {*kept(threads)}
-
     @_settled
     def tip(self, thread: str, anchored: Head | None) -> Seen | None:
         """Return where a thread ends and what the anchor has seen, None for a new thread.
@@ -299,7 +286,7 @@ class View:
         It is for whoever appends next, to a storage that takes a record after the last one alone.
         """
         seen = self._seen.get(thread)
-        if seen is None or not getattr(self.storage, "in_order", False):
+        if seen is None:
             return None
         anchored = self.anchored(thread)
         known = anchored in (seen.anchored, seen.head)
@@ -757,7 +744,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             )
     points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
     others = [("anchor", _home(each)) for each in (anchor, *points)]
-    for name, apart in [*others, ("journal", _folder(journal))]:
+    for name, apart in [*others, ("journal", _home(journal))]:
         if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"
@@ -796,14 +783,14 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
             raise ConfigurationError(
                 f"Key {key.id} is revoked from a point on, and this ledger has no anchor.",
                 "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
-                " anchor=FileAnchor(path)).",
+                " anchor=SQLiteAnchor(path)).",
             )
         folder = _folder(anchor)
         if until is anchor or (folder is not None and folder == _folder(until)):
             raise ConfigurationError(
                 f"Key {key.id} is revoked until the anchor that this ledger moves.",
                 "Each save would move the point, too. Give a copy that nobody writes any more:"
-                ' until=FileAnchor("anchor-before").',
+                ' until=SQLiteAnchor("before/heads.db").',
             )
 
 

@@ -43,7 +43,6 @@ from safepoint.core.errors import (
     RolledBack,
     SealError,
     quoted,
-    shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -58,8 +57,6 @@ from safepoint.core.names import (
 )
 from safepoint.core.record import Opened, seal
 from safepoint.core.storage import CheckpointStorage
-from safepoint.stores import disk
-from safepoint.stores.files import FileCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -238,8 +235,8 @@ THREAD: Final = "journal"
 """The chain of what is about no thread. The others have the names of their threads."""
 
 _SAID: Final = tuple(each.name for each in fields(Event))
-_LIMITS: Final = Limits(state_bytes=32 * 1024)
-_CODEC: Final = Codec(limits=_LIMITS)
+LIMITS: Final = Limits(state_bytes=32 * 1024)
+_CODEC: Final = Codec(limits=LIMITS)
 # An event is JSON at every level, and within the limits: these are the codec's bytes.
 _write: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _RESTORE: Final = (
@@ -276,7 +273,7 @@ class Journal:
         anchor: Anchor | None = None,
     ) -> None:
         self.keys: Final = keys
-        self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
+        self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
         """Return the journal of one tenant, which writes and reads what is about that one alone.
@@ -386,62 +383,6 @@ class InMemoryJournal(Journal):
 
     def __init__(self) -> None:
         super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
-
-
-class FileJournal(Journal):
-    """A journal in a folder that you name, one file per entry, in a folder for each chain.
-
-    ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.core.journal import Actor, Event, FileJournal
-
-    keys = Keyring(SigningKey.from_file("keys/journal.key", create=True))
-    journal = FileJournal("journal", keys=keys, create=True)
-    ana = Actor("ana", how="login")
-    journal.record(Event("save", "intended", ana, "invoices", "order-7", 1))
-    journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
-    for entry in journal.show(thread="order-8"):
-        print(entry.number, entry.what, entry.outcome, entry.actor)
-        #> 1 resume refused 'ana' (by 'login')
-    ```
-
-    Args:
-        path: the folder, for this journal alone. It has the rules of `FileCheckpointStorage`.
-        keys: as for `Journal`.
-        name: as for `Journal`.
-        anchor: as for `Journal`.
-        create: begin a new journal if there is none. Pass it once, when you set the store up: a
-            wrong path is then refused ever after instead of being begun anew.
-
-    Raises:
-        JournalUnavailable: there is no journal at that path.
-        UnsafeLocation: others could change what is stored there. The message says what to run.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        keys: Keyring,
-        name: str = "journal",
-        anchor: Anchor | None = None,
-        create: bool = False,
-    ) -> None:
-        with _told():
-            begun = disk.as_named(path, "path") / THREAD
-            with storage_errors("read", str(begun)):
-                is_there = create or begun.is_dir()
-        if not is_there:
-            raise JournalUnavailable(
-                f"{shell(str(path))} is no journal.",
-                "If it was one, put it back from a copy. If this is a new one, pass create=True"
-                " once.",
-            )
-        with _told():
-            storage = FileCheckpointStorage(path, limits=_LIMITS)
-            with storage_errors("make", str(begun)), suppress(FileExistsError):
-                begun.mkdir(mode=0o700)
-        super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
 def _append(view: View, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:

@@ -10,6 +10,7 @@ from safepoint.core.names import check_name, check_tenant
 from safepoint.core.storage import (
     Leasing,
     Ownership,
+    ahead,
     check_place,
     missing,
     sized,
@@ -37,7 +38,6 @@ class InMemoryCheckpointStorage(Leasing):
         self._lock = Lock()
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
-        self._labels: dict[str, dict[str, int]] = {}
         self._bases: dict[str, tuple[int, bytes]] = {}
         self._owners: dict[str, Ownership] = {}
         self._tenant = ""
@@ -60,13 +60,7 @@ class InMemoryCheckpointStorage(Leasing):
             return scope
 
     def append(
-        self,
-        thread: str,
-        sequence: int,
-        record: bytes,
-        *,
-        fence: int | None = None,
-        label: str = "",
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep a copy of `record` at `(thread, sequence)`, never over another one."""
         check_place(thread, sequence, fence)
@@ -76,12 +70,11 @@ class InMemoryCheckpointStorage(Leasing):
             first = self._first(thread)
             if sequence < first or sequence in self._records.get(thread, ()):
                 raise taken(thread, sequence, first)
-            records = self._records.setdefault(thread, {})
-            records[sequence] = copy
-            if label:
-                labels = self._labels.setdefault(thread, {})
-                labels[label] = max(sequence, labels.get(label, 0))
-            self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+            head = self._heads.get(thread, 0)
+            if head and sequence != head + 1:
+                raise ahead(thread, sequence, head)
+            self._records.setdefault(thread, {})[sequence] = copy
+            self._heads[thread] = sequence
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -96,17 +89,6 @@ class InMemoryCheckpointStorage(Leasing):
             if record is None:
                 raise missing(thread, sequence, self._first(thread))
             return record
-
-    def find(self, thread: str, label: str) -> int | None:
-        """Return the newest sequence of a label, or None. It proves nothing.
-
-        Raises:
-            InvalidId: the thread is outside the grammar.
-        """
-        check_name("thread", thread)
-        with self._lock:
-            found = self._labels.get(thread, {}).get(label, 0)
-            return found if found in self._records.get(thread, ()) else None
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.

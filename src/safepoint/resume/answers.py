@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -113,7 +112,6 @@ class Answers:
         self.storage: Final = storage
         self.anchor: Final = anchor
         self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
-        self._silent = set[tuple[str, str]]()  # the chains that nobody began, of a moment ago
 
     def __repr__(self) -> str:
         return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
@@ -258,34 +256,6 @@ class Answers:
 
     # --- what workers do
 
-    def at_once(
-        self, place: Place, operators: Approvers, questions: list[Question], people: Approvers
-    ) -> Answers:
-        """Return these for now, when all is looked up at once that might be said of a thread.
-
-        Of whom the anchor and the storage know nothing at this moment, nothing is read any more.
-        What the others said is looked up and verified as ever.
-
-        Args:
-            place: the thread, with its store and its tenant.
-            operators: who may have ordered something about it.
-            questions: what it asks.
-            people: who may have answered.
-
-        Raises:
-            AnswersError: the place cannot be asked.
-        """
-        thread = f"{place.store}/{place.thread}"
-        about = [("order", key, thread) for _, key in operators.keys.values()]
-        about += [("answer", key, q.text) for q in questions for _, key in people.keys.values()]
-        now = copy(self)
-        for _, key, _ in about[:1]:
-            with _told():
-                view = self._view(key, place.tenant)
-                silent = view.silent([_chain(*each) for each in about])
-            vars(now)["_silent"] = {(place.tenant, chain) for chain in silent}
-        return now
-
     def about(self, question: Question, people: Approvers) -> list[Approval]:
         """Return all that these people answered to a question, verified, as far as it is put here.
 
@@ -366,8 +336,6 @@ class Answers:
                 ) from error
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
-        if (view.tenant, chain) in self._silent:
-            return
         with _told():
             span = view.span(chain)
             if span.head > most:
