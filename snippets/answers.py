@@ -38,7 +38,8 @@ SQLiteAnchor("answers-anchor/heads.db", create=True)
 
 # --8<-- [start:gate]
 answers = Answers(
-    FileCheckpointStorage("answers"), SQLiteAnchor("answers-anchor/heads.db")
+    FileCheckpointStorage("answers"),
+    SQLiteAnchor("answers-anchor/heads.db"),
 )
 gate = Gate(
     Policy(

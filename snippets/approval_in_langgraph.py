@@ -81,7 +81,9 @@ def opened():
         store="invoices",
         keys=Keyring(SigningKey.from_file("worker/writer.key")),
         anchor=SQLiteAnchor("anchor/heads.db"),
-        journal=SQLiteJournal("journal/journal.db", keys=Keyring(journal_key)),
+        journal=SQLiteJournal(
+            "journal/journal.db", keys=Keyring(journal_key)
+        ),
     )
     dana = VerifyingKey.from_file("people/dana.pub")
     gate = Gate(approvers=Approvers({"dana": dana}))

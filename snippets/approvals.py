@@ -65,7 +65,9 @@ def opened(keys, journal=None):
 def for_writing():
     writer_key = SigningKey.from_file("worker/writer.key")
     journal_key = SigningKey.from_file("worker/journal.key")
-    journal = SQLiteJournal("journal/journal.db", keys=Keyring(journal_key))
+    journal = SQLiteJournal(
+        "journal/journal.db", keys=Keyring(journal_key)
+    )
     return opened(Keyring(writer_key), journal)
 
 

@@ -39,10 +39,11 @@ writer.public.to_file("dana/writer.pub")
 
 # Once, when you set it up: a lost anchor must not begin anew.
 for name in ("anchor", "answers-anchor"):
-    SQLiteAnchor(name, create=True)
+    SQLiteAnchor(f"{name}/heads.db", create=True)
 
 answers = Answers(
-    FileCheckpointStorage("answers"), SQLiteAnchor("answers-anchor/heads.db")
+    FileCheckpointStorage("answers"),
+    SQLiteAnchor("answers-anchor/heads.db"),
 )
 gate = Gate(
     approvers=Approvers({"dana": dana.public, "erin": erin.public}),
@@ -64,7 +65,8 @@ ledger = Ledger(
     store="invoices",
     keys=Keyring(writer),
     anchor=SQLiteAnchor("anchor/heads.db"),
-    journal=SQLiteJournal("journal/journal.db",
+    journal=SQLiteJournal(
+        "journal/journal.db",
         keys=Keyring(make_key("worker/journal.key")),
         create=True,
     ),

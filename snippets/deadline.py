@@ -49,7 +49,8 @@ ledger = Ledger(
     store="invoices",
     keys=Keyring(writer),
     anchor=SQLiteAnchor("anchor/heads.db", create=True),
-    journal=SQLiteJournal("journal/journal.db", keys=Keyring(journal_key), create=True
+    journal=SQLiteJournal(
+        "journal/journal.db", keys=Keyring(journal_key), create=True
     ),
 )
 gate = Gate(

@@ -15,7 +15,8 @@ from safepoint import (
 )
 
 # Its own key, its own folder, and an anchor for its own end.
-journal = SQLiteJournal("journal/journal.db",
+journal = SQLiteJournal(
+    "journal/journal.db",
     keys=Keyring(SigningKey.from_file("keys/journal.key", create=True)),
     anchor=SQLiteAnchor("journal-anchor/heads.db", create=True),
     create=True,

@@ -23,7 +23,9 @@ def opened(state):
         FileCheckpointStorage(state),
         store="invoices",
         keys=keys,
-        anchor=SQLiteAnchor("anchor/heads.db"),  # as it is today, never restored
+        anchor=SQLiteAnchor(
+            "anchor/heads.db"
+        ),  # as it is today, never restored
     )
 
 

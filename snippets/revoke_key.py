@@ -24,7 +24,7 @@ def opened(keys, state="state", anchor="anchor"):
         FileCheckpointStorage(state),
         store="invoices",
         keys=keys,
-        anchor=SQLiteAnchor(anchor),
+        anchor=SQLiteAnchor(f"{anchor}/heads.db"),
     )
 
 

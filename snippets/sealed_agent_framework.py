@@ -29,7 +29,9 @@ from safepoint.agent_framework import (
 )
 
 SigningKey.from_file("keys/ledger.key", create=True)  # by hand, once
-SQLiteAnchor("anchor/heads.db", create=True)  # then a lost one is refused
+SQLiteAnchor(
+    "anchor/heads.db", create=True
+)  # then a lost one is refused
 
 
 @dataclass

@@ -104,7 +104,8 @@ def aliases(self: Any, real: Any, thread: str, sequence: int, record: Any, **opt
 def overwrites(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    self._records.get(thread, {}).pop(sequence, None)
+    if self._records.get(thread, {}).pop(sequence, None) is not None:
+        self._heads[thread] = sequence - 1
     real(thread, sequence, *more, **options)
 
 
@@ -162,6 +163,8 @@ def refuses_a_gap_too_late(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
     gap = sequence > self.head(thread) + 1
+    if gap:
+        self._heads[thread] = sequence - 1
     real(thread, sequence, *more, **options)
     if gap:
         raise RecordsMissing("There is a gap.", "Close it.")
@@ -394,18 +397,16 @@ def test_what_is_not_offered_is_never_passed() -> None:
     assert report.failed == ()
     reasons = {claim.message for claim in report if claim.outcome == "not offered"}
     assert reasons == {
-        "It keeps a record at any free place: the ledger sees to the order.",
         "It leaves such arguments to the ledger: guarded = False.",
         "It lives in one process: shared = False.",
         "One thread of one process uses it: nobody can race.",
         "It has no base and no prune.",
         "It has no scan.",
         "It has no scan and no prune.",
-        "It has no find.",
         "It has no tenant.",
         "It has no acquire and no renew and no release and no lease.",
     }
-    assert str(report).endswith("33 claims: 6 passed, 0 failed, 27 not offered")
+    assert str(report).endswith("32 claims: 7 passed, 0 failed, 25 not offered")
 
 
 def test_a_storage_that_raises_fails() -> None:
@@ -428,9 +429,9 @@ Broken = BROKEN["changes_line_ends"][1]
 @pytest.mark.parametrize(
     ("named", "status", "last"),
     [
-        (f"{HERE}:Sound", 0, "33 claims: 32 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Suited", 0, "33 claims: 32 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Broken", 1, "33 claims: 31 passed, 1 failed, 1 not offered"),
+        (f"{HERE}:Sound", 0, "32 claims: 32 passed, 0 failed, 0 not offered"),
+        (f"{HERE}:Suited", 0, "32 claims: 32 passed, 0 failed, 0 not offered"),
+        (f"{HERE}:Broken", 1, "32 claims: 31 passed, 1 failed, 0 not offered"),
         ("app", 2, "'app' is not MODULE:NAME. Write app.storage:open_storage"),
         (":x", 2, "':x' is not MODULE:NAME. Write app.storage:open_storage"),
         ("no_such_module:x", 2, "ModuleNotFoundError. Name what python -c 'import MODULE' finds."),
@@ -456,6 +457,8 @@ class TestSound(StorageSuite):
         return Sound(folder)
 
 class TestBroken(StorageSuite):
+    guarded = False
+
     def open(self, folder):
         return Broken(folder)
 """
@@ -473,7 +476,7 @@ def test_pytest_collects_the_claims_of_a_subclass_alone(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    assert "2 skipped" in done.stdout.splitlines()[-1]
+    assert "1 skipped" in done.stdout.splitlines()[-1]
     assert "StorageSuite::" not in done.stdout
     assert any("TestBroken::test_a_record_comes_back_byte_for_byte" in line for line in failed)
     assert not any("TestSound::" in line for line in failed)
