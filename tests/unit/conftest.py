@@ -6,13 +6,12 @@ import pytest
 
 from safepoint import InMemoryAnchor
 from tests.unit.desk import Desk
-from tests.unit.tampered import Memory, Ordered
+from tests.unit.tampered import Memory
 
 
-@pytest.fixture(params=[Memory, Ordered])
-def storage(request: pytest.FixtureRequest) -> Memory:
-    found: Memory = request.param()
-    return found
+@pytest.fixture
+def storage() -> Memory:
+    return Memory()
 
 
 @pytest.fixture(params=[False, True], ids=["no anchor", "anchored"])

@@ -21,7 +21,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.core.record import Place
-from safepoint.core.storage import CheckpointStorage, ahead
+from safepoint.core.storage import CheckpointStorage
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
@@ -45,18 +45,6 @@ class Memory(InMemoryCheckpointStorage):
 
     def remove_base(self, thread: str) -> None:
         del self._bases[thread]
-
-
-class Ordered(Memory):
-    """One that takes a record behind the last one alone, and says so, as those on disk do."""
-
-    in_order = True
-
-    def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
-        head = self.head(thread)
-        if head and sequence > head + 1:
-            raise ahead(thread, sequence, head)
-        super().append(thread, sequence, record, **options)
 
 
 Use = Callable[[Ledger], Any]

@@ -47,15 +47,15 @@ ENTRIES = "journal/order-7"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    anchor = SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
-    SQLiteJournal(tmp_path / "journal/journal.db", keys=KEYS, anchor=anchor, create=True)
+    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
+    FileCheckpointStorage(tmp_path / "journal")
     return tmp_path
 
 
-def journal_at(folder: Path, keys: Keyring = KEYS) -> SQLiteJournal:
-    return SQLiteJournal(
-        folder / "journal/journal.db", keys=keys, anchor=SQLiteAnchor(folder / "anchor/heads.db")
-    )
+def journal_at(folder: Path, keys: Keyring = KEYS) -> Journal:
+    """A journal on files, which are easy to change."""
+    anchor = SQLiteAnchor(folder / "anchor/heads.db")
+    return Journal(FileCheckpointStorage(folder / "journal"), keys=keys, anchor=anchor)
 
 
 def ledger_at(folder: Path) -> Ledger:
@@ -200,7 +200,7 @@ def test_a_planted_entry_shows(folder: Path) -> None:
     """One that is perfect but for the key, one of the checkpoints' use, and junk."""
     last = written(folder)[-1]
     with pytest.raises(JournalBroken):
-        SQLiteJournal(folder / "journal/journal.db", keys=KEYS, name="book").verify()
+        Journal(FileCheckpointStorage(folder / "journal"), keys=KEYS, name="book").verify()
     with pytest.raises(CheckpointError, match="was never sealed"):
         open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS)
     ends = open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS, use="journal")
@@ -290,10 +290,7 @@ def test_a_rotated_key_goes_on_in_one_chain_and_a_ring_that_only_verifies_reads(
 
 
 def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> None:
-    class InOrder(InMemoryCheckpointStorage):
-        in_order = True  # so that a save does not look first
-
-    storage, journal = InOrder(), InMemoryJournal()
+    storage, journal = InMemoryCheckpointStorage(), InMemoryJournal()
     one, other = (Ledger(storage, store="s", keys=WRITER, journal=journal) for _ in range(2))
     one.save("t", 1)
     other.save("t", 2)

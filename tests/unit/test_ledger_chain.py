@@ -43,7 +43,6 @@ from tests.unit.tampered import (
     STORE,
     THREAD,
     Memory,
-    Ordered,
     Toy,
     opened,
     put_back,
@@ -106,12 +105,6 @@ def test_what_knows_no_tenants_is_refused() -> None:
 
 
 # ---------------------------------------------------------------- notes
-
-
-@pytest.fixture(params=[Memory, Ordered])
-def storage(request: pytest.FixtureRequest) -> Memory:
-    kept: Memory = request.param()
-    return kept
 
 
 def noted(storage: Memory, anchor: InMemoryAnchor | None = None) -> Ledger:

@@ -214,26 +214,21 @@ class CheckpointStorage(Protocol):
     Treat whatever you implement this on as private infrastructure. The ledger detects a record
     that somebody changed; it cannot give you back the one that was there.
 
-    A ledger also looks for four more. `path`, to keep keys, anchor and journal out of it.
-    `in_order`: True says that `append` refuses any place but the next one. `newest(thread)`, the
-    head with the record there, or with None where `read` is to be asked: without it a ledger asks
-    twice. And `scan(thread, first, last)`, an iterator over the records from `first` to `last`,
-    downwards if `last` is the lower one, which ends with NotFound at one that is not there: without
-    it they are read one by one. Refuse bad names and sequences with InvalidId, or say
+    A ledger also looks for three more. `path`, to keep keys, anchor and journal out of it.
+    `newest(thread)`, the head with the record there, or with None where `read` is to be asked:
+    without it a ledger asks twice. And `scan(thread, first, last)`, an iterator over the records
+    from `first` to `last`, downwards if `last` is the lower one, which ends with NotFound at one
+    that is not there: without it they are read one by one. Refuse bad names and sequences with InvalidId, or say
     `guarded = False` in the suite.
 
-    Five more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
+    Two more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
     in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
     name of each tenant that has a record, and none of a tenant's own: an audit and a copy go
-    through them. Without both a ledger has no tenants. `find(thread, label)` returns the newest
-    sequence that was appended with `label=label`, or None. An adapter asks it where to look first,
-    and believes neither answer. `ends()` returns the head of each thread that has a record, by its
-    name: the console asks it which threads moved, and believes none of it. `heads(threads)` returns
-    the same of these alone: where answers are kept, it tells at once who has said nothing.
+    through them. Without both a ledger has no tenants.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
-        """Keep `record` at `(thread, sequence)`, durably, and never over another one.
+        """Keep `record` at `(thread, sequence)`, durably, behind the last one of the thread alone.
 
         Raises:
             Conflict: there is a record already.

@@ -324,16 +324,15 @@ class Database:
                 " processes that use an SQLite database must share memory.",
                 "Name a folder on a local disk, or use PostgreSQL, which is for many machines.",
             )
-        if disk.SUPPORTED:
-            disk.enforce(disk.location_refusals(folder))
-            disk.create_root(folder)
-        Path(folder).mkdir(exist_ok=True)
+        if not disk.SUPPORTED:
+            Path(folder).mkdir(exist_ok=True)
+            with suppress(FileExistsError), Path(self._file).open("xb") as new:
+                new.write(image)
+            return
+        disk.enforce(disk.location_refusals(folder))
+        disk.create_root(folder)
         if os.path.lexists(self._file):
             return  # without the lock, which whoever can list the folder can hold
-        if not disk.SUPPORTED:
-            Path(f"{self._file}-new").write_bytes(image)
-            Path(f"{self._file}-new").rename(self._file)
-            return
         with disk.opened(folder, disk.FOLDER) as fd, disk.locked(fd, folder):
             if not os.path.lexists(self._file):
                 disk.put(self._file, fd, image, over=True)

@@ -36,7 +36,6 @@ from safepoint.core.storage import (
     Ownership,
     Tenants,
     ahead,
-    beheaded,
     check_place,
     gap,
     is_thread,
@@ -99,7 +98,7 @@ BEGIN SELECT RAISE(ABORT, 'a thread never goes'); END;
 """
 _OF: Final = "FROM checkpoints WHERE tenant = ?1 AND thread = ?2"
 _THREAD: Final = (
-    f"SELECT (SELECT max(sequence) {_OF}), (SELECT min(sequence) {_OF}), first, lease"  # noqa: S608  of constants
+    f"SELECT coalesce((SELECT max(sequence) {_OF}), 0), coalesce(first, 0), lease"  # noqa: S608
     " FROM (SELECT 1) LEFT JOIN threads ON tenant = ?1 AND thread = ?2"
 )
 _READ: Final = (
@@ -179,7 +178,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         data = sized(record, self._limit)
 
         def keep(sql: sqlite3.Connection) -> None:
-            head, _, first, ownership = self._thread(sql, thread)
+            head, first, ownership = self._thread(sql, thread)
             ownership.check_fence(fence)
             if sequence < first:
                 raise taken(thread, sequence, first)
@@ -210,11 +209,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         It costs the same with ten records and with a million.
 
         Raises:
-            RecordsMissing: the record with which a pruned thread begins is gone.
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
-        return self._run(lambda sql: self._head(sql, thread))
+        return self._run(lambda sql: self._thread(sql, thread))[0]
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
         """Return the same with the record there.
@@ -225,10 +223,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         check_name("thread", thread)
 
         def look(sql: sqlite3.Connection) -> tuple[int, bytes | None]:
-            if not (head := self._head(sql, thread)):
-                return 0, None
             row = sql.execute(_NEWEST, (self._tenant, thread)).fetchone()
-            return head, self._checked(thread, *row)
+            return (row[0], self._checked(thread, *row)) if row else (0, None)
 
         return self._run(look)
 
@@ -291,7 +287,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
 
         def cut(sql: sqlite3.Connection) -> int:
             place = self._tenant, thread, first
-            if first < self._thread(sql, thread)[2]:
+            if first < self._thread(sql, thread)[1]:
                 return 0
             if not sql.execute(_THERE, place).fetchone():
                 raise missing(thread, first, 0)
@@ -352,7 +348,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
                 try:
                     row = sql.execute(_READ, (self._tenant, thread, sequence)).fetchone()
                     if row is None:
-                        raise missing(thread, sequence, self._thread(sql, thread)[2])
+                        raise missing(thread, sequence, self._thread(sql, thread)[1])
                     found.append(self._checked(thread, sequence, *row))
                 except (CheckpointError, sqlite3.DataError):
                     if not found:
@@ -367,31 +363,24 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def _checked(self, thread: str, sequence: int, record: object) -> bytes:
         return sized(record_of(thread, sequence, 0, record, self._limit), self._limit)
 
-    def _head(self, sql: sqlite3.Connection, thread: str) -> int:
-        head, lowest, first, _ = self._thread(sql, thread)
-        if first and not 0 < lowest <= first <= head:
-            raise beheaded(thread, first)
-        return head
-
-    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, int, Ownership]:
-        """Return where a thread ends, its lowest record, where it begins, and who owns it.
+    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
+        """Return where a thread ends, where it begins, and who owns it.
 
         Raises:
             StorageUnavailable: its row says something that this package never writes.
         """
-        *numbers, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
-        head, lowest, first = (0 if each is None else each for each in numbers)
-        owned = Ownership(thread) if lease is None else read_lease(self._file, thread, lease)
-        if not type(head) is type(lowest) is type(first) is int:
+        head, first, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
+        if not type(head) is type(first) is int:
             raise malformed_base(self._file)
-        return head, lowest, first, owned
+        owned = Ownership(thread) if lease is None else read_lease(self._file, thread, lease)
+        return head, first, owned
 
     def _ownership(self, thread: str) -> Ownership:
-        return self._run(lambda sql: self._thread(sql, thread))[3]
+        return self._run(lambda sql: self._thread(sql, thread))[2]
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         def keep(sql: sqlite3.Connection) -> Ownership:
-            after = step(self._thread(sql, thread)[3])
+            after = step(self._thread(sql, thread)[2])
             sql.execute(_OWN, (self._tenant, thread, write_lease(after)))
             return after
 
