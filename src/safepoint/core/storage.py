@@ -218,8 +218,8 @@ class CheckpointStorage(Protocol):
     `newest(thread)`, the head with the record there, or with None where `read` is to be asked:
     without it a ledger asks twice. And `scan(thread, first, last)`, an iterator over the records
     from `first` to `last`, downwards if `last` is the lower one, which ends with NotFound at one
-    that is not there: without it they are read one by one. Refuse bad names and sequences with InvalidId, or say
-    `guarded = False` in the suite.
+    that is not there: without it they are read one by one. Refuse bad names and
+    sequences with InvalidId, or say `guarded = False` in the suite.
 
     Two more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
     in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
