@@ -175,7 +175,9 @@ class Place:
     @cached_property
     def is_journal(self) -> bool:
         """Whether it was found, and is a journal."""
-        return bool(self.disk) and self.store.store is None and is_journal(self._storage)
+        with suppress(CheckpointError):  # which another check says
+            return bool(self.disk) and self.store.store is None and is_journal(self._storage)
+        return False
 
     @property
     def home(self) -> str | None:
