@@ -679,7 +679,7 @@ def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None
     desks = [
         Desk(office.ledger(office.writer.public), answers, office.flow().gate)
         for answers in (
-            Answers(storage, Full(office.folder / "answers-anchor")),
+            Answers(storage, Full(office.folder / "answers-anchor/heads.db")),
             Answers(storage, SQLiteAnchor(office.folder / "answers-anchor/heads.db")),
         )
     ]

@@ -349,7 +349,7 @@ def test_a_database_with_another_schema_is_refused(
     [
         (b"{}\n", "(SQLITE_NOTADB)"),
         (b"SQLite format 2\0" * 100, "(SQLITE_NOTADB)"),
-        ("CREATE TABLE theirs (value)", "does not have the schema that safepoint made: 'checkpoin"),
+        ("CREATE TABLE theirs (value)", "does not have the schema that safepoint made: 'ch"),
     ],
 )
 def test_a_file_that_is_not_ours_is_left_alone(path: Path, content: Any, what: str) -> None:

@@ -200,7 +200,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         """
         with (
             disk.translated("read from", self._store),
-            disk.same_folder(self._store, self._identity, "storage") as root,
+            disk.same_folder(self._store, self._identity) as root,
             os.scandir(root) as entries,
         ):
             folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
@@ -300,7 +300,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     def _root(self, *, make: bool = False) -> disk.opened | None:
         """Open the folder around the threads; None if it is a tenant's, and not there yet."""
-        store = disk.same_folder(self._store, self._identity, "storage")
+        store = disk.same_folder(self._store, self._identity)
         if not self._tenant:
             return store
         with store as fd:
