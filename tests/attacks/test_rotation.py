@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 
 from safepoint import Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import (
+    AnchorMismatch,
     AnchorUnavailable,
     KeyRevoked,
     SealBroken,
@@ -127,17 +130,21 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     assert copy.threads() == []
 
 
-def to_staging(head: Path) -> None:
-    head.write_text(head.read_text().replace("invoices", "staging"))
+def by_sql(statement: str) -> Callable[[Path], None]:
+    def change(heads: Path) -> None:
+        with closing(sqlite3.connect(heads)) as other, other:
+            other.execute(statement)
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
-        (lambda head: shutil.rmtree(head.parent), AnchorUnavailable),
-        (lambda head: head.write_text("x\n"), AnchorUnavailable),
-        (lambda head: head.unlink(), KeyRevoked),
-        (to_staging, AnchorUnavailable),
+        (lambda heads: shutil.rmtree(heads.parent), AnchorUnavailable),
+        (by_sql("UPDATE heads SET digest = 'x'"), AnchorUnavailable),
+        (by_sql("DELETE FROM heads"), KeyRevoked),
+        (by_sql("UPDATE store SET name = 'staging'"), AnchorMismatch),
     ],
     ids=["gone", "damaged", "thread unknown", "of another store"],
 )
@@ -145,7 +152,7 @@ def test_a_point_that_cannot_be_read_lets_nothing_through(
     night: Night, damage: Callable[[Path], object], error: type[Exception]
 ) -> None:
     keys = night.freeze()
-    damage(night.path / "frozen" / "order-7.head")
+    damage(night.path / "frozen/heads.db")
     with pytest.raises(error):
         night.ledger(keys=keys).latest(THREAD)
 
