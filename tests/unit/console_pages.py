@@ -23,7 +23,7 @@ from safepoint.settings import Store
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)
 HOUR: Final = timedelta(hours=1)
-KEY: Final = SigningKey.generate("ed25519")
+KEY: Final = SigningKey.generate()
 LEDGER: Final = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(KEY))
 STORES: Final = ["invoices", "refunds"]
 DIGEST: Final = f"sha256:{'3f9a' * 16}"
@@ -142,7 +142,7 @@ def others(text: str | None) -> dict[str, Html]:
     put = text or "It was put with the answers of invoices."
     said = Signed(put, text or Approver("dana", KEY).approve(question()), NOW + HOUR)
     hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
-    error = text or "The key opal.key stays locked: the passphrase is wrong. Type it again."
+    error = text or "The key opal.key cannot be read: the passphrase is wrong. Type it again."
     given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
     refusal = "That form was used already", "The run has moved on since.", "Open it again."
     return {

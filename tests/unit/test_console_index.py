@@ -57,7 +57,7 @@ class Shop:
     def __init__(self, folder: Path, engine: str, database: Database | None = None) -> None:
         folder.mkdir(mode=0o700)
         self.folder, self.engine, self.database = folder, engine, database
-        self.keys = {name: SigningKey.generate("ed25519") for name in ("writer", *PEOPLE)}
+        self.keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
         for name, key in self.keys.items():
             key.public.to_file(folder / f"{name}.pub")
             key.to_file(folder / f"{name}.key")

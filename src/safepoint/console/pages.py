@@ -498,7 +498,9 @@ def signature(home: str, found: Signature) -> Html:
         text = joined(tag("h2", "What was signed"), code(said.text))
     elif found.state == "refused":
         again = f"Go back to the run and press {subject.act.capitalize()} again."
-        box = card("alarm", badge("refused"), line, again if "stays locked" in line else None)
+        box = card(
+            "alarm", badge("refused"), line, again if "the passphrase is wrong" in line else None
+        )
         if line.startswith("No passphrase was typed"):
             box = card("note", badge("expired", "Given up"), line)
         title = "Nothing was signed"
