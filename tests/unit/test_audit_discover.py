@@ -145,7 +145,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP04.mode SP13.storage-unavailable SP02.no-key",
     ),
-    "ours, by another number": (renumbered, 0, "SP02.no-key"),
+    "ours, by another number": (renumbered, 2, "SP02.no-key"),
     "a pickle that is called code": (
         lambda r: (r / "x.py").write_bytes(RUNS),
         1,
