@@ -105,8 +105,8 @@ LACKS: dict[type[StorageSuite], set[str]] = {
     Memory: {*OPENINGS},
     File: set(),
     SQLite: set(),
-    Postgres: {FINDS},
-    PostgresOfAWorker: {FINDS, *OF_A_PRUNED_THREAD},
+    Postgres: set(),
+    PostgresOfAWorker: {*OF_A_PRUNED_THREAD},
     OnThePage: {*claims()} - OF_FOUR_METHODS,
 }
 
