@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from safepoint import (
     CheckpointError,
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     VerifyingKey,
 )
 from safepoint.core.names import Head
@@ -63,7 +63,7 @@ def test_a_key_file_holds_a_key_or_is_refused(text: bytes) -> None:
 @given(TEXTS)
 def test_a_head_file_holds_a_head_or_is_refused(text: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        anchor = FileAnchor(Path(folder, "anchor"), create=True)
+        anchor = SQLiteAnchor(Path(folder, "anchor/heads.db"), create=True)
         anchor.advance("invoices", "order-7", Head(1, DIGEST))
         file = Path(folder, "anchor", "order-7.head")
         genuine = file.read_bytes()

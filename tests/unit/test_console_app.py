@@ -448,7 +448,7 @@ def test_nobody_types_in_time(tmp_path: Path) -> None:
 
 AFTER = {
     "put, and not anchored": (
-        "from safepoint.core.anchor import FileAnchor as part; name = 'advance'"
+        "from safepoint.stores.sqlite import SQLiteAnchor as part; name = 'advance'"
     ),
     "any defect": "from safepoint.console.index import Index as part; name = 'look_again'",
 }

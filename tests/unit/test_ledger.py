@@ -18,9 +18,7 @@ from safepoint import (
     Actor,
     CheckpointError,
     Conflict,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
@@ -33,7 +31,9 @@ from safepoint import (
     SealBroken,
     SealError,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.core.errors import (
@@ -287,11 +287,13 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     if what == "journal":
         with pytest.raises(KeyRefused, match="is the ledger's and the journal's"):
             Ledger(Memory(), store=STORE, keys=KEYS, journal=Journal(Memory(), keys=KEYS))
-        options["journal"] = FileJournal(tmp_path / inside, keys=Keyring(GENERATED), create=True)
+        options["journal"] = SQLiteJournal(
+            tmp_path / inside / "journal.db", keys=Keyring(GENERATED), create=True
+        )
     elif what == "anchor":
-        options["anchor"] = FileAnchor(tmp_path / inside, create=True)
+        options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
     else:
-        until: Any = FileAnchor(tmp_path / inside, create=True)
+        until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
@@ -301,8 +303,8 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
 
 def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
     """A thief could otherwise rewrite what is before the point, or move the point."""
-    anchor: Any = FileAnchor(tmp_path / "anchor", create=True)
-    for until in (anchor, FileAnchor(tmp_path / "anchor")):
+    anchor: Any = SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
+    for until in (anchor, SQLiteAnchor(tmp_path / "anchor/heads.db")):
         keys = Keyring(GENERATED).revoking(KEY, until=until)
         with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
             opened(Memory(), anchor, keys=keys)

@@ -18,7 +18,6 @@ import pytest
 from safepoint import (
     CheckpointError,
     Codec,
-    FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
@@ -29,7 +28,7 @@ from safepoint import (
 from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import write_json
 from safepoint.core.errors import KeyRefused
-from safepoint.core.journal import Entry, FileJournal
+from safepoint.core.journal import Entry, Journal
 from safepoint.core.keys import Key, Revoked, VerifyingKey
 from safepoint.core.names import Head, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed
@@ -223,24 +222,12 @@ def test_the_implementation_verifies_or_refuses_a_thread(vector: Vector, tmp_pat
         assert (found if type(found) is int else None) == vector.get("verifies")
 
 
-def test_an_anchor_file_is_as_the_page_says(tmp_path: Path) -> None:
-    head = next(vector["anchor"] for vector in THREADS if "anchor" in vector)
-    folder = tmp_path / "anchor"
-    folder.mkdir(mode=0o700)
-    text = f"safepoint-anchor/1 invoices order-7 {head['sequence']} {head['digest']}\n"
-    for name, content in (("store", "safepoint-anchor/1 invoices\n"), ("order-7.head", text)):
-        (folder / name).write_text(content)
-        (folder / name).chmod(0o600)
-    assert FileAnchor(folder).read("invoices", "order-7") == Head(**head)
-
-
 @each(JOURNALS)
 def test_the_implementation_shows_or_refuses_a_journal(vector: Vector, tmp_path: Path) -> None:
     lay_out(vector, tmp_path / "journal")
     keys, anchor = ring_of(vector), anchor_of(vector)
-    journal = FileJournal(
-        tmp_path / "journal", keys=keys, name=vector["store"], anchor=anchor, create=True
-    )
+    storage = FileCheckpointStorage(tmp_path / "journal")
+    journal = Journal(storage, keys=keys, name=vector["store"], anchor=anchor)
 
     def act() -> list[str]:
         fields = json.loads(vector["shows"][0]) if "shows" in vector else {"thread": None}

@@ -229,7 +229,7 @@ def _init(options: argparse.Namespace) -> int:
         ledger: Any = open_ledger(name)
         stack.enter_context(ledger.storage)
         stack.enter_context(ledger.anchor)
-        open_journal(name, create=True)
+        stack.enter_context(open_journal(name, create=True))
         answers: Any = open_answers(name, create=True)
         stack.enter_context(answers.storage)
         stack.enter_context(answers.anchor)
@@ -261,7 +261,7 @@ def _parts(places: Locations) -> dict[str, Path]:
         "storage": places.storage_file,
         "anchor": places.anchor_file,
         "key": (places.key_files() or [places.key_file])[0],
-        "journal": places.journal,
+        "journal": places.journal_file,
         "journal's anchor": places.journal_anchor,
         "journal's key": (places.key_files("journal") or [places.journal_key])[0],
         "answers": places.answers_file,
@@ -440,7 +440,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _journal(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        journal = _store(options).journal_of(stack)
+        journal = _store(options).journal_of(stack, write=False)
         if journal is None:
             raise ConfigurationError(
                 f"Store {options.name} has no journal.",
