@@ -123,7 +123,6 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
-    "an anchor in files": (heads, 0, ""),
     "an anchor that others can write": (
         lambda r: heads(r).chmod(0o777),
         1,
