@@ -2,18 +2,18 @@
 
 from safepoint import (
     AnchorError,
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
 )
 
 
 def set_up():
     """Once, by hand. Later a missing key or anchor is refused."""
     SigningKey.from_file("keys/signing.key", create=True)
-    FileAnchor("anchor", create=True)
+    SQLiteAnchor("anchor/heads.db", create=True)
 
 
 def opened():
@@ -22,16 +22,15 @@ def opened():
         FileCheckpointStorage("state"),
         store="invoices",
         keys=Keyring(SigningKey.from_file("keys/signing.key")),
-        anchor=FileAnchor("anchor"),
-        anchor_every=10,
+        anchor=SQLiteAnchor("anchor/heads.db"),
     )
 
 
 def pay(ledger, thread):
-    """Anchor what you are about to do, then do it."""
+    """Save what you are about to do, which anchors it; then do it."""
     seen = ledger.latest(thread)
     state = {**seen.state, "status": "paying"}
-    ledger.save(thread, state, after=seen.sequence, anchor="now")
+    ledger.save(thread, state, after=seen.sequence)
     return state["amount"]  # your bank's interface goes here
 
 

@@ -4,6 +4,7 @@
 import sqlite3
 
 from safepoint import Conflict, NotFound
+from safepoint.core.errors import RecordsMissing
 
 
 class TableStorage:
@@ -19,11 +20,20 @@ class TableStorage:
         query = "insert into records values (?, ?, ?)"
         row = (thread, sequence, record)
         try:
+            if self.head(thread) not in (0, sequence - 1):
+                raise sqlite3.IntegrityError
             with self.db:
+                self.db.execute("begin immediate")
+                head = self.head(thread)
+                if head and sequence > head + 1:
+                    raise RecordsMissing(
+                        f"{thread} is at #{head}.",
+                        "Load the latest, and decide again.",
+                    )
                 self.db.execute(query, row)
         except sqlite3.IntegrityError:
             raise Conflict(
-                f"{thread} #{sequence} is taken.",
+                f"{thread} #{sequence} is not the next one.",
                 "Load the latest, and decide again.",
             ) from None
 

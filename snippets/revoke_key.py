@@ -10,11 +10,11 @@ from pathlib import Path
 
 from safepoint import (
     CheckpointError,
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
 )
 
 
@@ -24,11 +24,11 @@ def opened(keys, state="state", anchor="anchor"):
         FileCheckpointStorage(state),
         store="invoices",
         keys=keys,
-        anchor=FileAnchor(anchor),
+        anchor=SQLiteAnchor(f"{anchor}/heads.db"),
     )
 
 
-FileAnchor("anchor", create=True)
+SQLiteAnchor("anchor/heads.db", create=True)
 old = SigningKey.from_file("keys/2026.key", create=True)
 worker = opened(Keyring(old))
 worker.save("order-7", {"payee": "alice"})
@@ -59,20 +59,21 @@ new = SigningKey.from_file("keys/2027.key", create=True)
 
 # --8<-- [start:copied]
 # (a) The copy of the anchor from before the theft.
-before = FileAnchor("night/anchor")
+before = SQLiteAnchor("night/anchor/heads.db")
 # --8<-- [end:copied]
 
 # --8<-- [start:backup]
 # (b) No such copy, but a backup of the storage: make one from it.
-FileAnchor("night/heads", create=True)
+SQLiteAnchor("night/heads/heads.db", create=True)
 backup = opened(
     Keyring(verify=[old]), state="night/state", anchor="night/heads"
 )
 for thread in backup.threads():
-    print(thread, "counts up to", backup.anchor_now(thread))
+    backup.verify(thread, anchor=True)
+    print(thread, "counts up to", backup.anchored(thread))
     #> order-7 counts up to #1
     #> order-8 counts up to #1
-before = FileAnchor("night/heads")
+before = SQLiteAnchor("night/heads/heads.db")
 # --8<-- [end:backup]
 
 

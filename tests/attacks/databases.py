@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from safepoint.attacks import GatedTarget, Medium
-from safepoint.core.anchor import Anchor, FileAnchor
+from safepoint.core.anchor import Anchor
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import spelled
 from safepoint.core.storage import Lease, Ownership
 from safepoint.stores.files import LEASE, read_lease, write_lease
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
-from safepoint.stores.sqlite import SQLiteCheckpointStorage
+from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import TEMPLATE, Database
 
@@ -325,7 +325,7 @@ class SQLiteTarget(DatabaseTarget):
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__(folder, SQLiteRows(Path(folder) / "store" / "checkpoints.db"))
-        self.anchor: Anchor = FileAnchor(self.folder / "anchor", create=True)
+        self.anchor: Anchor = SQLiteAnchor(self.folder / "anchor/heads.db", create=True)
 
 
 class PostgresTarget(DatabaseTarget):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import CheckpointError, FileAnchor, FileCheckpointStorage, Keyring, Ledger
+from safepoint import CheckpointError, FileCheckpointStorage, Keyring, Ledger, SQLiteAnchor
 from safepoint import SigningKey as Key
 
 THREAD = "order-7"
@@ -30,7 +30,7 @@ class Shop:
         self.path = path
         self.key = key or Key.generate()
         path.mkdir(exist_ok=True)
-        anchor = FileAnchor(path / "anchor", create=True) if anchored else None
+        anchor = SQLiteAnchor(path / "anchor/heads.db", create=True) if anchored else None
         self.options = {"anchor": anchor, "store": "invoices", **options}
 
     def ledger(self, **options: Any) -> Ledger:

@@ -27,14 +27,14 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 from pydantic import BaseModel
 
+from safepoint import InMemoryCheckpointStorage as Memory
 from safepoint import (
-    FileAnchor,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
-from safepoint import InMemoryCheckpointStorage as Memory
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.core.errors import (
     CheckpointError,
@@ -335,12 +335,12 @@ WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
 
 def sealed(folder: Path, *, anchor: bool = True, **options: Any) -> SealedCheckpointStorage:
     """Open the store as a new process would."""
-    FileAnchor(folder / "anchor", create=True)
+    SQLiteAnchor(folder / "anchor/heads.db", create=True)
     ledger = Ledger(
         SQLiteCheckpointStorage(folder / "state" / "ledger.db"),
         store="invoices",
         keys=Keyring(SigningKey.from_file(folder / "keys" / "writer.key", create=True)),
-        anchor=FileAnchor(folder / "anchor") if anchor else None,
+        anchor=SQLiteAnchor(folder / "anchor/heads.db") if anchor else None,
     )
     return SealedCheckpointStorage(ledger, types=options.pop("types", TYPES), **options)
 
@@ -644,6 +644,10 @@ class Counting(Memory):
     def read(self, *args: Any, **options: Any) -> Any:
         self.reads += 1
         return super().read(*args, **options)
+
+    def newest(self, *args: Any) -> Any:
+        self.reads += 1
+        return super().newest(*args)
 
 
 def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:

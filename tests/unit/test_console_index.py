@@ -18,7 +18,6 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
     Gate,
     InMemoryJournal,
@@ -85,10 +84,10 @@ class Shop:
             )
         return (
             FileCheckpointStorage(self.folder / "state"),
-            FileAnchor(self.folder / "anchor", create=True),
+            SQLiteAnchor(self.folder / "anchor/heads.db", create=True),
             Answers(
                 FileCheckpointStorage(self.folder / "answers"),
-                FileAnchor(self.folder / "answers-anchor", create=True),
+                SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
             ),
         )
 
@@ -235,7 +234,7 @@ class Shop:
             write({})
         if spent:
             write({"question": asked[0], "statements": [spent]}, label=SPENT)
-        ledger.anchor_now(thread)
+        ledger.verify(thread, anchor=True)
 
     def go_on(self, thread: str) -> None:
         question = self.flow().question(self.ledger(), thread)

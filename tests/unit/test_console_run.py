@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ask, FileAnchor, InMemoryJournal, SigningKey, Tool
+from safepoint import Approver, Ask, InMemoryJournal, SigningKey, SQLiteAnchor, Tool
 from safepoint.console.record import MASKED, MOST, Change, Record, record_of
 from safepoint.console.run_page import MOST_CHANGES
 from safepoint.core.errors import InvalidId, NotFound
@@ -105,7 +105,7 @@ def without_an_anchor(office: Office) -> Options:
 
 
 def not_anchored(office: Office) -> Options:
-    FileAnchor(office.folder / "anchor").rewind("invoices", "order-7", None)
+    SQLiteAnchor(office.folder / "anchor/heads.db").rewind("invoices", "order-7", None)
     return {}
 
 

@@ -28,7 +28,6 @@ from safepoint.core.errors import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.core.ledger import Claim
 from safepoint.places import Locations, default_locations
 from tests.harness.crash import killed
 from tests.unit.storage_helpers import tree
@@ -93,7 +92,7 @@ def test_the_platform_says_where(
     assert found.key_file == keys / "safepoint-keys/invoices/signing.key"
     assert found.journal == logs / "safepoint/invoices/journal"
     assert found.anchor.parts[-2:] == ("safepoint-anchor", "invoices")
-    assert found.journal_anchor == found.anchor.with_name("invoices.journal")
+    assert found.journal_anchor == found.anchor.with_name("invoices.journal") / "heads.db"
 
 
 def test_a_home_is_asked_for() -> None:
@@ -124,7 +123,7 @@ def test_no_environment_puts_one_folder_into_another(
         found = default_locations("s", service=service, environ=environ)
     except (ConfigurationError, StorageUnavailable):
         return
-    folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor]
+    folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor.parent]
     assert all(path.is_absolute() for path in folders)
     for one, other in combinations(folders, 2):
         assert not one.is_relative_to(other)
@@ -276,11 +275,9 @@ def test_a_store_is_begun_once_and_opened_ever_after(
     ledger.save("order-7", Invoice(42))
     assert [entry.what for entry in journal.show()] == ["save"]
     caplog.clear()
-    again = open_ledger(
-        "invoices", places=found, codec=Codec([Invoice]), ownership=Claim("worker-1")
-    )
-    again.keep("order-8")
-    assert again.owner("order-8") == "worker-1"
+    again = open_ledger("invoices", places=found, codec=Codec([Invoice]), worker="worker-1")
+    again.owners.keep("order-8")
+    assert again.owners.owner("order-8") == "worker-1"
     assert again.latest("order-7").state == Invoice(42)
     assert again.anchor is not None
     assert not caplog.records

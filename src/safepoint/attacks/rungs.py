@@ -28,10 +28,10 @@ from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
-from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
-from safepoint.core.errors import CheckpointError
-from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.errors import CheckpointError, NotFound
+from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -45,6 +45,7 @@ from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
 from safepoint.stores.disk import TEMP
 from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
+from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
@@ -65,9 +66,9 @@ class Kept(InMemoryCheckpointStorage):
             thread, _, rest = name.partition("/")
             if thread.startswith("@"):
                 scope, (thread, _, rest) = self.tenant(thread[1:]), rest.partition("/")
-                scope.append(thread, int(rest.removesuffix(_RECORD)), content)
+                _put(scope, thread, int(rest.removesuffix(_RECORD)), content)
             elif rest.endswith(_RECORD):
-                self.append(thread, int(rest.removesuffix(_RECORD)), content)
+                _put(self, thread, int(rest.removesuffix(_RECORD)), content)
             elif rest == BASE:
                 first, _, base = content.partition(b"\n")
                 self.prune(thread, int(first), base)
@@ -91,6 +92,12 @@ class Kept(InMemoryCheckpointStorage):
                 for name in medium.names():
                     if name.startswith(f"{thread}/") and name < _name(thread, base[0]):
                         medium.delete(name)
+
+
+def _put(kept: InMemoryCheckpointStorage, thread: str, sequence: int, record: bytes) -> None:
+    """Keep a record anywhere, as whoever can write the memory does."""
+    kept._records.setdefault(thread, {})[sequence] = record  # noqa: SLF001
+    kept._heads[thread] = max(sequence, kept._heads.get(thread, 0))  # noqa: SLF001
 
 
 class _Tapped:
@@ -147,7 +154,18 @@ class SignedChainTarget(Target):
 
     def find(self, thread: str, label: str) -> Any:
         """Look for it from the end back, whatever the storage says."""
-        return self.use(lambda ledger: ledger.find(thread, label).state)
+
+        def found(ledger: Ledger) -> Any:
+            for link in ledger.back(thread):
+                if link.label == label:
+                    return link.state
+            raise NotFound(f"{thread} has no record of the label {label}.", "Check the label.")
+
+        return self.use(found)
+
+    def pend(self, thread: str, value: dict[str, Any]) -> None:
+        """Note it, and leave it to the next state to anchor that."""
+        self.use(lambda ledger: ledger.note(thread, value, rides_along=True))
 
     def prune(self, thread: str, keep: int) -> None:
         """Leave a signed base."""
@@ -264,7 +282,6 @@ class SignedChainTarget(Target):
             store=self.store,
             keys=self.keys,
             anchor=self.anchor,
-            anchor_every=self.anchor_every,
             journal=journal,
             tenant=self.whose,
         )
@@ -292,9 +309,8 @@ class SealedTarget(SignedChainTarget):
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
         on_disk = isinstance(self.medium, Disk)
-        self.anchor: Anchor = (
-            FileAnchor(self.folder / "anchor", create=True) if on_disk else InMemoryAnchor()
-        )
+        heads = self.folder / "anchor/heads.db"
+        self.anchor: Anchor = SQLiteAnchor(heads, create=True) if on_disk else InMemoryAnchor()
 
     def go_back(self, thread: str, sequence: int) -> None:
         """Drop the records, and accept the loss by name."""
@@ -334,7 +350,7 @@ class GatedTarget(SealedTarget):
         self.people = {name: SigningKey.generate() for name in ("dana", "erin")}
         self.approvers = Approvers({name: key.public for name, key in self.people.items()})
         self._journal_keys = Keyring(SigningKey.generate())
-        self._journal_anchor = FileAnchor(self.folder / "journal-anchor", create=True)
+        self._journal_anchor = SQLiteAnchor(self.folder / "journal-anchor/heads.db", create=True)
         self.written: Journal | None = self._journal(create=True)
         self.opened: Ledger | None = None
         self._asking: set[str] = set()
@@ -343,7 +359,7 @@ class GatedTarget(SealedTarget):
         self._operator = SigningKey.generate()
         self._left = Answers(
             FileCheckpointStorage(self.answers.folder),
-            FileAnchor(self.folder / "answers-anchor", create=True),
+            SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
         )
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
@@ -644,9 +660,9 @@ class GatedTarget(SealedTarget):
             self.medium.delete(name)
         self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (header.sequence, base))
 
-    def _journal(self, *, create: bool = False) -> FileJournal:
-        keys, anchor = self._journal_keys, self._journal_anchor
-        return FileJournal(self.journal.folder, keys=keys, anchor=anchor, create=create)
+    def _journal(self, *, create: bool = False) -> Journal:
+        entries = FileCheckpointStorage(self.journal.folder, read_only=not create)
+        return Journal(entries, keys=self._journal_keys, anchor=self._journal_anchor)
 
     def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         return self.opened or super()._ledger(storage, journal or self.written)

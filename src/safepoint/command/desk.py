@@ -9,7 +9,7 @@ shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
@@ -30,7 +30,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name
-from safepoint.core.record import Place
 from safepoint.resume.answers import Answers, Order, held
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
@@ -156,20 +155,6 @@ class Desk:
 
     # --- look
 
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Keep what is open only to read open in this block, in which many threads are looked at.
-
-        What is read is as new as outside of it.
-        """
-        parts: list[object] = [self.ledger.storage, self.ledger.anchor]
-        if self.answers is not None:
-            parts += [self.answers.storage, self.answers.anchor]
-        with ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(getattr(part, "held", nullcontext)())
-            yield
-
     def thread(self, named: str) -> str:
         """Return a thread that there is, by its name here or by its id in a framework.
 
@@ -201,12 +186,7 @@ class Desk:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        if self.answers is None:
-            return self.told(thread, found)
-        place = Place(self.ledger.store, self.ledger.tenant_name, thread, 1)
-        questions, people = [question for question, _ in found], self.gate.people
-        now = self.answers.at_once(place, self.gate.operators, questions, people)
-        return replace(self, answers=now).told(thread, found)
+        return self.told(thread, found)
 
     def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
         """Return what a thread asks with what people said to it."""

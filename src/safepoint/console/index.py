@@ -220,8 +220,8 @@ class Index:
 
         A run that has moved on gives its place to the next. One that does not verify is an alarm.
         """
-        with self._paging, ExitStack() as stack:
-            self._open(stack)
+        with self._paging:
+            self._open()
             fresh = dict[Spot, list[Wait]]()
             while True:
                 chosen = self._chosen(wanted)
@@ -325,14 +325,14 @@ class Index:
         self._again.append((store, tenant, thread))
         self._wake.set()
 
-    def _open(self, stack: ExitStack) -> None:
+    def _open(self) -> None:
         """Open the stores for a page: anew after each pass, as an operator may accept a loss."""
         if self._opened != self._status.passes:
             self._front.close()
             self._opened = self._status.passes
         for store in self._stores.keys() - self._away.keys():
             with self._losing(store, self._front):
-                stack.enter_context(self._front.now(store).looking())
+                self._front.now(store)
 
     def _verified(self, spot: Spot) -> list[Wait]:
         """Return what a thread waits for, for a page; nothing if its store is away."""
@@ -475,9 +475,9 @@ class Index:
         """Return what there is to look at in each scope of a store, or say that it is away."""
         tours = list[_Tour]()
         with self._losing(store, self._back):
-            with self._back.now(store).looking():
-                tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
-                _check_there(self._back.of(store))
+            self._back.now(store)
+            tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
+            _check_there(self._back.of(store))
             with self._lock:
                 self._away.pop(store, None)
         return tours
@@ -510,7 +510,7 @@ class Index:
         store, desk = tour.store, tour.desk
         if store in self._away:
             return
-        with self._losing(store, self._back), desk.looking():
+        with self._losing(store, self._back):
             for thread in tour.threads:
                 with self._paging:
                     pass  # whoever waits for a page goes first
@@ -538,8 +538,6 @@ def _ends(ledger: Ledger) -> dict[str, int]:
     """Return where the storage says that each thread ends: a hint."""
     storage = ledger.storage
     with storage_errors("list", "the threads"):
-        if (listing := getattr(storage, "ends", None)) is not None:
-            return dict(listing())
         found = dict.fromkeys(storage.threads(), 0)
         for thread in found:
             with suppress(CheckpointError):  # which shows when it is opened

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import Seen, View, anchor_errors, journal_errors, storage_errors
+from safepoint.core.chain import View, journal_errors
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     AnchorError,
@@ -29,7 +29,6 @@ from safepoint.core.errors import (
     CheckpointError,
     CodecError,
     ConfigurationError,
-    Conflict,
     Forked,
     InvalidId,
     JournalBroken,
@@ -42,7 +41,6 @@ from safepoint.core.errors import (
     RolledBack,
     SealError,
     quoted,
-    shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -55,10 +53,8 @@ from safepoint.core.names import (
     is_digest,
     spelled,
 )
-from safepoint.core.record import Opened, seal
+from safepoint.core.record import Opened, Place, seal
 from safepoint.core.storage import CheckpointStorage
-from safepoint.stores import disk
-from safepoint.stores.files import FileCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -113,6 +109,14 @@ def _valid(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _shortened(detail: str) -> str:
+    text = _valid(detail)
+    if len(text) <= MAX_DETAIL:
+        return text
+    mark = f"... ({len(text)} characters)"
+    return text[: MAX_DETAIL - len(mark)] + mark
+
+
 What = Literal[
     "save",
     "verify",
@@ -162,8 +166,8 @@ class Event:
         thread: the thread, or None if it is about the whole store.
         sequence: the checkpoint, or None.
         digest: the digest of the record, or None.
-        detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
-            half a character (a lone surrogate) is spelled out.
+        detail: the rest, for people. Of what is longer than 1,000 characters, the entry has the
+            beginning and says so, and half a character (a lone surrogate) is spelled out.
         tenant: whose thread it is, or "".
 
     Raises:
@@ -196,11 +200,6 @@ class Event:
             check_name("thread", self.thread)
         if self.sequence is not None:
             check_sequence(self.sequence)
-        text = _valid(self.detail)
-        if len(text) > MAX_DETAIL:
-            mark = f"... ({len(text)} characters)"
-            text = text[: MAX_DETAIL - len(mark)] + mark
-        object.__setattr__(self, "detail", text)
 
     @property
     def chain(self) -> str:
@@ -237,13 +236,12 @@ THREAD: Final = "journal"
 """The chain of what is about no thread. The others have the names of their threads."""
 
 _SAID: Final = tuple(each.name for each in fields(Event))
-_LIMITS: Final = Limits(state_bytes=32 * 1024)
+LIMITS: Final = Limits(state_bytes=32 * 1024)
 _RESTORE: Final = (
     "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
     " one that verifies."
 )
 _MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
-_TRIES: Final = 1000
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
@@ -272,7 +270,7 @@ class Journal:
         anchor: Anchor | None = None,
     ) -> None:
         self.keys: Final = keys
-        self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
+        self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
         """Return the journal of one tenant, which writes and reads what is about that one alone.
@@ -283,7 +281,7 @@ class Journal:
                 of a tenant already.
         """
         scope = copy(self)
-        vars(scope).update(_view=self._view.of(check_tenant(name, self._view.tenant)))
+        scope._view = self._view.of(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
         return scope
 
     def __repr__(self) -> str:
@@ -306,20 +304,17 @@ class Journal:
         view = self._view.of(event.tenant)
         key = view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
+        said["detail"] = _shortened(event.detail)
         actor = {"how": event.actor.how, "name": event.actor.name}
-        payload = write_json({**said, "actor": actor}, _LIMITS.state_bytes)
-        chain = event.chain
+        payload, chain = write_json({**said, "actor": actor}, LIMITS.state_bytes), event.chain
+
+        def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
+            now = datetime.now(UTC)
+            return seal(payload, place, key, created=now, previous=previous, use="journal")
+
         with _told():
-            end = view.remembered(chain) or view.tip(chain)
-            for _ in range(_TRIES):
-                with suppress(Conflict, RecordsMissing):
-                    done = _append(view, chain, key, payload, end).header
-                    at = datetime.fromisoformat(done.created)
-                    return Entry(**said, number=done.sequence, at=at)
-                end = view.tip(chain)  # another writer was first, or something is wrong
-        raise JournalUnavailable(
-            f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
-        )
+            done = view.append(chain, write).header
+        return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
     def show(
         self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
@@ -345,9 +340,9 @@ class Journal:
             shown = (
                 [
                     e
-                    for e in map(_entry, view.walk(chain))
+                    for e in map(_entry, view.back(chain))
                     if thread in (None, e.thread) and what in (None, e.what)
-                ]
+                ][::-1]
                 for view, chain in chains
             )
             yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
@@ -371,7 +366,7 @@ class Journal:
         with _told():
             return {
                 f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
-                    1 for _ in map(_entry, view.walk(chain))
+                    1 for _ in map(_entry, view.back(chain))
                 )
                 for view, chain in _chains(self._view)
             }
@@ -382,83 +377,6 @@ class InMemoryJournal(Journal):
 
     def __init__(self) -> None:
         super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
-
-
-class FileJournal(Journal):
-    """A journal in a folder that you name, one file per entry, in a folder for each chain.
-
-    ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.core.journal import Actor, Event, FileJournal
-
-    keys = Keyring(SigningKey.from_file("keys/journal.key", create=True))
-    journal = FileJournal("journal", keys=keys, create=True)
-    ana = Actor("ana", how="login")
-    journal.record(Event("save", "intended", ana, "invoices", "order-7", 1))
-    journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
-    for entry in journal.show(thread="order-8"):
-        print(entry.number, entry.what, entry.outcome, entry.actor)
-        #> 1 resume refused 'ana' (by 'login')
-    ```
-
-    Args:
-        path: the folder, for this journal alone. It has the rules of `FileCheckpointStorage`.
-        keys: as for `Journal`.
-        name: as for `Journal`.
-        anchor: as for `Journal`.
-        create: begin a new journal if there is none. Pass it once, when you set the store up: a
-            wrong path is then refused ever after instead of being begun anew.
-
-    Raises:
-        JournalUnavailable: there is no journal at that path.
-        UnsafeLocation: others could change what is stored there. The message says what to run.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        keys: Keyring,
-        name: str = "journal",
-        anchor: Anchor | None = None,
-        create: bool = False,
-    ) -> None:
-        with _told():
-            begun = disk.as_named(path, "path") / THREAD
-            with storage_errors("read", str(begun)):
-                is_there = create or begun.is_dir()
-        if not is_there:
-            raise JournalUnavailable(
-                f"{shell(str(path))} is no journal.",
-                "If it was one, put it back from a copy. If this is a new one, pass create=True"
-                " once.",
-            )
-        with _told():
-            storage = FileCheckpointStorage(path, limits=_LIMITS)
-            with storage_errors("make", str(begun)), suppress(FileExistsError):
-                begun.mkdir(mode=0o700)
-        super().__init__(storage, keys=keys, name=name, anchor=anchor)
-
-
-def _append(view: View, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
-    head = end and end.head
-    place = view.place(chain, head.sequence + 1 if head else 1)
-    record, opened = seal(
-        payload,
-        place,
-        key,
-        created=datetime.now(UTC),
-        previous=head.digest if head else None,
-        use="journal",
-    )
-    following = opened.head
-    with storage_errors("keep", str(place)):
-        view.storage.append(chain, place.sequence, record)
-    if view.anchor is not None:
-        with anchor_errors("be moved for", chain):
-            view.anchor.advance(view.store, chain, following)
-    view.remember(chain, following, following if view.anchor else None)
-    return opened
 
 
 def _chains(whole: View) -> Iterator[tuple[View, str]]:
@@ -475,11 +393,11 @@ def _entry(opened: Opened) -> Entry:
     """
     header, cause = opened.header, None
     try:
-        fields = read_json(opened.payload, _LIMITS.state_bytes)
+        fields = read_json(opened.payload, LIMITS.state_bytes)
         said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)
-        whole = fields.keys() == set(_SAID) and entry.detail == fields["detail"]
+        whole = fields.keys() == set(_SAID) and _shortened(entry.detail) == entry.detail
         here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
         if whole and here:  # show(thread=…) looks there
             return entry
