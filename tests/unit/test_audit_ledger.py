@@ -85,9 +85,9 @@ class Desk:
         key = more.pop("key", OLD)
         place = Place("invoices", self.tenant, thread, sequence)
         now = datetime.now(UTC)
-        return seal(b'{"amount":9}', place, key, created=now, previous=previous, **more)[0]
+        return seal(b"\x81\xa6amount\x09", place, key, created=now, previous=previous, **more)[0]
 
-    def edit(self, sequence: int, old: bytes = b":1}", new: bytes = b":9}") -> None:
+    def edit(self, sequence: int, old: bytes = b"amount\x01", new: bytes = b"amount\x09") -> None:
         text = self.record(sequence).read_bytes()
         self.put(sequence, text.replace(old, new))
 
@@ -206,7 +206,7 @@ STORES: dict[str, Callable[[Desk], Any]] = {
     "sealed by a stranger": lambda d: d.put(2, d.sealed(2, d.link(1), key=STRANGER)),
     "edited": lambda d: d.edit(2),
     "with no signature": unsigned,
-    "edited at the end": lambda d: d.edit(3, b":2}"),
+    "edited at the end": lambda d: d.edit(3, b"amount\x02"),
     "of another place": lambda d: d.put(2, d.record(2, "b").read_bytes()),
     "replaced by a holder of the key": lambda d: d.put(2, d.sealed(2, d.link(1))),
     "forged behind the end": lambda d: d.put(4, d.sealed(4, OTHER)),

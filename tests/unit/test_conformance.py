@@ -76,10 +76,8 @@ class PostgresOfAWorker(Postgres):
         from safepoint.stores.postgres import PostgresCheckpointStorage
 
         class OfAWorker(PostgresCheckpointStorage):
-            def __getattribute__(self, name: str) -> Any:
-                if name in ("base", "prune"):
-                    raise AttributeError(name)
-                return super().__getattribute__(name)
+            base: Any = None
+            prune: Any = None
 
         return OfAWorker(self.dsn)
 
