@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from safepoint import Approver, Ask, SQLiteAnchor, SQLiteJournal, Tool
+from safepoint import Approver, Ask, SQLiteAnchor, Tool
 from safepoint.core.errors import ApprovalNeeded, KeyRefused, ResumeRefused, ThreadHeld
 from safepoint.core.names import digest_of
 from safepoint.settings import in_default_places
