@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from safepoint.command.desk import Desk, Verb, Wait
-from safepoint.console.html import utc
+from safepoint.console.pages import MOST, utc
 from safepoint.core.chain import Span, View, plain_of
 from safepoint.core.codec import check_shape
 from safepoint.core.errors import (
@@ -32,17 +32,13 @@ from safepoint.core.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.core.journal import Entry, Journal
-from safepoint.core.names import check_name, digest_of
+from safepoint.core.names import check_name, digest_of, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, held
 from safepoint.resume.approval import Approval, Question, shown
 from safepoint.resume.asking import ORDERED, SPENT
-from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 
-MOST: Final = 200
-"""How many records, and how many lines of the journal, a page shows: the newest."""
 _STATES: Final = 8  # to find the last one that differs
 _QUESTIONS: Final = 20  # of which the answers are looked up
 _LONG: Final = 300
@@ -130,8 +126,8 @@ class Record:
         store: its name.
         tenant: whose run it is, or "".
         thread: the run.
-        unread: what could not be looked at, and why: by "questions", "state", "history", "answers"
-            and "journal".
+        unread: what could not be looked at, and why: by "questions", "state", "history" and
+            "answers".
         checks: seal, chain and anchor; and the answers, if there is a place for them.
         alarm: why it does not verify, or "". Then nothing that its records say is here.
         ended: that it was deleted, or "".
@@ -139,10 +135,8 @@ class Record:
         last: the newest answer that a worker used.
         holds: the holds that nobody has released.
         changes: the difference of its last states.
-        begun: its version and tools, and what they were when it began, in sentences.
         history: its newest records, oldest first.
         answers: what people signed about it, by time.
-        journal: the newest lines of the journal about it.
     """
 
     def __init__(self, desk: Desk, thread: str) -> None:
@@ -152,9 +146,8 @@ class Record:
         self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
         self.changes: Changes | None = None
         self.last: Approval | None = None
-        self.begun, self.answers = list[str](), list[Said]()
+        self.answers = list[Said]()
         self.history = deque[Step](maxlen=MOST)
-        self.journal = deque[Entry](maxlen=MOST)
 
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:
@@ -164,11 +157,11 @@ class Record:
         except CheckpointError as error:
             self.unread[what] = _named(error)
 
-    def hide(self, told: Callable[[str], str]) -> None:
-        """Tell errors as `told` does: for people who are to know nothing of this machine."""
-        self.unread = {what: told(why) for what, why in self.unread.items()}
-        self.alarm = told(self.alarm)
-        self.checks = [each._replace(text=told(each.text)) for each in self.checks]
+    @property
+    def known_as(self) -> str:
+        """Its id in its framework, "" if that is its name here."""
+        text = thread_text(self.thread) or ""
+        return text if text != self.thread else ""
 
     def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.
@@ -190,14 +183,23 @@ class Record:
             return error.what
         return ""
 
+    def stops_orders(self, operator: str | None) -> str:
+        """Say why nobody can hold or release it here, or nothing if the operator can."""
+        if self.ended or operator is None:
+            return self.ended or "This console has no operator's key."
+        try:
+            self.desk.ordering(operator)
+        except CheckpointError as error:
+            return error.what
+        return ""
 
-def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
+
+def record_of(desk: Desk, thread: str) -> Record:
     """Verify a run, with each signature and its live anchor, and tell all that is known of it.
 
     Args:
         desk: the store, in the scope of the run's tenant.
         thread: the run.
-        journal: the journal of the store, if there is one to look into.
 
     Raises:
         InvalidId: the name is outside the grammar.
@@ -206,7 +208,7 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
     check_name("thread", thread)
     record = Record(desk, thread)
     walk = _Walk(record)
-    walk.look_beside(journal)
+    walk.look_beside()
     try:
         walk.verify()
         walk.ask()
@@ -216,8 +218,7 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
         record.alarm, record.checks = _named(error), list(_failed(error))
         record.history.clear()
     else:
-        record.checks, record.begun = list(walk.checks()), list(walk.begun())
-        record.answers = list(walk.answered())
+        record.checks, record.answers = list(walk.checks()), list(walk.answered())
         with record.looking("state"):
             record.changes = walk.changes()
         record.last = next((said for said, _ in reversed(walk.used.values())), None)
@@ -249,31 +250,23 @@ class _Walk:
         self.record, self.desk, self.ledger = record, record.desk, record.desk.ledger
         self.thread = record.thread
         self.orders = dict[str, Order]()
-        self.heads, self.keys = dict[int, str](), dict[str, str]()
+        self.heads, self.keys = dict[int, str](), dict[str, None]()
         self.states = deque[Opened](maxlen=_STATES)
-        self.first: Opened | None = None
         self.used = dict[str, tuple[Approval, Header]]()
         self.span: Span
 
-    def look_beside(self, journal: Journal | None) -> None:
-        """Read the orders of operators and the lines of the journal."""
+    def look_beside(self) -> None:
+        """Read the orders of operators."""
         record, operators = self.record, self.desk.gate.operators
-        run = record.store, record.thread
         if self.desk.answers is None:
             none = "There is no place for answers to look into. Those that a worker used are here."
             record.unread["answers"] = none
-        else:
-            with record.looking("answers"):
-                given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
-                self.orders = {each.text: each for each in given}
-        record.holds = held(list(self.orders.values()), operators)
-        if journal is None:
-            none = "The settings name no journal, so there is none to look into."
-            record.unread["journal"] = none
             return
-        with record.looking("journal"):
-            lines = journal.show(thread=record.thread, tenant=record.tenant)
-            record.journal.extend([each for each in lines if each.store == record.store])
+        with record.looking("answers"):
+            run = record.store, record.thread
+            given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
+            self.orders = {each.text: each for each in given}
+        record.holds = held(list(self.orders.values()), operators)
 
     def verify(self) -> None:
         """Check each seal, link and the anchor, and tell if the run was deleted."""
@@ -289,15 +282,13 @@ class _Walk:
             self.record.ended = error.what
 
     def take(self, opened: Opened) -> None:
-        header, key = opened.header, self.ledger.keys.find(opened.key)
-        self.heads[header.sequence], self.keys[key.id] = opened.digest, key.algorithm
+        header, key = opened.header, opened.key
+        self.heads[header.sequence], self.keys[key] = opened.digest, None
         if header.kind == "state":
-            self.first = self.first or opened
             self.states.append(opened)
         if self.span.head - header.sequence < MOST:
-            revoked = ", revoked by now" * (self.ledger.keys.revoked(key.id) is not None)
-            told = f"{key.id} ({key.algorithm}{revoked})"
-            self.record.history.append(Step(header, told, tuple(self._who(opened))))
+            revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
+            self.record.history.append(Step(header, f"{key}{revoked}", tuple(self._who(opened))))
 
     def ask(self) -> None:
         """Tell what the run asks at the end that was verified."""
@@ -321,10 +312,8 @@ class _Walk:
     def checks(self) -> Iterator[Check]:
         """Yield what held, in words."""
         span, anchor = self.span, self.ledger.anchor
-        keys = ", ".join(f"{key} ({algorithm})" for key, algorithm in self.keys.items())
-        shared = set(self.keys.values()) - {"ed25519"}
-        could = " Whoever can verify it could have written it." if shared else ""
-        yield Check("seal", ok=True, text=f"Each signature is genuine, by key {keys}.{could}")
+        text = f"Each signature is genuine, by key {', '.join(self.keys)}."
+        yield Check("seal", ok=True, text=text)
         cut = f" What was before #{span.first} was pruned, and a signed base says so."
         all_of_it = f"#{span.first} to #{span.head}, {len(self.heads)} in all"
         links = f"Each record follows the one before it: {all_of_it}.{cut * (span.first > 1)}"
@@ -336,9 +325,8 @@ class _Walk:
             text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
         else:
             newer = span.head - seen.sequence
-            when = f", since {utc(seen.seen)}" if seen.seen else ""
             rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
-            text = f"It has seen {seen}{when}.{rest}"
+            text = f"It has seen {seen}.{rest}"
         yield Check("anchor", ok=seen is not None, text=text)
 
     # --- who let it happen
@@ -355,7 +343,7 @@ class _Walk:
                 statements = note["statements"]
                 if not statements:
                     yield "nobody: the wait had ended"
-            elif header.kind == "state" and (payload := self._payload(opened, if_answered=True)):
+            elif header.kind == "state" and (payload := self._payload(opened)):
                 statements = [*(payload.resumed.statements if payload.resumed else ())]
                 if payload.expired:
                     yield f"nobody: the wait had ended, then {payload.expired}"
@@ -438,27 +426,10 @@ class _Walk:
                 first, at = since, before
         return Changes(first, until, []) if until else None
 
-    def begun(self) -> Iterator[str]:
-        """Compare the newest state with the oldest, in sentences."""
-        if self.first is None:
-            return
-        (old, new), at = (self.first.header, self.states[-1].header), self.first.header.sequence
-        is_same = old.app == new.app
-        was = f"as it did #{at}" if is_same else f"and {old.app or '(no app)'} wrote #{at}"
-        yield f"{new.app or '(no app)'} wrote it, {was}."
-        if old.tools == new.tools:
-            yield f"Its tools are those of #{at}."
-            return
-        yield f"Its tools are not those of #{at}."
-        with self.record.looking("state"):
-            had, has = self._payload(self.first), self._payload(self.states[-1])
-            if had and has:
-                yield from (said for _, _, said in compare(has.tools, had.tools))
-
-    def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
-        """Return what our workflow keeps in a state, or None if another program wrote it."""
+    def _payload(self, opened: Opened) -> Payload | None:
+        """Return what our workflow keeps in a state that says how it was answered, or None."""
         data = plain_of(opened, self.ledger.cipher)
-        if if_answered and b'"resumed":' not in data and b'"expired":' not in data:
+        if b'"resumed":' not in data and b'"expired":' not in data:
             return None  # which takes less time than to parse all of it
         with suppress(WorkflowMismatch):
             found = without_state(data, self.ledger.codec.limits)
