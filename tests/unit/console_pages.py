@@ -115,7 +115,10 @@ def others(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
         "given-up": hold._replace(state="refused", said=given_up),
         "unknown": hold._replace(state="unknown", said=Signed(error)),
     }
-    unread = {text or "refunds": text or "2 answers cannot be shown. They do not verify.", "invoices": ""}
+    unread = {
+        text or "refunds": text or "2 answers cannot be shown. They do not verify.",
+        "invoices": "",
+    }
     return {
         "done": ("done", {"rows": done(text), "unread": unread, **looked}),
         "undone": ("done", {"rows": [], "unread": {}, **looked}),
