@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ask, FileAnchor, SigningKey
-from safepoint.console.pages import MOST, MOST_CHANGES
-from safepoint.console.record import MASKED, Change, Record, record_of
+from safepoint import Approver, Ask, FileAnchor, SigningKey, Tool
+from safepoint.console.pages import MOST
+from safepoint.console.record import Record, record_of
 from safepoint.core.errors import InvalidId, NotFound
 from safepoint.resume.asking import ORDERED, SPENT
 from tests.unit.console_runs import HOSTILE, opened, shown, told
@@ -227,8 +227,8 @@ def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
     assert [each.what for each in record.checks if each.ok] == ["answers"]
     assert "Approve nothing of this run. Tell whoever runs the store." in page.text
     assert f"safepoint explain {error}" in page.text
-    told_of = (record.ended, record.waits, record.changes, record.last)
-    assert (*told_of, [*record.history]) == ("", [], None, None, [])
+    told_of = (record.ended, record.waits, record.begun, record.last)
+    assert (*told_of, [*record.history]) == ("", [], [], None, [])
     assert ("SECRET" in page.text, page.lines, page.copied[0][:12]) == (False, [], "safepoint/1 ")
     assert page.verbs == ["release", "hold"]
     assert "This run does not verify" in page.text
@@ -254,12 +254,22 @@ def test_a_run_that_is_none_is_not_found(office: Office) -> None:
 # --- what is known of it ------------------------------------------------------------------------
 
 
-def test_who_let_it_go_on_and_when(office: Office) -> None:
-    question = office.start().question
+def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
+    bank, refund = Tool("bank", version="1"), Tool("refund", permissions=["write"])
+    office.flow(version="1", tools=[bank]).start(office.ledger(), thread="order-7", payee="alice")
+    flow = office.flow(version="1", tools=[Tool("bank", version="2"), refund])
+    question = flow.question(office.ledger(), "order-7")
     assert question is not None
     dana = Approver("dana", office.keys["dana"])
-    office.flow().resume(office.ledger(), "order-7", approvals=[dana.approve(question)])
+    flow.resume(office.ledger(), "order-7", approvals=[dana.approve(question)])
     record = look(office)
+    assert record.begun == [
+        "invoice@1 wrote it, as it did #1.",
+        "Its tools are not those of #1.",
+        "The tool bank has version '2', and had version '1'.",
+        "The tool refund is new.",
+        "The tool refund comes with the permission write.",
+    ]
     (said,) = record.answers
     assert (said.who, said.what) == ("dana", "approved")
     assert said.then.startswith("a worker resumed it ")
@@ -268,71 +278,27 @@ def test_who_let_it_go_on_and_when(office: Office) -> None:
     assert record.history[2].who[0].startswith("approved by dana, ")
     assert {each.key for each in record.history} == {office.writer.id}
     page, _ = shown(record)
+    assert all(each in page.text for each in (*record.begun, said.then))
     assert said.text.removesuffix("\n") in page.copied
     assert (page.verbs, page.lines) == (["hold"], question.described)
     assert "went on" in page.text
     assert page.text.count(said.then) == 2
 
 
-def hidden(path: str) -> Change:
-    return Change(path, None, MASKED)
-
-
-CHANGES: list[tuple[Any, Any, list[Change]]] = [
-    ({"a": 1}, {"a": 1}, []),
-    ({}, {"a": {"b": [1, "x"]}}, [Change("a.b[0]", None, "1"), Change("a.b[1]", None, "'x'")]),
-    ({"a": True}, {"a": 1}, [Change("a", "True", "1")]),
-    ({"a": [1, 2]}, {"a": []}, [Change("a[0]", "1", None), Change("a[1]", "2", None)]),
-    ({"password": "x"}, {"password": "y"}, [Change("password", MASKED, MASKED)]),
-    ({}, {"API_Token": {"v": [1]}}, [hidden("API_Token.v[0]")]),
-    ({}, {"keyword": 2, "userPass": 1}, [Change("keyword", None, "2"), hidden("userPass")]),
-    ({}, {"h": ["x-auth", "1"]}, [Change("h[0]", None, "'x-auth'"), hidden("h[1]")]),
-    (
-        {},
-        {"h": [{"name": "pin", "value": 1}]},
-        [Change("h[0].name", None, "'pin'"), hidden("h[0].value")],
-    ),
-    ({}, {"dsn": "pg://u:x@h/1"}, [Change("dsn", None, f"'pg://u:{MASKED}@h/1'")]),
-    ({}, {"d": {1: "y", "key": 2}}, [hidden("d.key"), Change("d[1]", None, "'y'")]),
-    ({"a.b": 1}, {"a": {"b": 1}}, [Change("['a.b']", "1", None), Change("a.b", None, "1")]),
-    ({}, {"\u202e": "\u0430  "}, [Change("['\\u202e']", None, "'\\u0430\\x20\\x20'")]),
-    (
-        {},
-        {"t": timedelta(1), "n": None},
-        [Change("n", None, "None"), Change("t.$timedelta[0]", None, "1")],
-    ),
-    (1, [2], [Change("", "1", None), Change("[0]", None, "2")]),
-]
-
-
-@pytest.mark.parametrize(("before", "after", "rows"), CHANGES)
-def test_the_difference_of_the_last_two_states(
-    office: Office, before: Any, after: Any, rows: list[Change]
-) -> None:
-    for state in (before, after, after):
-        office.ledger().save("order-7", state)
-    changes = look(office).changes
-    assert changes is not None
-    assert changes[:2] == ((1, 3))
-    assert changes.rows[: len(rows) or 1] == rows
-    office.flow().start(office.ledger(), thread="order-8", x=1, my_key="SECRET")
-    assert "SECRET" not in shown(look(office, "order-8"))[0].text
+def test_no_state_is_on_a_page(office: Office) -> None:
+    """What people sign is, and secrets belong nowhere near it."""
+    office.flow().start(office.ledger(), thread="order-7", x=1, my_key="SECRET")
+    assert "SECRET" not in shown(look(office))[0].text
 
 
 def test_long_things_are_bounded_and_say_so(office: Office) -> None:
     ledger = office.ledger()
     for number in range(MOST + 20):
-        ledger.save(
-            "order-7", {f"k{each}": number for each in range(150)} | {"x": "y" * 999 + str(number)}
-        )
+        ledger.save("order-7", {"number": number})
     record = look(office)
-    assert record.changes is not None
-    assert len(record.changes.rows) == MOST_CHANGES + 51
     assert (len(record.history), record.history[-1].header.sequence) == (MOST, MOST + 20)
     page, _ = shown(record)
-    assert "51 more differ" in page.text
     assert page.text.count("These are the newest 200. Those before them verified too.") == 1
-    assert page.text.count("yyy") == 0 or "1002 characters, sha256:" in page.text
 
 
 def test_pruned_deleted_and_tenants_runs(office: Office) -> None:
@@ -343,7 +309,7 @@ def test_pruned_deleted_and_tenants_runs(office: Office) -> None:
     record = look(office)
     assert "What was before #4 was pruned, and a signed base says so." in record.checks[1].text
     assert all(each.ok for each in record.checks)
-    assert record.changes == (4, 4, [])
+    assert record.begun[1] == "Its tools are those of #4."
 
     office.flow().start(office.ledger().tenant("acme"), thread="a_-9")
     record = look(office, "a_-9", tenant="acme")
@@ -457,6 +423,7 @@ def test_what_is_encrypted_is_said_to_be(office: Office) -> None:
     assert (record.alarm, page.lines, page.verbs) == ("", [], ["hold"])
     assert all(
         "is encrypted under key 0123456789abcdef" in record.unread[each]
-        for each in ("questions", "state", "history")
+        for each in ("questions", "history")
     )
+    assert record.begun[1] == "Its tools are those of #1."
     assert "SECRET" not in page.text

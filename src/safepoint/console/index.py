@@ -204,7 +204,8 @@ class Index:
     def page(self, wanted: State, number: int = 1) -> Page:
         """Return a page of what is in a state, oldest deadline first, each row verified right now.
 
-        A run that has moved on gives its place to the next. One that does not verify is an alarm.
+        Of what has expired, the newest is first. A run that has moved on gives its place to the
+        next. One that does not verify is an alarm.
         """
         with self._paging, _Desks(self._stores) as desks:
             fresh = dict[Spot, list[Wait]]()
@@ -282,7 +283,8 @@ class Index:
         now, rows = datetime.now(UTC), list[tuple[Spot, _Entry, int]]()
         found = [(spot, entry) for spot, entry in self._known() if entry.state(now) == wanted]
         left, shown = Counter(spot for spot, _ in found), Counter[Spot]()
-        for spot, entry in sorted(found, key=lambda each: (each[1].until, each[1].since, each[0])):
+        found.sort(key=lambda each: (each[1].until, each[1].since, each[0]))
+        for spot, entry in found[::-1] if wanted == "expired" else found:
             shown[spot] += 1
             if shown[spot] <= _PER_RUN:
                 more = left[spot] - _PER_RUN if shown[spot] == _PER_RUN else 0

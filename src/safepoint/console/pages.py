@@ -26,7 +26,6 @@ except ImportError as _missing:
 MOST: Final = 200
 """How many records of a run are shown, the newest, and how many alarms."""
 MOST_ASKED: Final = 20
-MOST_CHANGES: Final = 100
 MOST_SHOWN: Final = 100  # characters of the arguments, in full or not at all
 _ODD: Final = re.compile(r"[^ -~]+")
 _ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
@@ -143,7 +142,6 @@ _TEMPLATES.filters |= {
 _TEMPLATES.globals |= {
     "most": MOST,
     "most_asked": MOST_ASKED,
-    "most_changes": MOST_CHANGES,
     "run_address": run_address,
     "counted": counted,
     "is_error": lambda name: hasattr(errors, name),

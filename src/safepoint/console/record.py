@@ -8,12 +8,11 @@ left out in silence.
 from __future__ import annotations
 
 import json
-import re
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from safepoint.command.desk import Desk, Verb, Wait
 from safepoint.console.pages import MOST, utc
@@ -32,26 +31,15 @@ from safepoint.core.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.core.names import check_name, digest_of, thread_text
+from safepoint.core.names import check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, held
-from safepoint.resume.approval import Approval, Question, shown
+from safepoint.resume.approval import Approval, Question
 from safepoint.resume.asking import ORDERED, SPENT
+from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 
-_STATES: Final = 8  # to find the last one that differs
 _QUESTIONS: Final = 20  # of which the answers are looked up
-_LONG: Final = 300
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
-_SECRET: Final = re.compile(
-    "passw|passphrase|secret|token|authori[sz]|credential|cookie|bearer|apikey|private|"
-    r"\b(keys?|auth|pass|pwd|pin|otp|jwt|session|cvv)\b",
-    re.I,
-)
-_WORD: Final = re.compile("(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z]+")  # between two words of a name
-_LOGIN: Final = re.compile(r"(://[^/\s:@]*:)[^@/\s]+?(@|\.\.\. \()")
-MASKED: Final = "(masked)"
-_Leaf: TypeAlias = tuple[str, tuple[str, str]]  # where it is, how it is shown, and what it is
 
 
 class Check(NamedTuple):
@@ -60,28 +48,6 @@ class Check(NamedTuple):
     what: str
     ok: bool
     text: str
-
-
-class Change(NamedTuple):
-    """A value of the state that differs. None is for one that was not there."""
-
-    path: str
-    before: str | None
-    after: str | None
-
-
-class Changes(NamedTuple):
-    """What differs between the newest state and the last one that was another.
-
-    Attributes:
-        since: the sequence of the older one.
-        until: that of the newest; the same if there is no other to compare with.
-        rows: the differences.
-    """
-
-    since: int
-    until: int
-    rows: list[Change]
 
 
 class Step(NamedTuple):
@@ -134,7 +100,7 @@ class Record:
         waits: what it asks.
         last: the newest answer that a worker used.
         holds: the holds that nobody has released.
-        changes: the difference of its last states.
+        begun: its version and tools, and what they were when it began, in sentences.
         history: its newest records, oldest first.
         answers: what people signed about it, by time.
     """
@@ -144,9 +110,8 @@ class Record:
         self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
         self.unread, self.alarm, self.ended = dict[str, str](), "", ""
         self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
-        self.changes: Changes | None = None
         self.last: Approval | None = None
-        self.answers = list[Said]()
+        self.begun, self.answers = list[str](), list[Said]()
         self.history = deque[Step](maxlen=MOST)
 
     @contextmanager
@@ -219,8 +184,7 @@ def record_of(desk: Desk, thread: str) -> Record:
         record.history.clear()
     else:
         record.checks, record.answers = list(walk.checks()), list(walk.answered())
-        with record.looking("state"):
-            record.changes = walk.changes()
+        record.begun = list(walk.begun())
         record.last = next((said for said, _ in reversed(walk.used.values())), None)
     record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
     if desk.answers is not None:
@@ -251,7 +215,8 @@ class _Walk:
         self.thread = record.thread
         self.orders = dict[str, Order]()
         self.heads, self.keys = dict[int, str](), dict[str, None]()
-        self.states = deque[Opened](maxlen=_STATES)
+        self.first: Opened | None = None
+        self.newest: Opened | None = None
         self.used = dict[str, tuple[Approval, Header]]()
         self.span: Span
 
@@ -285,7 +250,7 @@ class _Walk:
         header, key = opened.header, opened.key
         self.heads[header.sequence], self.keys[key] = opened.digest, None
         if header.kind == "state":
-            self.states.append(opened)
+            self.first, self.newest = self.first or opened, opened
         if self.span.head - header.sequence < MOST:
             revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
             self.record.history.append(Step(header, f"{key}{revoked}", tuple(self._who(opened))))
@@ -343,7 +308,7 @@ class _Walk:
                 statements = note["statements"]
                 if not statements:
                     yield "nobody: the wait had ended"
-            elif header.kind == "state" and (payload := self._payload(opened)):
+            elif header.kind == "state" and (payload := self._payload(opened, if_answered=True)):
                 statements = [*(payload.resumed.statements if payload.resumed else ())]
                 if payload.expired:
                     yield f"nobody: the wait had ended, then {payload.expired}"
@@ -414,22 +379,26 @@ class _Walk:
 
     # --- what changed
 
-    def changes(self) -> Changes | None:
-        """Compare the newest state with the last one that was another."""
-        read = ((each.header.sequence, self._json(each)) for each in reversed(self.states))
-        until, last = next(read, (0, None))
-        first, at = until, last
-        for since, before in read:
-            if _precedes(before, at):
-                if rows := list(_differences(_part(before), _part(last))):
-                    return Changes(since, until, rows)
-                first, at = since, before
-        return Changes(first, until, []) if until else None
+    def begun(self) -> Iterator[str]:
+        """Compare the newest state with the oldest, in sentences."""
+        if self.first is None or self.newest is None:
+            return
+        (old, new), at = (self.first.header, self.newest.header), self.first.header.sequence
+        was = f"as it did #{at}" if old.app == new.app else f"and {_app(old)} wrote #{at}"
+        yield f"{_app(new)} wrote it, {was}."
+        if old.tools == new.tools:
+            yield f"Its tools are those of #{at}."
+            return
+        yield f"Its tools are not those of #{at}."
+        with self.record.looking("state"):
+            had, has = self._payload(self.first), self._payload(self.newest)
+            if had and has:
+                yield from (said for _, _, said in compare(has.tools, had.tools))
 
-    def _payload(self, opened: Opened) -> Payload | None:
-        """Return what our workflow keeps in a state that says how it was answered, or None."""
+    def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
+        """Return what our workflow keeps in a state, or None if another program wrote it."""
         data = plain_of(opened, self.ledger.cipher)
-        if b'"resumed":' not in data and b'"expired":' not in data:
+        if if_answered and b'"resumed":' not in data and b'"expired":' not in data:
             return None  # which takes less time than to parse all of it
         with suppress(WorkflowMismatch):
             found = without_state(data, self.ledger.codec.limits)
@@ -449,72 +418,5 @@ class _Walk:
             ) from None
 
 
-def _precedes(older: Any, newer: Any) -> bool:
-    """Tell whether two states are of one part of a run: a graph inside a graph has its own."""
-    if not isinstance(older, dict) or not isinstance(newer, dict):
-        return True
-    if "checkpoint_id" in newer:
-        return bool(older.get("checkpoint_id") == newer.get("previous_checkpoint_id"))
-    return bool(older.get("ns") == newer.get("ns"))
-
-
-def _part(plain: Any) -> Any:
-    """Return what is the state in what a workflow of ours, a graph or a framework saved."""
-    if not isinstance(plain, dict):
-        return plain
-    if "checkpoint_id" in plain:
-        return {name: plain[name] for name in ("messages", "state") if name in plain}
-    inner = plain.get("checkpoint")
-    if isinstance(inner, dict) and "channel_values" in inner:
-        return inner["channel_values"]
-    return plain["state"] if {"state", "done"} <= plain.keys() else plain
-
-
-def _differences(before: Any, after: Any) -> Iterator[Change]:
-    old, new = dict(_flat(before)), dict(_flat(after))
-    for path in dict.fromkeys((*old, *new)):
-        was, now = old.get(path), new.get(path)
-        if was != now:
-            yield Change(path, was and was[0], now and now[0])
-
-
-def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf]:
-    """Yield each value by its path. It is masked if its name, or one above it, says secret.
-
-    A name is also what stands beside a value, as with headers; and a password is in an address.
-    """
-    inside: list[tuple[Any, Any]] = []
-    tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
-    text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
-    if tag in ("$dict", "$odict") and _are_pairs(value[tag]):
-        inside = value[tag]
-    elif tag.startswith("$") and not isinstance(value[tag], dict | list):
-        text = f"{tag[1:]} {_told(value[tag])}"
-    elif isinstance(value, dict):
-        inside = list(value.items())
-    elif isinstance(value, list):
-        inside = list(enumerate(value))
-    named = {name: each for name, each in inside if isinstance(name, str | int)}
-    is_named = _says_secret(named.get("name", named.get(0) if len(inside) == 2 else None))
-    for name, each in inside:
-        is_secret = secret or _says_secret(name) or (name in ("value", 1) and is_named)
-        is_plain = isinstance(name, str) and _PLAIN_KEY.fullmatch(name)
-        step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
-        yield from _flat(each, f"{path}{step}", secret=is_secret)
-    if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
-        yield path, (MASKED if secret else _LOGIN.sub(rf"\1{MASKED}\2", text), text)
-
-
-def _says_secret(name: Any) -> bool:
-    return isinstance(name, str) and bool(_SECRET.search(_WORD.sub(" ", name)))
-
-
-def _are_pairs(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(e, list) and len(e) == 2 for e in value)
-
-
-def _told(value: Any) -> str:
-    text = shown(value)
-    if len(text) <= _LONG:
-        return text
-    return f"{text[:_LONG]}... ({len(text)} characters, {digest_of(text.encode())[:19]})"
+def _app(header: Header) -> str:
+    return header.app or "(no app)"
