@@ -14,7 +14,7 @@ SOURCES := src tests publish benchmarks snippets bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check deep size fix new-rule attacks demo fuzz bench floors lock clean distclean always
+.PHONY: help serve site test check deep size fix attacks demo fuzz bench floors lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -52,14 +52,10 @@ check: .venv/.ready ## The quick gate before a commit: lint, format, types, word
 size: .venv/.ready ## Print the code lines of each part of the house, beside its ceiling
 	@$(PY) -m tests.harness.size
 
-fix: .venv/.ready ## Repair what a program can: lint, format, callouts, the list of examples
+fix: .venv/.ready ## Repair what a program can: lint, format, callouts
 	@$(PY) -m ruff check --fix
 	@$(PY) -m ruff format
 	@$(PY) -m tests.harness.callouts
-	@$(PY) -m publish.released
-
-new-rule: .venv/.ready ## Begin a rule with files that fail (TITLE="…" SEVERITY=danger THEME=Storage PAGE=name)
-	@$(PY) -m publish.new_rule --title "$$TITLE" --severity "$$SEVERITY" --theme "$$THEME" --page "$$PAGE" $(ARGS)
 
 attacks: .venv/.ready ## Run the attacks on an unsafe store and on a sealed one
 	@.venv/bin/safepoint attack $(ARGS)

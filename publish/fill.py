@@ -30,7 +30,6 @@ FILLS: Final[Mapping[str, Fill]] = {
     "evidence": verified.evidence,
     "evidence-line": verified.line,
     "census": verified.census,
-    "differences": verified.differences,
     "install": install.line,
     "install-guide": install.guide,
     **{f"install-{extra}": partial(install.line, extra=extra) for extra in _ADAPTERS},

@@ -74,12 +74,12 @@ def _titled(html: str, page: Page, project: Project) -> str:
 
 
 def foot(page: Page, project: Project, counts: Counter[str]) -> str:
-    """Say when a page was last changed, what its blocks rest on, and where its source is."""
+    """Say what the blocks of a page rest on, and where its source is."""
     up = "../" * page.url.count("/")
-    day = project.reviewed.get(page.src)
-    parts = [f"Last changed {day.day} {day:%B %Y}"] if day else []
-    parts.append(f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>')
-    parts.append(f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>')
+    parts = [
+        f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>',
+        f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>',
+    ]
     if code := repository():
         parts.append(f'<a href="{code}">The code</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,6 @@ import yaml
 from mkdocs.utils.yaml import yaml_load
 
 from publish.evidence import Evidence, read
-from publish.git import git, reviewed
 from safepoint.rules import RULES, Rule
 from tests.harness.evidence import commit_of
 
@@ -123,20 +121,6 @@ class Project:
     def commit(self) -> str | None:
         """The commit that is checked out, or None."""
         return commit_of(self.root)
-
-    @cached_property
-    def committed(self) -> datetime | None:
-        """When that was committed."""
-        seconds = git(self.root, "log", "-1", "--format=%ct")
-        try:
-            return datetime.fromtimestamp(int(seconds or ""), UTC)
-        except (ValueError, OverflowError, OSError):  # no commit, or a date that no calendar has
-            return None
-
-    @cached_property
-    def reviewed(self) -> Mapping[str, date]:
-        """When each page was last changed in git, where that is known."""
-        return reviewed(self.root)
 
 
 def base() -> str:

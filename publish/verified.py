@@ -13,15 +13,6 @@ from safepoint.rules import LEGS, Rule
 from tests.harness.callouts import shown
 from tests.harness.evidence import OUTCOMES, RESULTS
 
-ZENSICAL: Final = "0.0.73"
-DIFFERENCES: Final = (
-    f"`make deep` builds with version {ZENSICAL}, and fails if a page shows other blocks.",
-    "Search is Zensical's own: it loads an index of the whole site with the first page.",
-    "Its search writes styles into the page, so the policy allows inline styles there.",
-    "The pages weigh more, and the spacing of the menu is its own.",
-    "Warnings do not stop its build. What MkDocs would warn of stops ours before.",
-)
-"""What is not the same with Zensical, as sentences."""
 _CENSUS: Final = "(The census of this build stands here.)"
 _FEW: Final = 5
 _NAMED: Final = 50  # failures on a page; the evidence has them all
@@ -223,8 +214,3 @@ def _end(leg: str, name: str, found: Evidence) -> str:
     if leg == "defence" and not name.endswith(".py"):
         return ""
     return found.held(leg, name) or "not run"
-
-
-def differences(project: Project) -> str:  # noqa: ARG001  every fill is given the project
-    """Return what is not the same with the other generator."""
-    return "\n".join(f"- {difference}" for difference in DIFFERENCES)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
 from typing import Any, Final
 
 from publish.project import BrokenPage, Project, decoded
-from safepoint.command.examples import Catalogue, Release, opening, rules_of
+from safepoint.command.examples import digest, mark, opening, read_examples, rules_of
 
 PAGE: Final = "examples.md"
 _ROW: Final = re.compile(
@@ -16,50 +17,34 @@ _ROW: Final = re.compile(
 
 def copies(project: Project) -> dict[str, bytes]:
     """Return each file under its address, as `safepoint examples copy` writes it."""
-    found = _catalogue(project)
-    return {f"examples/{name}": found.copy_of(name) for name in found.current}
+    examples = read_examples(project.root / "snippets")
+    return {f"examples/{name}": mark(name, content) for name, content in examples.items()}
 
 
 def described(project: Project) -> list[dict[str, Any]]:
-    """Return what is known about each file, those that were withdrawn included.
+    """Return what is known about each file.
 
     Raises:
         BrokenPage: one is no text, or no Python although it is called so.
     """
     text = project.pages[PAGE].text if PAGE in project.pages else ""
     gives = {row["name"]: _plain(row["gives"]) for row in _ROW.finditer(text)}
-    catalogue = _catalogue(project)
     found = []
-    for name, (*earlier, last) in sorted(catalogue.releases.items()):
-        title, _, rest = _opening(name, catalogue.content(last) or b"").partition("\n")
-        served = name in catalogue.current
+    for name, content in read_examples(project.root / "snippets").items():
+        title, _, rest = _opening(name, content).partition("\n")
         found.append(
             {
                 "name": name,
                 "title": title.strip(),
                 "description": gives.get(name) or " ".join(rest.split()) or title.strip(),
                 "rules": rules_of(name),
-                "size": len(catalogue.copy_of(name)) if served else None,
-                "address": f"examples/{name}" if served else None,
-                **_release(last),
-                "earlier": [_release(each) for each in earlier],
+                "size": len(mark(name, content)),
+                "address": f"examples/{name}",
+                "version": metadata.version("safepoint"),
+                "sha256": digest(content),
             }
         )
     return found
-
-
-def _catalogue(project: Project) -> Catalogue:
-    return Catalogue(project.root / "snippets")
-
-
-def _release(each: Release) -> dict[str, Any]:
-    return {
-        "version": each.version,
-        "sha256": each.sha256,
-        "withdrawn": bool(each.reason),
-        "reason": each.reason or None,
-        "successor": each.successor or None,
-    }
 
 
 def _opening(name: str, content: bytes) -> str:

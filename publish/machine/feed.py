@@ -42,12 +42,12 @@ def entries(project: Project) -> list[Entry]:
         Entry(
             f"{TAG}changes/{version.name.lower()}",
             f"{project.settings['site_name']}: {version.name}",
-            updated,
+            _midnight(version.day),
             f"changes/#{version.anchor}",
             version.summary,
         )
         for version in changes.versions(project)
-        if (updated := _midnight(version.day) if version.day else project.committed)
+        if version.day
     ]
     return sorted(found, key=lambda entry: (entry.updated, entry.id), reverse=True)
 
@@ -72,13 +72,10 @@ def atom(project: Project) -> str:
 
 
 def sitemap(project: Project) -> str:
-    """Return every page, with the day of its last change where git knows it."""
+    """Return every page."""
     root = ET.Element("urlset", {"xmlns": SITEMAP})
     for page in project.pages.values():
-        url = ET.SubElement(root, "url")
-        ET.SubElement(url, "loc").text = public(page.url)
-        if page.src in project.reviewed:
-            ET.SubElement(url, "lastmod").text = project.reviewed[page.src].isoformat()
+        ET.SubElement(ET.SubElement(root, "url"), "loc").text = public(page.url)
     return _written(root)
 
 

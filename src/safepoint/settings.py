@@ -142,15 +142,6 @@ class Store:
             given[name] = connection_string(name.replace("_", "-"), given[name])
         return cls(**given)
 
-    @property
-    def parts(self) -> list[str]:
-        """The paths of what it is made of. The folder of a database that is alone there is one."""
-        places = [self.storage, self.anchor, self.journal, self.journal_anchor]
-        places += [self.answers, self.answers_anchor, *self.key, *self.journal_key]
-        found = [each for each in places if each]
-        folders = [str(Path(each).absolute().parent) for each in found if is_database(each)]
-        return [*found, *(each for each in folders if database_in(each) != each)]
-
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
         """Open the store as a ledger: for reading alone, unless `write` says otherwise.
 

@@ -194,37 +194,42 @@ PAST = "reorder delete-middle splice-branches cut-oldest"
 GATED = """old-checkpoint other-version wider-tools changed-tool wider-permissions
 thief-revives-expired thief-thins-quorum"""
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "codec.Codec.decode": (plain_json, "memory", TOP, DECODED),
-    "codec._check_hashes": (nothing, "memory", TOP, "equal-hashes"),
-    "keys.SigningKey.verify": (genuine, "memory", "signed-chain", FORGED),
-    "record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
-    "verify.check_follows": (nothing, "memory", TOP, PAST),
-    "verify.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
-    "verify.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number stolen-key-undelete"),
-    "storage.base.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
-    "disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
-    "disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
-    "gate.Gate.decide": (only_asks, "memory", TOP, GATED),
-    "keys.VerifyingKey.verify": (genuine, "memory", TOP, "forge-approval"),
-    "approval.Approval.check_time": (
+    "core.codec.Codec.decode": (plain_json, "memory", TOP, DECODED),
+    "core.codec._check_hashes": (nothing, "memory", TOP, "equal-hashes"),
+    "core.keys.SigningKey.verify": (genuine, "memory", "signed-chain", FORGED),
+    "core.record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
+    "core.chain.check_follows": (nothing, "memory", TOP, PAST),
+    "core.chain.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
+    "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number stolen-key-undelete"),
+    "core.storage.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
+    "stores.disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
+    "stores.disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
+    "resume.gate.Gate.decide": (only_asks, "memory", TOP, GATED),
+    "core.keys.VerifyingKey.verify": (genuine, "memory", TOP, "forge-approval"),
+    "resume.approval.Approval.check_time": (
         nothing,
         "memory",
         TOP,
         "expired-approval thief-revives-expired",
     ),
-    "approval.Approval.check_answers": (nothing, "memory", TOP, "ride-along"),
-    "answers.Answers.about": (nothing, "memory", TOP, "drop-denial"),
-    "answers.Answers.orders": (nothing, "memory", TOP, "drop-hold"),
-    "workflow._following": (newest, "memory", TOP, "thief-revives-denied"),
-    "workflow.Resumption._lapsed": (
+    "resume.approval.Approval.check_answers": (
+        nothing,
+        "memory",
+        TOP,
+        "ride-along thief-invents-question",
+    ),
+    "resume.answers.Answers.about": (nothing, "memory", TOP, "drop-denial"),
+    "resume.answers.Answers.orders": (nothing, "memory", TOP, "drop-hold"),
+    "resume.workflow._following": (newest, "memory", TOP, "thief-revives-denied"),
+    "resume.workflow.Resumption._lapsed": (
         lambda *_: "",
         "memory",
         TOP,
         "thief-revives-expired thief-thins-quorum",
     ),
-    "workflow.Resumption.check_source": (nothing, "memory", TOP, "thief-invents-question"),
-    "desk.Desk.answer": (by_name, "memory", TOP, "change-after-look"),
-    "approval.shown": (cut, "memory", TOP, "show-less-than-runs"),
+    "resume.workflow.Resumption.check_source": (nothing, "memory", TOP, "thief-invents-question"),
+    "command.desk.Desk.answer": (by_name, "memory", TOP, "change-after-look"),
+    "resume.approval.shown": (cut, "memory", TOP, "show-less-than-runs"),
 }
 """What can be removed alone: in place of it, where, on which rung, and what falls then. The rest
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""

@@ -21,8 +21,3 @@ def said(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str, 
 def audit(arguments: Sequence[str]) -> int:
     """Run `safepoint audit`."""
     return main(["audit", *arguments])
-
-
-def storage_suite(arguments: Sequence[str]) -> int:
-    """Run `safepoint test-storage`."""
-    return main(["test-storage", *arguments])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sqlite3
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import timedelta
@@ -35,6 +37,7 @@ from safepoint.audit.finding import Closed, files, guarded
 from safepoint.core.errors import StorageUnavailable, UnsafeLocation
 from safepoint.places import Locations, default_locations, open_ledger
 from safepoint.stores import disk
+from tests.unit.commands import said
 
 if not disk.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
@@ -540,3 +543,29 @@ def test_what_was_found_before_the_system_refused_is_kept() -> None:
 
     assert ids([*guarded("SP13", "/x", look(PermissionError(13, "no")))]) == "SP13.unseen SP13.x"
     assert list(guarded("SP13", "/x", look(FileNotFoundError(2, "gone")))) == [found]
+
+
+# --- what a finding says to do
+
+
+def test_the_commands_that_findings_print_mend_the_modes(tmp_path: Path) -> None:
+    """A key that is refused hides neither itself nor the storage; afterwards all is verified."""
+    tmp_path.chmod(0o700)
+    key, state = tmp_path / "keys/key", tmp_path / "state"
+    keys = Keyring(SigningKey.from_file(key, create=True))
+    Ledger(FileCheckpointStorage(state), store="invoices", keys=keys).save("a", 1)
+    told = made(
+        tmp_path / "safepoint.toml", b'[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\n'
+    )
+    opened = {key: 0o644, state: 0o777, state / "a": 0o775, record(state, 1): 0o644}
+    for path, mode in opened.items():
+        path.chmod(mode)
+    audit = ("audit", "--config", told, "--fail-on", "error")
+    status, out, _ = said(*audit)
+    assert (status, "not verified" in out) == (1, True)
+    commands = set(re.findall(r"Run: (chmod \S+ [^\s,]+)", out))
+    assert {each.split()[-1] for each in commands} == {*map(str, opened)}
+    for command in commands:
+        subprocess.run(command.split(), check=True)
+    status, out, _ = said(*audit)
+    assert (status, "not verified" in out, "chmod" in out) == (0, False, False)

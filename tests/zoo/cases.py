@@ -1434,6 +1434,7 @@ def archive_behind_settings(root: Path) -> list[str]:
     "SP24.runs-code app/state/net.pkl",
     "SP25.left-out app",
     "SP25.not-entered app/node_modules",
+    "SP25.skipped app",
 )
 def where_nobody_looks(root: Path) -> list[str]:
     for name in (".git", ".tox", "__pycache__", "node_modules", "state"):

@@ -13,8 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import add, flag, key_of, keyring_of, progress
-from safepoint.audit import fix
+from safepoint._command import add, key_of, keyring_of, progress
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import File, check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
@@ -97,8 +96,7 @@ def commands(sub: Any) -> None:
         "check stores, state, models and code",
         _audit,
         description="Check stores, state of other frameworks, models and code: each path is found"
-        " out by its content. Without any, what safepoint.toml names. Nothing is changed"
-        " without --fix.",
+        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
         epilog="exit status: 0 nothing to do, 1 findings from --fail-on up, 2 it could not look",
     )
     path = "a folder or a file: a store, a database, models, code, or all of these"
@@ -110,9 +108,6 @@ def commands(sub: Any) -> None:
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
-    what = "set the modes that findings are about, of what is named and below; then look again"
-    flag(parser, "--fix", what)
-    flag(parser, "--dry-run", "with --fix: only say what it would do")
     add_options(parser)
 
 
@@ -376,7 +371,8 @@ def _options(place: Place) -> str:
     for name in (where.parent.name, where.parent.parent.name):
         with suppress(CheckpointError):
             store = in_default_places(name)
-            if os.path.realpath(where) in map(os.path.realpath, store.parts):
+            kept = filter(None, (store.storage, store.journal, store.answers))
+            if os.path.realpath(where) in map(os.path.realpath, kept):
                 return f"--store {name}"
     return "--journal and --journal-key" if place.is_journal else "--store and --key"
 
@@ -451,7 +447,7 @@ def _audit(options: argparse.Namespace) -> int:
     settings = read_settings(options.config, "audit")
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    report = _mended(options, *_named(options, settings))
+    report = look(*_named(options, settings))
     complete = not options.path and not options.store and not report.failures
     today = datetime.now(UTC).date()
     alone = len(report.stores) < 2 and len(settings.stores) < 2
@@ -465,19 +461,6 @@ def _audit(options: argparse.Namespace) -> int:
     for line in FORMATS[options.format](report, status=status, fail_on=fail_on):
         print(line)
     return status
-
-
-def _mended(options: argparse.Namespace, paths: list[str], stores: list[Known]) -> Report:
-    """Look; with --fix, set modes, and look again."""
-    if options.dry_run and not options.fix:
-        options.refuse("--dry-run needs --fix")
-    report = look(paths, stores)
-    if not options.fix:
-        return report
-    named = [*paths, *(part for each in stores if isinstance(each, Store) for part in each.parts)]
-    for line in fix.apply(fix.planned(report.findings, named), dry_run=options.dry_run):
-        print(line, file=sys.stderr)
-    return report if options.dry_run else look(paths, stores)
 
 
 def look(paths: Iterable[str], stores: Iterable[Known] = ()) -> Report:

@@ -36,7 +36,7 @@ from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import Header, read_line
 from safepoint.core.storage import is_thread
 from safepoint.models import Inspection, Kind, Verdict, inspect
-from safepoint.models.lint import check_paths, is_code, is_looked_at
+from safepoint.models.lint import check_paths, is_code
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.settings import is_beside, is_database
@@ -73,6 +73,7 @@ class Found:
         path: the path, absolute.
         stores: the folder of each file storage, and each SQLite file of ours.
         code: the files that may hold a load.
+        texts: all files that hold text.
         counts: how many there are of each kind of thing that was looked at.
         findings: what was found in all other files.
         has_torch: whether one is a file of PyTorch.
@@ -87,6 +88,7 @@ class Found:
         self.path = absolute(path, "PATH")
         self.stores: list[str] = []
         self.code: list[str] = []
+        self.texts: list[str] = []
         self.counts = Counter[str]()
         self.findings: list[Finding] = []
         self.has_torch = False
@@ -220,8 +222,8 @@ class Found:
             self.findings.append(finding("SP02.no-key", file, **said))
         if is_text:
             text = File(file, data, size, found)
-            is_python = is_looked_at(file) and is_code(file)
-            self.findings += of_state(text, tagged=found.kind is Kind.JSON or not is_python)
+            self.texts.append(file)
+            self.findings += of_state(text, tagged=found.kind is Kind.JSON or not is_code(file))
             if len(self.findings) > before:
                 self._state.append(file)
                 self.counts["state file"] += 1
@@ -230,14 +232,14 @@ class Found:
         if is_text and (size > len(data) or not is_harmless(data)):
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
-            if not (is_looked_at(file) or key or file in self._said or found.kind is Kind.SEALED):
+            if not (is_code(file) or key or file in self._said or found.kind is Kind.SEALED):
                 self._skipped.append(quoted(os.path.relpath(file, self.path)))
         elif not is_text and found.kind is not Kind.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
-        if (is_text or found.kind is Kind.SEALED) and is_looked_at(file):
+        if (is_text or found.kind is Kind.SEALED) and is_code(file):
             self.code.append(file)
-            self.counts["Python file"] += is_code(file)
+            self.counts["Python file"] += 1
 
     def _whole(self, *, is_empty: bool) -> Iterator[Finding]:
         """Yield what concerns the path as a whole, and what nobody looked at."""
@@ -268,7 +270,7 @@ def check_code(found: Found) -> list[Finding]:
 
 def check_tested(found: Found) -> list[Finding]:
     """Look at the tests of code that loads models; of other code there is nothing to say."""
-    return safety_test(found.path, found.code) if loads_models(found.code) else []
+    return safety_test(found.path, found.texts) if loads_models(found.code) else []
 
 
 def is_storage(folder: str) -> bool:

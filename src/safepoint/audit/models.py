@@ -277,11 +277,11 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
     return [*found, *(unseen("SP27", *each) for each in walk.failed)]
 
 
-def safety_test(root: str, code: Iterable[str]) -> list[Finding]:
+def safety_test(root: str, files: Iterable[str]) -> list[Finding]:
     """Look for such a test among the files of a project."""
     closed = Closed()
     isolated, tests = False, dict[str, bytes]()
-    for file in code:
+    for file in files:
         try:
             text = _text(file)
         except OSError as error:

@@ -62,8 +62,6 @@ GROUPS: Final = {
     },
     "to try": {
         "attack": "safepoint.attacks.command",
-        "test-storage": "safepoint.testing.storages",
-        "try-postgres": "safepoint.testing.postgres",
     },
 }
 COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}

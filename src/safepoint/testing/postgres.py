@@ -8,13 +8,10 @@ with Server() as server:
     print(server.psql("select current_database()", database="checkpoints"))
     #> checkpoints
 ```
-
-`safepoint try-postgres FOLDER` runs one for you, and keeps it.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import os
 import pwd
@@ -440,56 +437,3 @@ def _children(parent: int) -> Iterator[int]:
 
 def _end_of(said: str) -> str:
     return " / ".join(said.splitlines()[-4:]).rstrip(".")
-
-
-def commands(sub: Any) -> None:
-    """Add `safepoint try-postgres`."""
-    parser = sub.add_parser(
-        "try-postgres",
-        help="run a PostgreSQL to try things on",
-        description="Run a PostgreSQL on 127.0.0.1 to try things on. It is kept for the next time.",
-        epilog="exit status: 0 stopped by Ctrl-C, 2 it cannot be done",
-    )
-    parser.set_defaults(run=_try_postgres)
-    parser.add_argument("folder", metavar="FOLDER", help="a new folder, or one of an earlier run")
-    parser.add_argument(
-        "--port", type=int, default=0, help="where it listens; a free port without it"
-    )
-    parser.add_argument(
-        "--database", metavar="NAME", help="a database to work in, which is made if it is missing"
-    )
-    parser.add_argument(
-        "--tls", metavar="HOST", help="speak TLS alone, with a certificate for this host name"
-    )
-
-
-def _try_postgres(options: argparse.Namespace) -> int:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with Server(options.folder, port=options.port) as server:
-            for line in _told(server, options.database or SUPERUSER, options.tls):
-                print(line)
-            signal.pause()
-    except KeyboardInterrupt:
-        pass
-    return 0
-
-
-def _told(server: Server, database: str, tls: str | None) -> Iterator[str]:
-    """Say how to reach the server, as lines for a shell. What is no command is a comment."""
-    if database not in server.psql("select datname from pg_database").split("\n"):
-        server.database(database)
-    environ = server.environ(database)
-    yield "# Paste these into another terminal:"
-    if tls is not None:
-        front = server.tls(tls)
-        environ |= {"PGHOST": tls, "PGHOSTADDR": HOST, "PGPORT": str(front.port)}
-        environ["PGSSLROOTCERT"] = str(front.ca)
-    for name, value in environ.items():
-        yield f"export {name}={shell(value)}"
-    yield f'export PATH={shell(str(server.bin))}:"$PATH"'
-    yield f"# Then: psql -U {SUPERUSER}"
-    if tls is not None:
-        yield f"# psql of this server has no TLS: psql -h {HOST} -p {server.port}"
-    yield f"# To log in as another one: echo '*:*:*:NAME:PASSWORD' >> {shell(str(server.passfile))}"
-    yield "# Ctrl-C stops it. The same command goes on with it, on the same port."

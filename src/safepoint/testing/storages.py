@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import tempfile
@@ -17,7 +16,6 @@ from time import monotonic, sleep
 from typing import Any, Final, Literal, TypeVar
 from unittest import SkipTest
 
-from safepoint._command import imported
 from safepoint.core.anchor import InMemoryAnchor
 from safepoint.core.errors import (
     CheckpointError,
@@ -915,34 +913,3 @@ def _won(storage: Asked, won: list[list[int]], thread: str) -> None:
     for number, each in enumerate(won):
         for place in each:
             storage.gives(b"%d" % number, "read", thread, place)
-
-
-def commands(sub: Any) -> None:
-    """Add `safepoint test-storage`."""
-    parser = sub.add_parser(
-        "test-storage",
-        help="try each claim of the storage suite on a storage of your own",
-        description="Try what every storage must do on your own. Its module is imported, and runs.",
-        epilog="exit status: 0 no claim failed, 1 one did, 2 it could not be tried",
-    )
-    parser.set_defaults(run=_test_storage)
-    parser.add_argument(
-        "storage",
-        metavar="MODULE:NAME",
-        help="a StorageSuite, or a function that takes a folder and returns a storage",
-    )
-
-
-def _test_storage(options: argparse.Namespace) -> int:
-    named = imported(options.storage, "app.storage:open_storage")
-    if not callable(named):
-        raise ConfigurationError(
-            f"{quoted(named)} cannot be called.",
-            "Write a function that takes a folder and returns a storage.",
-        )
-    found = named
-    if not (isinstance(named, type) and issubclass(named, StorageSuite)):
-        found = type("Suite", (StorageSuite,), {"open": lambda _, folder: named(folder)})
-    report = found.check()
-    print(report)
-    return int(bool(report.failed))

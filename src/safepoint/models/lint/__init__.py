@@ -16,7 +16,6 @@ import stat
 import sys
 import tokenize
 import warnings
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -37,7 +36,6 @@ __all__ = [
     "check_paths",
     "check_source",
     "is_code",
-    "is_looked_at",
 ]
 
 _LARGEST: Final = 8 * 1024 * 1024
@@ -169,24 +167,14 @@ def _visit(tree: ast.Module, data: bytes, path: str) -> Iterator[Finding]:
         yield Finding(path, 0, line, len(before.decode("utf-8", "replace")) + 1, kind, what, last)
 
 
-# What follows the name of the variable: =1, : "yes", or a reference to something else.
-_VALUE: Final = re.compile(r"""["']?\s*[=:]\s*["']?([^\s"',;)}\]]*)""")
+_VALUE: Final = re.compile(r"""=["']?([^\s"';)]*)""")
 _MENTION: Final = re.compile(rf"(?<![A-Za-z0-9_]){VARIABLE}(?![A-Za-z0-9_])")
-_COMMENT: Final = re.compile(r"^\s*(?:#|//|;|--\s)")
+_COMMENT: Final = re.compile(r"^\s*#")
 _UNSET: Final = re.compile(r"(?:\bunset\s[^;&|]*|\benv\s+(?:-\w+\s+\S+\s+)*-u\s*|\$\{?)$")
 
 
-def _check_text(data: bytes, path: str) -> list[Finding]:
-    """Look for the environment variable in a file that is not Python: a workflow, a Dockerfile."""
-    lines = data.replace(b"\0", b"").decode("utf-8", "replace").splitlines()  # UTF-16 is mostly \0
-    found = [*_settings(lines, path)]
-    hashes = ((number, line.find("#"), line) for number, line in enumerate(lines, 1))
-    comments = [(line[at:], number, at, line) for number, at, line in hashes if at >= 0]
-    return sorted(_allowed(found, comments if VARIABLE in "".join(lines) else [], path))
-
-
-def _settings(lines: list[str], path: str, cell: int = 0) -> Iterator[Finding]:
-    """Yield each place of a text that may set the variable."""
+def _settings(lines: list[str], path: str, cell: int) -> Iterator[Finding]:
+    """Yield each line for the shell or for IPython that may set the variable."""
     for number, line in enumerate(lines, 1):
         for found in [] if _COMMENT.match(line) else _MENTION.finditer(line):
             if _UNSET.search(line, 0, found.start()) or " #" in line[: found.start()]:
@@ -321,7 +309,7 @@ def _read_allow(ids: list[str], reason: str, near: list[Finding]) -> tuple[str, 
 
 # --- folders ------------------------------------------------------------------------------------
 
-_CODE, _TEXT, _NAMED = (tuple(DATA["files"][each]) for each in ("code", "text", "named"))
+_CODE: Final = frozenset({".py", ".pyw", ".ipynb"})
 _HISTORY: Final = frozenset({".git", ".hg", ".svn"})
 _OF_OTHERS: Final = frozenset({".tox", ".nox", ".eggs", "node_modules", "site-packages"})
 _ENVIRONMENT: Final = ("pyvenv.cfg", "conda-meta")
@@ -342,13 +330,13 @@ class Walk:
         self.failed: list[tuple[str, str]] = []
 
     def files(self, path: str) -> Iterator[str]:
-        """Yield the files below a folder that may hold a load, sorted; or the file itself."""
+        """Yield the files below a folder, sorted; or the file itself."""
         if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
             yield path
             return
         for folder, folders, files in os.walk(path, onerror=self._fail):
             # A link to itself is among the files: whoever opens it says so.
-            yield from filter(is_looked_at, (str(Path(folder, name)) for name in sorted(files)))
+            yield from (str(Path(folder, name)) for name in sorted(files))
             inner = [str(Path(folder, name)) for name in sorted(folders) if name not in _HISTORY]
             self.left_out += [each for each in inner if not _is_own(each)]
             folders[:] = [PurePath(each).name for each in inner if _is_own(each)]
@@ -363,19 +351,10 @@ def _is_own(folder: str) -> bool:
     return not any(os.path.lexists(Path(folder, name)) for name in _ENVIRONMENT)
 
 
-def is_looked_at(path: str) -> bool:
-    """Tell whether a file of a folder may hold a load, by its name or by its first line."""
-    name = PurePath(path).name.lower()
-    suffix = PurePath(name).suffix
-    if suffix in _CODE or suffix in _TEXT or name.startswith(_NAMED):
-        return True
-    return not suffix and is_code(path)
-
-
 def is_code(path: str) -> bool:
-    """Tell whether a file is Python, by its name or by its first line."""
+    """Tell whether a file is Python, by its name, or by its first line if that has no ending."""
     suffix = PurePath(path).suffix.lower()
-    if suffix in _CODE or suffix in _TEXT:
+    if suffix:
         return suffix in _CODE
     try:
         first = _read(path, 200)[0].split(b"\n", 1)[0]
@@ -403,14 +382,12 @@ class Report:
     Attributes:
         findings: what was found, in the order of the files.
         code: how many Python files and notebooks were looked at.
-        text: how many other files.
         left_out: the folders that were not entered.
         failures: why a path that was named gives no answer at all, and what to do.
     """
 
     findings: list[Finding] = field(default_factory=list)
     code: int = 0
-    text: int = 0
     left_out: list[str] = field(default_factory=list)
     failures: list[tuple[str, str]] = field(default_factory=list)
 
@@ -425,20 +402,20 @@ class Report:
     def summary(self) -> str:
         """How much was looked at, as one line."""
         found = counted(len(self.findings), "finding") if self.findings else "No findings"
-        looked = self.findings or self.code or self.text
-        text = f" and {counted(self.text, 'other file')}" if self.text else ""
+        looked = self.findings or self.code
         shown = ", ".join(shell(path) for path in self.left_out[:_SHOWN])
         more = len(self.left_out) - _SHOWN
         rest = f" and {more} more" if more > 0 else ""
         left = f" Left out: {shown}{rest}." if self.left_out else ""
         where = counted(self.code, "Python file")
-        return f"{found} in {where}{text}.{left}" if looked else f"Nothing was looked at.{left}"
+        return f"{found} in {where}.{left}" if looked else f"Nothing was looked at.{left}"
 
 
 def check_paths(paths: Iterable[str]) -> Report:
     r"""Look at files and at the folders below them. Nothing is imported, and nothing runs.
 
-    A folder has to hold at least one Python file: a scan of nothing is no clean bill.
+    A folder has to hold at least one Python file: a scan of nothing is no clean bill. A file that
+    is named is taken for Python, whatever its name is.
 
     ```python
     from pathlib import Path
@@ -461,7 +438,8 @@ def check_paths(paths: Iterable[str]) -> Report:
             continue
         walk, before = Walk(), report.code
         for file in walk.files(path):
-            _check_file(file, report)
+            if file == path or is_code(file):
+                _check_file(file, report)
         report.left_out += walk.left_out
         report.findings += [_unseen(each, why) for each, why in walk.failed]
         if report.code == before and os.path.isdir(path):  # noqa: PTH112
@@ -476,15 +454,11 @@ def _check_file(file: str, report: Report) -> None:
     except OSError as error:
         report.findings.append(_unseen(file, str(error.strerror)))
         return
-    code = is_code(file)
-    report.code += code
-    report.text += not code
+    report.code += 1
     if size > _LARGEST:
         report.findings.append(_unseen(file, f"it has {size} bytes"))
-    elif not code and b"\0" in data and not data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-        report.findings.append(_unseen(file, "it is no text"))
     else:
-        report.findings += check_source(data, file) if code else _check_text(data, file)
+        report.findings += check_source(data, file)
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -532,9 +506,8 @@ def _as_json(report: Report) -> str:
         {"cell": each.cell or None, **{name: getattr(each, name) for name in names}}
         for each in report.findings
     ]
-    counts = {"python_files": report.code, "other_files": report.text}
     rest = {"left_out": report.left_out, "failures": [" ".join(each) for each in report.failures]}
-    return json.dumps({**counts, **rest, "findings": findings}, indent=2)
+    return json.dumps({"python_files": report.code, **rest, "findings": findings}, indent=2)
 
 
 def _annotation(finding: Finding) -> Annotation:

@@ -102,8 +102,8 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     None: _Refusal(
         StorageUnavailable,
         "The server of {where} cannot be used: {said}.",
-        "Look at the connection string, at the login and at the server's log. Do not lower sslmode."
-        " To try one out: safepoint try-postgres FOLDER",
+        "Look at the connection string, at the login and at the server's log. Do not lower"
+        " sslmode.",
     ),
     "42P01": _NO_SCHEMA,
     "3F000": _NO_SCHEMA,
