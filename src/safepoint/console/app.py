@@ -118,7 +118,7 @@ class Console:
             came = run_address(self._home, *used.subject[1:4])
             if used.signature:
                 came = f"{self._home}/signature/{used.signature}"
-            return self._refused(used, came=came)
+            return self._refused(used.error, came=came)
         except CheckpointError as error:
             return self._refused(error)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told

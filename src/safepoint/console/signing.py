@@ -77,20 +77,21 @@ class _Form(NamedTuple):
     signature: str = ""
 
 
-class FormUsed(ResumeRefused):
+class FormUsed(Exception):
     """A form that was sent before.
 
     Attributes:
         subject: what it stands for.
         signature: the id of what it asked for, or "".
+        error: the same for people.
     """
 
     def __init__(self, form: _Form) -> None:
-        super().__init__(
+        self.subject, self.signature = form.subject, form.signature
+        self.error = ResumeRefused(
             "This form was sent before: by a double click, from another tab, or from an old page.",
             "It counted once. Look at the run again.",
         )
-        self.subject, self.signature = form.subject, form.signature
 
 
 class Forms:
