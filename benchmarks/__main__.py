@@ -69,10 +69,10 @@ THREAD = "order-7"
 class Store:
     """A ledger on files, as an application would open it."""
 
-    def __init__(self, folder: Path, *, anchored: bool, algorithm: str = "hmac-sha256") -> None:
+    def __init__(self, folder: Path, *, anchored: bool) -> None:
         self._folder = folder
         self._anchored = anchored
-        self._keys = Keyring(SigningKey.generate(algorithm))  # type: ignore[arg-type]
+        self._keys = Keyring(SigningKey.generate())
         folder.mkdir(mode=0o700)
         self.ledger = self.opened()
 
@@ -136,9 +136,8 @@ def by_size(folder: Path) -> None:
         inside.mkdir()
         sealed = Store(inside / "sealed", anchored=False)
         anchored = Store(inside / "anchored", anchored=True)
-        signed = Store(inside / "signed", anchored=True, algorithm="ed25519")
         peers = peers_in(inside)
-        contenders = {"sealed": sealed, "anchored": anchored, "ed25519": signed, **peers}
+        contenders = {"sealed": sealed, "anchored": anchored, **peers}
         rounds = FEW if "MB" in name else ROUNDS
         saved = medians({key: _saving(value, state) for key, value in contenders.items()}, rounds)
         loaded = medians({key: value.load for key, value in contenders.items()}, rounds)
@@ -176,11 +175,7 @@ def _rows(
     peers: Sequence[str],
     aims: dict[tuple[str, str, str], float],
 ) -> list[list[str]]:
-    names = {
-        "sealed": "sealed by HMAC-SHA256",
-        "anchored": "and anchored",
-        "ed25519": "by Ed25519, anchored",
-    }
+    names = {"sealed": "sealed", "anchored": "and anchored"}
     return [
         [
             size,
@@ -245,16 +240,13 @@ def _latest_of_peer(folder: Path, count: int, state: Any, store: Store) -> str:
 def links(folder: Path) -> None:
     """Verify a chain of 10,000 from its first checkpoint to its last."""
     state, rows = {"amount": 42}, []
-    for algorithm in ("hmac-sha256", "ed25519"):
-        for anchored in (True, False):
-            store = Store(
-                folder / f"{algorithm}-{anchored}", anchored=anchored, algorithm=algorithm
-            )
-            store.fill(LINKS, state)
-            taken = medians({"ours": lambda: store.opened().verify(THREAD)}, FEW)["ours"]  # noqa: B023
-            how = "one signature, then links" if anchored else "every signature"
-            rows.append([algorithm, how, beside(taken * 1e6 / LINKS, LINK_AIM)])
-    table(f"Verify {LINKS:,} links on files", ["key", "how", "µs a link"], rows)
+    for anchored in (True, False):
+        store = Store(folder / f"{anchored}", anchored=anchored)
+        store.fill(LINKS, state)
+        taken = medians({"ours": lambda: store.opened().verify(THREAD)}, FEW)["ours"]  # noqa: B023
+        how = "one signature, then links" if anchored else "every signature"
+        rows.append([how, beside(taken * 1e6 / LINKS, LINK_AIM)])
+    table(f"Verify {LINKS:,} links on files", ["how", "µs a link"], rows)
 
 
 PARTS: dict[str, tuple[Callable[[Path], None], ...]] = {

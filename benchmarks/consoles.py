@@ -141,7 +141,7 @@ class _Made:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._keys = {name: SigningKey.generate("ed25519") for name in ("writer", *PEOPLE)}
+        self._keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
         for name, key in self._keys.items():
             key.public.to_file(folder / f"{name}.pub")
         self._storage, self._anchor = InMemoryCheckpointStorage(), InMemoryAnchor()

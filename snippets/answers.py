@@ -26,7 +26,7 @@ from safepoint.resume.gate import May
 
 
 def make_key(path):
-    return SigningKey.from_file(path, create=True, algorithm="ed25519")
+    return SigningKey.from_file(path, create=True)
 
 
 # Each makes their key where they work, and keeps it there.

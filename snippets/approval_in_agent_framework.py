@@ -26,7 +26,7 @@ from safepoint.resume.approval import Question
 
 
 def key_of(file):  # create=True by hand, once
-    return SigningKey.from_file(file, algorithm="ed25519", create=True)
+    return SigningKey.from_file(file, create=True)
 
 
 writer_key = key_of("worker/ledger.key")

@@ -62,9 +62,7 @@ def payment(saver):
 def set_up():
     """Each secret belongs on the machine of its owner."""
     Path("people").mkdir(mode=0o755, exist_ok=True)
-    dana = SigningKey.from_file(
-        "dana/own.key", create=True, algorithm="ed25519"
-    )
+    dana = SigningKey.from_file("dana/own.key", create=True)
     if not Path("people/dana.pub").exists():
         dana.public.to_file("people/dana.pub")
     SigningKey.from_file("worker/writer.key", create=True)

@@ -116,9 +116,7 @@ def set_up():
     Path("people").mkdir(mode=0o755, exist_ok=True)
     owners = {"writer": "worker/writer.key", "dana": "dana/own.key"}
     for name, file in owners.items():
-        key = SigningKey.from_file(
-            file, create=True, algorithm="ed25519"
-        )
+        key = SigningKey.from_file(file, create=True)
         public = Path("people", f"{name}.pub")
         if not public.exists():
             key.public.to_file(public)

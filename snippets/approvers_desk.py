@@ -29,7 +29,7 @@ from safepoint.resume.answers import Answers
 
 
 def make_key(path):
-    return SigningKey.from_file(path, create=True, algorithm="ed25519")
+    return SigningKey.from_file(path, create=True)
 
 
 # Each makes their key where they work, and hands out its public half.

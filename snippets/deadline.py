@@ -39,9 +39,7 @@ def pay(state, call):
 
 
 # Dana makes her key where she works, and keeps it there.
-dana = SigningKey.from_file(
-    "dana/own.key", create=True, algorithm="ed25519"
-)
+dana = SigningKey.from_file("dana/own.key", create=True)
 writer = SigningKey.from_file("worker/writer.key", create=True)
 journal_key = SigningKey.from_file("worker/journal.key", create=True)
 ledger = Ledger(

@@ -21,7 +21,7 @@ from safepoint.audit import check_resumptions
 
 
 def make_key(path):
-    return SigningKey.from_file(path, create=True, algorithm="ed25519")
+    return SigningKey.from_file(path, create=True)
 
 
 # Dana makes her key where she works, and keeps it there.

@@ -5,9 +5,7 @@ import torch
 from safepoint import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint
 
-key = SigningKey.from_file(
-    "keys/model.key", algorithm="ed25519", create=True
-)
+key = SigningKey.from_file("keys/model.key", create=True)
 
 model = torch.nn.Linear(4, 2)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)

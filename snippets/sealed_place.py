@@ -14,9 +14,7 @@ from safepoint.core.keys import VerifyingKey
 
 def open_writer():
     """In the service that runs the workflow: it holds the secret."""
-    key = SigningKey.from_file(
-        "keys/signing.key", create=True, algorithm="ed25519"
-    )
+    key = SigningKey.from_file("keys/signing.key", create=True)
     if not Path("keys/reader.key").exists():
         key.public.to_file("keys/reader.key")
     storage = FileCheckpointStorage("state")

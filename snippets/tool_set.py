@@ -46,7 +46,7 @@ def agent(settings, approvers):
 
 
 # In production, files and people as in approvals.py.
-keys = {n: SigningKey.generate("ed25519") for n in ("dana", "erin")}
+keys = {n: SigningKey.generate() for n in ("dana", "erin")}
 people = Approvers({name: key.public for name, key in keys.items()})
 ledger = Ledger(
     InMemoryCheckpointStorage(),

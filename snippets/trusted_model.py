@@ -8,9 +8,7 @@ from safepoint import Keyring, SealError, SigningKey, VerifyingKey
 from safepoint.models import load_checkpoint, seal_model
 
 # Where it is made. The key stays there; readers get its public half.
-key = SigningKey.from_file(
-    "keys/model.key", algorithm="ed25519", create=True
-)
+key = SigningKey.from_file("keys/model.key", create=True)
 key.public.to_file("model.pub")
 torch.save({"vocabulary": Path("words.txt")}, "tokens.pt")
 seal_model("tokens.pt", key=key)

@@ -3,7 +3,6 @@
 # --8<-- [start:record]
 import base64
 import hashlib
-import hmac
 import json
 import re
 from datetime import datetime
@@ -19,9 +18,7 @@ MOMENT = (
     r":[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 )
 LINE_1 = re.compile(
-    rb"safepoint/1 ([0-9a-f]{16}) "
-    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]="
-    rb"|[A-Za-z0-9+/]{85}[AQgw]==)\n"
+    rb"safepoint/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{85}[AQgw]==)\n"
 )
 LINE_2 = re.compile(
     rf'\{{"app":"{WORD}",'
@@ -54,10 +51,7 @@ def digest_of(data):
 
 
 def is_genuine(key, message, signature):
-    if key["algorithm"] == "hmac-sha256":
-        mac = hmac.digest(key["secret"], message, "sha256")
-        return hmac.compare_digest(mac, signature)
-    public = ed25519.Ed25519PublicKey.from_public_bytes(key["public"])
+    public = ed25519.Ed25519PublicKey.from_public_bytes(key)
     try:
         public.verify(signature, message)
     except InvalidSignature:
@@ -408,43 +402,25 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
 
 
 # --8<-- [end:journal]
-# --8<-- [start:lock]
-import unicodedata
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import aead
-
-LOCKED = re.compile(
-    rb"(safepoint-locked-key/1 ed25519 ([A-Za-z0-9+/]{43}=)"
-    rb" ([A-Za-z0-9+/]{22}==) )([A-Za-z0-9+/]{64})\n"
-)
+# --8<-- [start:key]
+PUBLIC = re.compile(r"ssh-ed25519 ([A-Za-z0-9+/]{68})(?: [^\r\n]*)?\n?")
+P = 2**255 - 19
+Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 
 
-def unlock(file, passphrase):
-    """Return the seed of a locked key, or refuse."""
-    line = check(LOCKED.fullmatch(file), "KeyRefused")
-    public, salt, box = map(base64.b64decode, line.groups()[1:])
-    key = hashlib.scrypt(
-        unicodedata.normalize("NFC", passphrase).encode(),
-        salt=salt,
-        n=2**17,
-        r=8,
-        p=1,
-        maxmem=2**28,
-        dklen=32,
-    )
-    try:
-        cipher = aead.ChaCha20Poly1305(key)
-        seed = cipher.decrypt(bytes(12), box, line[1])
-    except InvalidTag:
-        raise Refused("KeyRefused") from None
-    private = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
-    half = private.public_key().public_bytes_raw()
-    check(half == public, "KeyRefused")
-    return seed
+def read_key(line):
+    """Return the id and the 32 bytes of a public key, or refuse."""
+    found = check(PUBLIC.fullmatch(line), "KeyRefused")
+    blob = base64.b64decode(found[1])
+    check(blob[:19] == b"\0\0\0\x0bssh-ed25519\0\0\0 ", "KeyRefused")
+    public = blob[19:]
+    y = int.from_bytes(public, "little") % 2**255 % P
+    check(y not in (0, 1, P - 1, Y, P - Y), "KeyRefused")
+    named = b"safepoint/1 key id ed25519\n" + public
+    return hashlib.sha256(named).hexdigest()[:16], public
 
 
-# --8<-- [end:lock]
+# --8<-- [end:key]
 # --8<-- [start:names]
 def base32(data):
     return base64.b32encode(data).decode().lower().rstrip("=")
@@ -468,8 +444,9 @@ def thread_name(text):
 # What the package sealed, by a published test key.
 records = {}
 records[1] = b"""\
-safepoint/1 21e1d2f0634272a3 \
-/ajeMDEVn/UmMSJt+FczlmCM6oHgRnwDoVgTF7PGkF0=
+safepoint/1 c3c41284c8b117fd \
+Gyp3Az9nr9Wx8Sa69R/LJP9/iOu4o/nfvYBs3C/UfiioElA34+rhP5tikx3O/SA4\
+BX+3uG6Kz8RToGsTTblpDg==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:01:00.000000Z","digest":"sha256:\
 79648ffb98a05a67d00ee67f08503504bf51a632a8533a2dd6994cb6bd4e19a5",\
@@ -479,8 +456,9 @@ safepoint/1 21e1d2f0634272a3 \
 {"amount":42}
 """
 records[2] = b"""\
-safepoint/1 21e1d2f0634272a3 \
-2wXfTbebrdUPN9z7sz/H7pCNkh+dkF1YQS+9XBLEYro=
+safepoint/1 c3c41284c8b117fd \
+ZFVkp4UsXwkccUmxdTQqgkrRNT27V4xm3T8zgOWKm+A6IQTR85TynsEbqy9OQyhc\
+xbU6spmYI8UPzG9eLVUCAg==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:02:00.000000Z","digest":"sha256:\
 1284011b559fb0e572e846007695ba67b5af29ca7bfca29358746bd71b022e1b",\
@@ -491,10 +469,12 @@ safepoint/1 21e1d2f0634272a3 \
 {"amount":43}
 """
 
-secret = b"published test key: do not use!!"
-key_id = hmac.digest(secret, b"safepoint/1 key id", "sha256")[:8].hex()
+key_id, public = read_key(
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvA5ne49L"
+    "ODXa2B44RqxwzwAsTa0VxCMz5s9L5qoX4b writer"
+)
 where = ("invoices", "", "order-7")
-keys = {key_id: {"algorithm": "hmac-sha256", "secret": secret}}
+keys = {key_id: public}
 print(len(verify_thread(records, where, keys)), "records")
 #> 2 records
 

@@ -43,14 +43,13 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import (
-    PUBLIC,
     Hidden,
     Key,
     Keyring,
     Revoked,
     SigningKey,
     VerifyingKey,
-    locked_id,
+    read_key_file,
 )
 
 _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
@@ -208,8 +207,7 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool
     Args:
         paths: their files.
         revoked: files of stolen keys, each with `=` and the folder of an anchor from before.
-        signs: whether the first may sign. If not, of each secret key that has a public half that
-            half alone is kept.
+        signs: whether the first may sign. If not, of each secret key the public half is kept.
     """
     keys = [key_of(path) for path in reversed(paths)]
     gone = [_revoked(named) for named in revoked]
@@ -222,7 +220,7 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool
 
 def key_of(path: str) -> Key:
     """Load a key, secret or public, by what its file says it is."""
-    if beginning(path, len(PUBLIC.magic)) == PUBLIC.magic:
+    if read_key_file(path).kind == "public":
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
 
@@ -240,7 +238,7 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def _public(key: Key) -> Key:
-    return key.public if isinstance(key, SigningKey) and key.algorithm == "ed25519" else key
+    return key.public if isinstance(key, SigningKey) else key
 
 
 def _revoked(named: str) -> Revoked:
@@ -304,18 +302,21 @@ def typed(prompt: str) -> str:
 
 
 def own_id(path: str) -> str | None:
-    """Return the id of a person's locked key, as `locked_id` does, for what they type.
+    """Return the id that a person's key file names, or None if it has no passphrase.
+
+    It is a hint, to ask for the right passphrase. What the file says counts once it is unlocked.
 
     Raises:
-        KeyRefused: as there. It names the command that makes a key.
+        KeyRefused: as `read_key_file`. It names the command that makes a key.
     """
     try:
-        return locked_id(path)
+        file = read_key_file(path)
     except KeyRefused as error:
         if os.path.lexists(path):
             raise
-        do = f"Check the path, or make one: safepoint keys new {shell(path)} --locked"
+        do = f"Check the path, or make one: safepoint keys new {shell(path)} --passphrase"
         raise KeyRefused(error.what, do) from None
+    return VerifyingKey(file.public).id if file.kind == "passphrase" else None
 
 
 def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
@@ -327,10 +328,10 @@ def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
         within: seconds for each try.
 
     Raises:
-        KeyRefused: the file is no locked key, there is no terminal, or three passphrases were
+        KeyRefused: the key has no passphrase, there is no terminal, or three passphrases were
             wrong. An empty line gives up.
     """
-    key_id = locked_id(path)
+    key_id = own_id(path)
     if key_id is None:
         return SigningKey.from_file(path, passphrase="")  # which says what it is
     asks = f"{prompt}\nPassphrase of key {key_id}, or Enter to give up: "
@@ -385,7 +386,7 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
     except OSError:
         raise KeyRefused(
             "There is no terminal to type a passphrase on.",
-            "Nothing was signed or written. Do it on one, or use a key that is not locked, in a"
+            "Nothing was signed or written. Do it on one, or use a key without a passphrase, in a"
             " file of its own.",
         ) from None
     with terminal, open(terminal.fileno(), "w", closefd=False) as screen:

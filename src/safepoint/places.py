@@ -36,7 +36,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import Actor, FileJournal, Journal
-from safepoint.core.keys import Algorithm, Keyring, SigningKey
+from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Claim, Ledger
 from safepoint.core.names import check_name, check_store
 from safepoint.resume.answers import Answers
@@ -545,8 +545,7 @@ def _ring(
     """Load the keys of a store, or make the first one."""
     files = places.key_files(of) or [places.keys / f"{of}.key"]
     try:
-        algorithm: Algorithm | None = "ed25519" if create else None
-        key = SigningKey.from_file(files[0], create=create, algorithm=algorithm)
+        key = SigningKey.from_file(files[0], create=create)
         return Keyring(key, verify=[SigningKey.from_file(each) for each in files[1:]])
     except KeyRefused:
         if places.key_files(of) in ([], files):

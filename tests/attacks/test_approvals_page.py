@@ -69,7 +69,7 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(tmp_path: Path) 
     def write(state: dict[str, Any]) -> dict[str, Any]:
         return state
 
-    keys, dana = Keyring(SigningKey.generate()), SigningKey.generate("ed25519")
+    keys, dana = Keyring(SigningKey.generate()), SigningKey.generate()
     gate = Gate(approvers=Approvers({"dana": dana.public}))
     shop = Shop(tmp_path, journal=FileJournal(tmp_path / "journal", keys=keys, create=True))
     mail, wide = Tool("mail"), [Tool("mail"), Tool("shell", permissions=["run"])]

@@ -27,7 +27,7 @@ from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
 
 OLD = SigningKey.generate()
-NEW = SigningKey.generate("ed25519")
+NEW = SigningKey.generate()
 ROTATED = Keyring(NEW, verify=[OLD])
 
 

@@ -20,15 +20,17 @@ from safepoint import (
 from safepoint.core.names import Head
 
 KEY = SigningKey.generate()
-PAIR = SigningKey.generate("ed25519")
+PAIR = SigningKey.generate()
+OPEN_KEY = (Path(__file__).parents[1] / "unit/openssh/plain").read_text().splitlines()[1:-1]
 DIGEST = "sha256:" + "0" * 64
 WORDS = st.sampled_from(
     [
-        b"safepoint-key/1 ",
-        b"safepoint-public-key/1 ",
+        b"-----BEGIN OPENSSH PRIVATE KEY-----\n",
+        b"-----END OPENSSH PRIVATE KEY-----\n",
+        *(line.encode() for line in OPEN_KEY),
         b"safepoint-anchor/1 ",
-        b"hmac-sha256 ",
-        b"ed25519 ",
+        b"ssh-ed25519 ",
+        PAIR.public.text.split()[1].encode(),
         b"invoices ",
         b"order-7 ",
         b"57 ",

@@ -16,7 +16,7 @@ from safepoint.core.record import Kind, Opened, Place, open_sealed, seal
 from tests.unit.codec_types import TYPES
 
 MAC = SigningKey.generate()
-PAIR = SigningKey.generate("ed25519")
+PAIR = SigningKey.generate()
 KEYS = Keyring(MAC, verify=[PAIR.public])
 PLACE = Place("invoices", "", "order-7", 2)
 LIMITS = Limits(state_bytes=32 * 1024, depth=16, items=2_000)

@@ -57,7 +57,7 @@ from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 from safepoint.agent_framework import SealedCheckpointStorage
 
 KEYS = Keyring(SigningKey.generate())
-PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "mallory")}
+PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory")}
 DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
 APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
 

@@ -53,7 +53,7 @@ from langgraph.types import Command
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
 
-PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "omar")}
+PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "omar")}
 DANA, ERIN, OMAR = (Approver(name, key) for name, key in PEOPLE.items())
 APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
 KEYS = Keyring(SigningKey.generate())

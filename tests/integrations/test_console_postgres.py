@@ -62,7 +62,7 @@ class Office:
     def __init__(self, database: Database, folder: Path, people: int) -> None:
         self.folder = folder
         for name in ("writer", "journal", "dana", "erin"):
-            key = SigningKey.generate("ed25519")
+            key = SigningKey.generate()
             key.to_file(folder / f"{name}.key")
             key.public.to_file(folder / f"{name}.pub")
         self.logins = {

@@ -60,7 +60,7 @@ from langgraph.types import Command, RetryPolicy, Send, interrupt
 from safepoint.langgraph import SealedSaver
 
 KEYS = Keyring(SigningKey.generate())
-PEOPLE = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "mallory")}
+PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory")}
 DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
 APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
 RUN: Any = {"configurable": {"thread_id": "Order 7"}}

@@ -57,7 +57,7 @@ from safepoint.langgraph import SealedSaver
 
 T = TypeVar("T")
 TENANT: ContextVar[str] = ContextVar("tenant")
-DANA = SigningKey.generate("ed25519")
+DANA = SigningKey.generate()
 GATE = Gate(approvers=Approvers({"dana": DANA.public}))
 RUN: Any = {"configurable": {"thread_id": "order-7"}}
 FORGED = {

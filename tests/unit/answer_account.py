@@ -36,7 +36,7 @@ from tests.unit.tampered import Memory
 
 WITHIN = timedelta(hours=2)
 FINN, GUS, OMAR, OLGA = (
-    Approver(name, SigningKey(bytes(range(first, first + 32)), "ed25519"))
+    Approver(name, SigningKey(bytes(range(first, first + 32))))
     for name, first in (("finn", 5), ("gus", 6), ("omar", 7), ("olga", 8))
 )
 PEOPLE = {"dana": DANA, "erin": ERIN, "finn": FINN, "gus": GUS}

@@ -10,9 +10,9 @@ from safepoint.core.names import Head
 from safepoint.core.record import sign_line
 from safepoint.resume.approval import Question
 
-DANA_KEY = SigningKey(bytes(range(32)), "ed25519")
-ERIN_KEY = SigningKey(bytes(range(1, 33)), "ed25519")
-WRITER = SigningKey(bytes(range(2, 34)), "ed25519")
+DANA_KEY = SigningKey(bytes(range(32)))
+ERIN_KEY = SigningKey(bytes(range(1, 33)))
+WRITER = SigningKey(bytes(range(2, 34)))
 DANA = Approver("dana", DANA_KEY)
 ERIN = Approver("erin", ERIN_KEY)
 APPROVERS = Approvers({"dana": DANA_KEY.public, "erin": ERIN_KEY.public})

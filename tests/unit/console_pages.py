@@ -19,7 +19,7 @@ from safepoint.resume.approval import Approver, Approvers, Question
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)
 HOUR: Final = timedelta(hours=1)
-KEY: Final = SigningKey.generate("ed25519")
+KEY: Final = SigningKey.generate()
 LEDGER: Final = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(KEY))
 DIGEST: Final = f"sha256:{'3f9a' * 16}"
 COUNTS: Final = {"waiting": 4, "held": 1}
@@ -103,7 +103,7 @@ def others(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     put = text or "It was put with the answers of invoices."
     said = Signed(put, text or Approver("dana", KEY).approve(question()), NOW + HOUR)
     hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
-    error = text or "The key opal.key stays locked: the passphrase is wrong. Type it again."
+    error = text or "The key opal.key cannot be read: the passphrase is wrong. Type it again."
     given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
     refused = ConfigurationError(text or "The run has moved on since.", text or "Open it again.")
     links = {"error": refused, "status": 409, "run": f"{HOME}/run/a/b", "came": f"{HOME}/x"}

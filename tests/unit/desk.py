@@ -34,7 +34,7 @@ from safepoint.resume.workflow import Call, Run
 State = dict[str, Any]
 
 
-DANA, ERIN = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+DANA, ERIN = SigningKey.generate(), SigningKey.generate()
 
 
 WRITER = SigningKey.generate()

@@ -49,7 +49,7 @@ State = dict[str, Any]
 Death = tuple[str, str, int]
 
 KEYS = Keyring(WRITER)
-STRANGER = SigningKey(bytes(range(4, 36)), "ed25519")
+STRANGER = SigningKey(bytes(range(4, 36)))
 HOUR = timedelta(hours=1)
 PEOPLE = {"dana": DANA, "erin": ERIN}
 FEW, SOME = Tool("bank", permissions=["pay"]), Tool("bank", permissions=["pay", "read"])

@@ -31,8 +31,8 @@ State = dict[str, Any]
 STORE = "invoices"
 WRITER = SigningKey(bytes(range(32)))
 JOURNAL = SigningKey(bytes(range(1, 33)))
-DANA_KEY = SigningKey(bytes(range(2, 34)), "ed25519")
-ERIN_KEY = SigningKey(bytes(range(3, 35)), "ed25519")
+DANA_KEY = SigningKey(bytes(range(2, 34)))
+ERIN_KEY = SigningKey(bytes(range(3, 35)))
 DANA, ERIN = Approver("dana", DANA_KEY), Approver("erin", ERIN_KEY)
 APPROVERS = Approvers({"dana": DANA_KEY.public, "erin": ERIN_KEY.public})
 

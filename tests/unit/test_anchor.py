@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from safepoint import SQLiteCheckpointStorage
 from safepoint.core import anchor as module
+from safepoint.core import files
 from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
 from safepoint.core.errors import (
     AnchorMismatch,
@@ -482,7 +483,7 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
 
 def test_whoever_can_only_read_the_folder_stops_nobody(tmp_path: Path, monkeypatch: Any) -> None:
     anchor = FileAnchor(tmp_path / "anchor", create=True)
-    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    monkeypatch.setattr(files, "PATIENCE", 0.02)
     with disk.opened(str(anchor.path), disk.FOLDER) as other, disk.locked(other, "/s"):
         anchor.advance(S, T, head(57))
     assert anchor.read(S, T) == head(57)

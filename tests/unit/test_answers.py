@@ -52,7 +52,7 @@ from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Resumption, Run
 from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
 
-OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
 dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
 omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
 PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
@@ -427,7 +427,7 @@ def test_a_hold_ends_with_its_own_release_by_a_key_that_counts() -> None:
     desk.release(other)
     desk.release(first)
     assert "olga has held" in refused(ThreadHeld, desk.resumed)
-    desk.release(second, Approver("mally", SigningKey.generate("ed25519")))
+    desk.release(second, Approver("mally", SigningKey.generate()))
     desk.release(second, erin)
     refused(ThreadHeld, desk.resumed)
     desk.release(second, omar)
@@ -614,8 +614,8 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
 
 # --- Roles and amounts
 
-GUS = SigningKey.generate("ed25519")
-DANA_2 = SigningKey.generate("ed25519")
+GUS = SigningKey.generate()
+DANA_2 = SigningKey.generate()
 gus, dana_2 = Approver("gus", GUS), Approver("dana", DANA_2)
 ROLES = Gate(
     Policy(may={"pay": [May("clerk", up_to=1_000), May("manager", Decimal("50000.00"), people=2)]}),

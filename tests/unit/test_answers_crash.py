@@ -40,7 +40,7 @@ from tests.unit.resume_helpers import APPROVERS, DANA, ERIN, JOURNAL, STORE, WRI
 
 THREAD = "order-7"
 OMAR, OLGA = (
-    Approver(name, SigningKey(bytes(range(first, first + 32)), "ed25519"))
+    Approver(name, SigningKey(bytes(range(first, first + 32))))
     for name, first in (("omar", 7), ("olga", 8))
 )
 OPERATORS = Approvers({"omar": OMAR.key.public, "olga": OLGA.key.public})

@@ -60,7 +60,7 @@ class Deployed:
 
     def __init__(self, root: Path) -> None:
         self.state, self.key, self.apart = root / "state", root / "keys/key", root / "anchor"
-        key = SigningKey.from_file(self.key, create=True, algorithm="ed25519")
+        key = SigningKey.from_file(self.key, create=True)
         self.ledger = Ledger(
             FileCheckpointStorage(self.state),
             store="invoices",
@@ -154,7 +154,7 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
     state = deployed.state
     (state / "stray").write_bytes(pickle.dumps([1]))
     (state / "deep.json").write_bytes(b"[" * 500)
-    (state / "key").write_bytes(b"safepoint-key/1 hmac-sha256 x")
+    (state / "key").write_bytes(b"-----BEGIN OPENSSH PRIVATE KEY-----\n")
     deployed.record(1).chmod(0o606)
     deployed.record(3).unlink()
     code, lines, err = out(deployed.anchored)
@@ -549,7 +549,7 @@ def test_approvals_are_verified_by_the_keys_of_people(
     deployed: Deployed, out: Any, paying: Any
 ) -> None:
     """A stranger's is a forgery, too few are a warning, and so is a key that was revoked since."""
-    people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin", "stranger")}
+    people = {name: SigningKey.generate() for name in ("dana", "erin", "stranger")}
     files = {name: f"dana={deployed.key.parent / name}" for name in people}
     for name, key in people.items():
         key.public.to_file(deployed.key.parent / name)

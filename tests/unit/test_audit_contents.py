@@ -210,10 +210,10 @@ def test_a_key_in_the_folder_is_found(tmp_path: Path) -> None:
     key = SigningKey.from_file(tmp_path / "own.key", create=True)
     assert "SP08.inside" in ids(check_contents(tmp_path))
     (tmp_path / "own.key").unlink()
-    SigningKey.generate("ed25519").public.to_file(tmp_path / "own.pub")
+    SigningKey.generate().public.to_file(tmp_path / "own.pub")
     assert "SP08.public-inside" in ids(check_contents(tmp_path))
     assert "SP08.inside" in ids(check_contents(tmp_path, Keyring(key)))
-    (tmp_path / "locked.key").write_text("safepoint-locked-key/1 ed25519 ")
+    (tmp_path / "locked.key").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     assert "SP08.inside" in ids(check_contents(tmp_path))
 
 

@@ -27,7 +27,7 @@ from safepoint.core.names import Head
 from tests.unit.commands import said
 from tests.zoo.build import journal
 
-KEY = SigningKey.generate("ed25519")
+KEY = SigningKey.generate()
 RUNS = b"cos\nsystem\n(S'id'\ntR."
 
 

@@ -314,7 +314,7 @@ def looked(places: Locations, **changed: Any) -> str:
 
 
 def test_what_the_defaults_set_up_has_no_finding(places: Locations) -> None:
-    SigningKey.generate("ed25519").public.to_file(places.keys / "reader.key")
+    SigningKey.generate().public.to_file(places.keys / "reader.key")
     assert looked(places) == ""
     assert check_places(str(places.storage), keys=str(places.keys)) == []
 

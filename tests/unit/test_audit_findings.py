@@ -13,7 +13,7 @@ import pytest
 
 from safepoint import audit
 from safepoint.audit.finding import CATALOGUE, finding, refused
-from safepoint.core import errors
+from safepoint.core import errors, files
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 from safepoint.stores import disk
@@ -49,7 +49,7 @@ def blanks(which: str) -> set[str]:
 
 def kinds() -> set[str]:
     """What the library says of its own refusals: the kinds of a place, and the errors."""
-    source = Path(disk.__file__).read_text(encoding="utf-8")
+    source = "".join(Path(str(each.__file__)).read_text(encoding="utf-8") for each in (disk, files))
     said = [
         call.args[2].value
         for call in ast.walk(ast.parse(source))

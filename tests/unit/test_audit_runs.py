@@ -55,7 +55,7 @@ from safepoint.resume.workflow import Call, Migration
 from tests.unit.tampered import Toy
 
 State = dict[str, Any]
-DANA, ERIN, STRANGER = (SigningKey.generate("ed25519") for _ in range(3))
+DANA, ERIN, STRANGER = (SigningKey.generate() for _ in range(3))
 WRITER = SigningKey.generate()
 PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
 GATE = Gate(approvers=PEOPLE)
@@ -819,7 +819,9 @@ def test_an_approvers_secret_on_the_workers_machine_is_an_error(
         (folder / "away").mkdir(mode=0o700)
         DANA.to_file(folder / "away/dana")
         ERIN.to_file(folder / "keys/somebody-else")
-        (folder / "keys/broken").write_text("safepoint-key/1 nonsense")
+        (folder / "keys/broken").write_text(
+            "-----BEGIN OPENSSH PRIVATE KEY-----\nnonsense\n-----END OPENSSH PRIVATE KEY-----\n"
+        )
         (folder / "keys/pipe").symlink_to(folder / "nowhere")
         if place.endswith("link"):
             (folder / place).symlink_to(folder / "away/dana")

@@ -591,8 +591,7 @@ def test_ctrl_c_ends_a_real_process_with_one_line(world: World, line: str) -> No
 
 def test_keys_are_found_by_what_their_files_say(tmp_path: Path) -> None:
     old, new = (
-        SigningKey.from_file(tmp_path / f"keys/{name}", create=True, algorithm="ed25519")
-        for name in ("old", "new")
+        SigningKey.from_file(tmp_path / f"keys/{name}", create=True) for name in ("old", "new")
     )
     public = tmp_path / "public.key"
     new.public.to_file(public)

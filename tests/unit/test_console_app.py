@@ -406,7 +406,7 @@ def test_what_does_not_unlock_the_key_signs_nothing(place: Place) -> None:
     place.office.start("unsigned")
     before = place.put()
     for typed, why in (
-        (["wrong passphrase"] * 3, "stays locked"),
+        (["wrong passphrase"] * 3, "the passphrase is wrong"),
         ([""], "No passphrase was typed."),
     ):
         place.terminal.type(f"{PASSPHRASE}")  # what was typed before it was asked for
@@ -609,8 +609,12 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for arguments, why, begin in (
-            (("--as", "dana", "--key", "dana.key"), "Lock it: safepoint keys lock dana.key", ""),
-            (("--as", "dana", "--key", "none"), "safepoint keys new none --locked", ""),
+            (
+                ("--as", "dana", "--key", "dana.key"),
+                "Give it one: ssh-keygen -p -a 64 -f dana.key",
+                "",
+            ),
+            (("--as", "dana", "--key", "none"), "safepoint keys new none --passphrase", ""),
             (("--port", "99999"), "port must be 0-65535. Name another", ""),
             (("--port", port), "The console cannot listen at", ""),
             (("nowhere",), "There is no store nowhere", ""),

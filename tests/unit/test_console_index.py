@@ -58,7 +58,7 @@ class Shop:
     def __init__(self, folder: Path, engine: str, database: Database | None = None) -> None:
         folder.mkdir(mode=0o700)
         self.folder, self.engine, self.database = folder, engine, database
-        self.keys = {name: SigningKey.generate("ed25519") for name in ("writer", *PEOPLE)}
+        self.keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
         for name, key in self.keys.items():
             key.public.to_file(folder / f"{name}.pub")
             key.to_file(folder / f"{name}.key")
@@ -350,7 +350,7 @@ def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None
     """Not one that is about another question than its chain, and not one of nobody."""
     shop = make("files")
     one, other = shop.start("order-1").question, shop.start("order-2").question
-    dana, mally = shop.person("dana"), Approver("erin", SigningKey.generate("ed25519"))
+    dana, mally = shop.person("dana"), Approver("erin", SigningKey.generate())
     shop.answers._append(
         dana,
         "",

@@ -195,7 +195,7 @@ def of_another_run(office: Office) -> None:
 
 
 def of_an_unknown_key(office: Office) -> None:
-    SigningKey.generate("ed25519").public.to_file(office.folder / "other.pub")
+    SigningKey.generate().public.to_file(office.folder / "other.pub")
     office.settle('key = ["other.pub"]', 'answers = "answers"\nanswers-anchor = "answers-anchor"')
 
 

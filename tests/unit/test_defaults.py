@@ -273,7 +273,6 @@ def test_a_store_is_begun_once_and_opened_ever_after(
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ledger.places == found
     assert not [name for name in tree(home) if "journal" in name]  # there is none in a file
-    assert ledger.keys.signing.algorithm == "ed25519"
     ledger.save("order-7", Invoice(42))
     assert [entry.what for entry in journal.show()] == ["save"]
     caplog.clear()

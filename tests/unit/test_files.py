@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from safepoint.core import files
 from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
@@ -260,7 +261,7 @@ def test_a_file_system_without_links_or_locks_is_refused(
     fail(monkeypatch, "link", errno.EPERM)
     with pytest.raises(StorageUnavailable, match="has no hard links, so nothing was saved"):
         disk.put(f"{tmp_path}/a", folder, b"")
-    monkeypatch.setattr(disk, "try_lock", refuse)
+    monkeypatch.setattr(files, "try_lock", refuse)
     with pytest.raises(StorageUnavailable, match="cannot lock a"), disk.locked(folder, "/s"):
         pass
 
@@ -268,7 +269,7 @@ def test_a_file_system_without_links_or_locks_is_refused(
 def test_nobody_waits_for_ever_for_a_lock(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    monkeypatch.setattr(files, "PATIENCE", 0.02)
     held = "Another process has held the lock on /s for 0.02 s"
     with (
         disk.opened(str(tmp_path), os.O_RDONLY) as other,

@@ -181,7 +181,7 @@ def test_an_approval_lives_for_up_to_90_days() -> None:
 
 
 def test_a_gate_does_not_ask_for_more_people_than_there_are() -> None:
-    dana = Approvers({"dana": SigningKey.generate("ed25519").public})
+    dana = Approvers({"dana": SigningKey.generate().public})
     both = Policy({Reason.TOOLS_ADDED: 2})
     with pytest.raises(ConfigurationError, match="is 1, and the policy wants 2 for tools-added"):
         Gate(both, dana)

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-import base64
 import os
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from safepoint import SigningKey
-from safepoint.core import keys
+from safepoint.core import files
 from safepoint.core.errors import KeyRefused
-from safepoint.core.keys import Hidden, VerifyingKey, locked_id
-from safepoint.stores import disk
+from safepoint.core.keys import VerifyingKey, read_key_file
 from tests.harness.crash import failed, killed
+from tests.unit.openssh import put
 from tests.unit.storage_helpers import fail, python
-from tests.vectors.material import locked_keys
 
-RAW = bytes(range(32))
-SECRET = base64.b64encode(RAW)
-PAIR = SigningKey(RAW, "ed25519")
-Make = Callable[[Path], None]
+PAIR = SigningKey(bytes(range(32)))
+Make = Callable[[Path], object]
 Load = Callable[[Path], object]
-secret: tuple[Make, Load] = (lambda path: SigningKey(RAW, "ed25519").to_file(path),
+secret: tuple[Make, Load] = (lambda path: SigningKey(bytes(range(32))).to_file(path),
                              SigningKey.from_file)  # fmt: skip
 public: tuple[Make, Load] = (PAIR.public.to_file, VerifyingKey.from_file)
-
-
-def write_locked(path: Path) -> None:
-    """Write what `to_file` does, without the half second that it takes to lock it."""
-    keys._write(path, keys.LOCKED, Hidden(locked_keys()[0]["file"].encode()))
-
-
-locked: tuple[Make, Load] = (write_locked, locked_id)
+# As `to_file` does, without the half second that a passphrase takes.
+phrase: tuple[Make, Load] = (lambda path: put(path, "phrase"), read_key_file)
 each_kind = pytest.mark.parametrize(
-    ("make", "load"), [secret, public, locked], ids=["secret", "public", "locked"]
+    ("make", "load"), [secret, public, phrase], ids=["secret", "public", "passphrase"]
 )
+writes = pytest.mark.parametrize(("make", "load"), [secret, public], ids=["secret", "public"])
 
 
 @pytest.fixture(autouse=True)
@@ -81,18 +71,13 @@ def test_a_loaded_key_knows_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "signing.key"
     for half in (SigningKey, VerifyingKey):
-        refused("make the file: SigningKey.generate().to_file(path)", half.from_file, file)
-    refused("'rsa' is not an algorithm", SigningKey.from_file, file, create=True, algorithm="rsa")
+        refused("make one with safepoint keys new or ssh-keygen", half.from_file, file)
     assert list(tmp_path.iterdir()) == []
-    made = SigningKey.from_file(file, create=True, algorithm="ed25519")
-    assert (made.algorithm, made.path) == ("ed25519", file)
+    made = SigningKey.from_file(file, create=True)
+    assert made.path == file
     assert SigningKey.from_file(file, create=True) == made
     modes = [path.stat().st_mode & 0o777 for path in (file, file.parent)]
     assert modes == [0o600, 0o700]
-    for create in (False, True):
-        options = {"create": create, "algorithm": "hmac-sha256"}
-        refused("is for ed25519, and hmac-sha256 was asked", SigningKey.from_file, file, **options)
-    assert SigningKey.from_file(tmp_path / "key", create=True).algorithm == "hmac-sha256"
 
 
 def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
@@ -101,7 +86,7 @@ def test_a_key_is_not_made_where_something_else_stands(tmp_path: Path) -> None:
     (tmp_path / "broken").touch(mode=0o600)
     for name, message in {
         "link": "cannot be opened",
-        "broken": "this release reads. Restore it from a backup, or name another file: a new key",
+        "broken": "is not one key in OpenSSH's format, whole and with nothing around it",
         "a/b/key": "cannot be made (No such file or directory). Name a file in a folder that",
         "broken/key": "cannot be made (Not a directory)",
     }.items():
@@ -155,13 +140,15 @@ def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Pat
     assert python(code, str(tmp_path)) == "10"
 
 
-def test_whoever_holds_the_folder_keeps_nobody_from_a_key(
+def test_whoever_holds_the_folder_keeps_a_key_waiting_and_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "PATIENCE", 0.02)
-    with disk.opened(str(tmp_path), disk.FOLDER) as fd, disk.locked(fd, "folder"):
-        SigningKey.from_file(tmp_path / "key", create=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+    monkeypatch.setattr(files, "PATIENCE", 0.02)
+    with files.opened(str(tmp_path), files.FOLDER) as fd, files.locked(fd, "folder"):
+        act = SigningKey.from_file
+        refused("Another process has held the lock", act, tmp_path / "key", create=True)
+    assert list(tmp_path.iterdir()) == []
+    SigningKey.from_file(tmp_path / "key", create=True)
 
 
 def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
@@ -192,18 +179,18 @@ def test_a_key_is_on_disk_when_it_is_made_and_when_it_is_found(
 
 
 MODES = [*((secret, mode, "reached") for mode in (0o640, 0o604, 0o620, 0o602, 0o610, 0o601)),
-         *((locked, mode, "reached") for mode in (0o640, 0o604)),
+         *((phrase, mode, "reached") for mode in (0o640, 0o604)),
          *((public, mode, "changed") for mode in (0o664, 0o646, 0o620))]  # fmt: skip
 
 
-@pytest.mark.parametrize(("kind", "mode", "reached"), MODES)
+@pytest.mark.parametrize(("kind", "mode", "does"), MODES)
 def test_a_key_that_others_can_reach_is_refused(
-    tmp_path: Path, kind: tuple[Make, Load], mode: int, reached: str
+    tmp_path: Path, kind: tuple[Make, Load], mode: int, does: str
 ) -> None:
     (make, load), file = kind, tmp_path / "key"
     make(file)
     file.chmod(mode)
-    refused(f"The key {file} can be {reached} by other users (mode {mode:04o}).", load, file)
+    refused(f"The key {file} can be {does} by other users (mode {mode:04o}).", load, file)
     file.chmod(0o644 if kind is public else 0o400)
     load(file)
 
@@ -213,10 +200,14 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     PAIR.to_file(tmp_path / "secret")
     PAIR.public.to_file(tmp_path / "public")
     (tmp_path / "secret").chmod(0o666)
-    refused("holds a secret key, and the public", VerifyingKey.from_file, tmp_path / "secret")
+    refused(
+        "holds a key without a passphrase, and a public key",
+        VerifyingKey.from_file,
+        tmp_path / "secret",
+    )
     for create in (False, True):
         file = tmp_path / "public"
-        refused("holds a public key, and the secret", SigningKey.from_file, file, create=create)
+        refused("holds a public key, and a secret key", SigningKey.from_file, file, create=create)
 
 
 @each_kind
@@ -228,11 +219,11 @@ def test_what_is_no_file_of_ours_is_refused(
     refused("is not a regular file", load, tmp_path)
     for odd in ("nul\0byte", "\ud800/key"):
         refused("cannot be opened (not a path)", load, Path(odd))
-        refused("cannot be made (not a path)", make, Path(odd))
+        refused("cannot be made (not a path)", PAIR.to_file, Path(odd))
         refused("cannot be made (not a path)", SigningKey.from_file, odd, create=True)
-    for no_path in (None, 5, b"key", "", "/"):
-        for act in (load, make, partial(SigningKey.from_file, create=True)):
-            refused("is not the path of a file", act, no_path)
+    for no_key in ("", "/"):
+        refused("", load, no_key)
+        refused("", SigningKey.from_file, no_key, create=True)
     make(tmp_path / "key")
     (tmp_path / "soft").symlink_to("key")
     refused("cannot be opened", load, tmp_path / "soft")
@@ -244,7 +235,7 @@ def test_what_is_no_file_of_ours_is_refused(
     refused("cannot be opened (Input/output error)", load, tmp_path / "key")
 
 
-@each_kind
+@writes
 def test_a_key_that_others_could_replace_is_refused(tmp_path: Path, make: Make, load: Load) -> None:
     """In its folder, above it, and on the way of a link to it, as it is named."""
     (tmp_path / "shared/keys").mkdir(parents=True)

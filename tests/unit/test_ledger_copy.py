@@ -39,7 +39,7 @@ from tests.unit.tampered import (
     states,
 )
 
-NEW = SigningKey.generate("ed25519")
+NEW = SigningKey.generate()
 BOTH = Keyring(NEW, verify=KEY)
 OTHER = "order-8"
 

@@ -65,7 +65,7 @@ def test_nothing_goes_without_a_thread_or_a_key_that_signs(
 ) -> None:
     with pytest.raises(NotFound, match=f"no checkpoint of {THREAD} in store {STORE}"):
         USES[use](opened(storage, anchor))
-    key = SigningKey.generate("ed25519")
+    key = SigningKey.generate()
     fill(opened(storage, anchor, keys=Keyring(key)), 3)
     reader = opened(storage, anchor, keys=Keyring(verify=key.public))
     with pytest.raises(KeyRefused, match="only verifies"):

@@ -34,7 +34,7 @@ from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
-OMAR, OLGA = SigningKey.generate("ed25519"), SigningKey.generate("ed25519")
+OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
 dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
 omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
 

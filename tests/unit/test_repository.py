@@ -207,14 +207,13 @@ def compared_by_value(paths: list[Path]) -> list[str]:
 
 
 def test_signatures_are_compared_in_constant_time() -> None:
-    """And compared at all: a MAC is verified, and two keys are told apart."""
+    """The library verifies them, so that nothing here compares one at all."""
     secret = [
         path
         for path in MODULES
         if path.stem in {"keys", "record"} and part(name_of(path)) == "core"
     ]
     assert compared_by_value(secret) == []
-    assert sum(path.read_text().count("hmac.compare_digest(") for path in secret) >= 2
 
 
 def test_a_signature_that_is_compared_by_value_is_seen(tmp_path: Path) -> None:

@@ -434,7 +434,7 @@ BACK: State = {"reasons": ("old-checkpoint",), "action": "", "arguments": {}}
 # What a thief appends after the question, with or without what dana and erin signed some time.
 THEFTS: dict[str, tuple[Callable[[Question], State], type[CheckpointError]]] = {
     "a stranger's": (
-        lambda q: signed(q, yes(q, SigningKey.generate("ed25519"))),
+        lambda q: signed(q, yes(q, SigningKey.generate())),
         ApprovalUntrusted,
     ),
     "another thread": (lambda q: genuine(q, thread="order-8"), ApprovalMismatch),
@@ -784,7 +784,7 @@ def test_without_an_anchor_that_tells_the_time_the_journal_does(desk: Desk, anch
 
 def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: Desk) -> None:
     """An entry is cut at 1,000 characters, so each answer has one of its own."""
-    named = {f"{number:02}-{'n' * 60}": SigningKey.generate("ed25519") for number in range(16)}
+    named = {f"{number:02}-{'n' * 60}": SigningKey.generate() for number in range(16)}
     people = Approvers({name: key.public for name, key in named.items()})
     given: State = {"gate": Gate(Policy({Reason.ASKED: 16}), people)}
     ledger, many = desk.ledger(anchor=None), desk.workflow(**given)

@@ -16,7 +16,6 @@ from safepoint.core.names import digest_of
 from safepoint.core.record import Opened, Place, open_sealed, seal
 
 KEY = SigningKey(bytes(range(32)))
-PAIR = SigningKey.generate("ed25519")
 KEYS = Keyring(KEY)
 Reader = Callable[[bytes], Opened]
 PLACE = Place("invoices", "", "order-7", 2)
@@ -53,8 +52,8 @@ def is_refused(reader: Reader, changed: bytes) -> bool:
 
 @pytest.mark.parametrize(
     ("key", "all_values"),
-    [(KEY, False), (PAIR, False), pytest.param(KEY, True, marks=pytest.mark.deep)],
-    ids=["hmac-sha256", "ed25519", "hmac-sha256, all values"],
+    [(KEY, False), pytest.param(KEY, True, marks=pytest.mark.deep)],
+    ids=["some values", "all values"],
 )
 def test_every_changed_cut_or_inserted_byte_is_refused(key: SigningKey, all_values: bool) -> None:
     """At each place: each bit, and some values; or each of the 256 values."""

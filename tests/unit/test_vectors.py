@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import ast
 import base64
-import hashlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +57,6 @@ QUESTIONS: Final[list[Vector]] = load("approvals.json")["questions"]
 JOURNALS: Final[list[Vector]] = load("journals.json")["vectors"]
 NAMES: Final[list[Vector]] = load("names.json")["vectors"]
 REFUSED_KEYS: Final[list[Vector]] = load("keys.json")["refused"]
-LOCKED_KEYS: Final[list[Vector]] = load("keys.json")["locked"]
 
 
 # ---------------------------------------------------------------- the files
@@ -126,18 +123,15 @@ class Closed:
     """A cipher that leaves the text as it is."""
 
     def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
-        return KEYS["hmac-2"]["id"], plain
+        return KEYS["other"]["id"], plain
 
     def open(self, text: bytes, key: str, place: Place) -> bytes:
         return text
 
 
 def key_of(name: str) -> Key:
-    """A key as a reader holds it: the public half, where there is one."""
-    key = KEYS[name]
-    if "public" in key:
-        return VerifyingKey(base64.b64decode(key["public"]))
-    return SigningKey(base64.b64decode(key["secret"]), key["algorithm"])
+    """A key as a reader holds it: the public half."""
+    return VerifyingKey.from_text(KEYS[name]["public"])
 
 
 def ring_of(vector: Vector) -> Keyring:
@@ -275,52 +269,26 @@ def test_the_implementation_decodes_or_refuses_a_state(vector: Vector) -> None:
     assert outcome(lambda: codec.encode(codec.decode(data))) == expected
 
 
-def key_file(folder: Path, text: str) -> Path:
-    folder.chmod(0o700)
-    file = folder / "a.key"
-    file.write_bytes(text.encode())
-    file.chmod(0o600)
-    return file
-
-
 @pytest.mark.parametrize("name", KEYS)
-def test_a_key_file_is_read_and_written_as_published(name: str, tmp_path: Path) -> None:
+def test_a_key_is_read_and_written_as_published(name: str, tmp_path: Path) -> None:
     published = KEYS[name]
-    key = SigningKey.from_file(key_file(tmp_path, published["file"]))
-    assert (key.id, key.algorithm) == (published["id"], published["algorithm"])
-    key.to_file(tmp_path / "again.key")
-    assert (tmp_path / "again.key").read_text() == published["file"]
-    if name == "ed25519":
-        half = VerifyingKey.from_file(key_file(tmp_path, published["public_file"]))
-        half.to_file(tmp_path / "half.key")
-        assert (half.id, (tmp_path / "half.key").read_text()) == (key.id, published["public_file"])
+    key = SigningKey(base64.b64decode(published["seed"]))
+    assert key.id == published["id"] == key_of(name).id
+    key.public.to_file(tmp_path / "half.pub")
+    assert (tmp_path / "half.pub").read_text() == published["public"]
+    key.to_file(tmp_path / "a.key")
+    assert SigningKey.from_file(tmp_path / "a.key") == key
 
 
 @each(REFUSED_KEYS)
-def test_a_file_that_holds_no_key_is_refused(vector: Vector, tmp_path: Path) -> None:
-    file = key_file(tmp_path, vector["file"])
-    read = VerifyingKey if vector["name"].startswith("public") else SigningKey
+def test_a_line_that_holds_no_key_is_refused(vector: Vector, tmp_path: Path) -> None:
+    file = tmp_path / "a.pub"
+    file.write_bytes(vector["public"].encode())
+    file.chmod(0o600)
     with pytest.raises(KeyRefused):
-        read.from_file(file)
-
-
-@each(LOCKED_KEYS)
-def test_the_implementation_unlocks_or_refuses_a_key(vector: Vector, tmp_path: Path) -> None:
-    file = key_file(tmp_path, vector["file"])
-
-    def act() -> Vector:
-        key = SigningKey.from_file(file, passphrase=vector["passphrase"])
-        return {"secret": base64.b64encode(key._secret.reveal()).decode()}
-
-    assert outcome(act) == vector.get("refused", vector.get("opens"))
-
-
-@each([vector for vector in REFUSED_KEYS if "small-order" in vector["name"]])
-def test_a_point_of_small_order_is_refused_with_either_top_bit(vector: Vector) -> None:
-    public = base64.b64decode(vector["file"].split()[2])
-    for top in (0, 0x80):
-        with pytest.raises(KeyRefused, match="anybody can sign"):
-            VerifyingKey(public[:-1] + bytes([public[-1] & 0x7F | top]))
+        VerifyingKey.from_text(vector["public"])
+    with pytest.raises(KeyRefused):
+        VerifyingKey.from_file(file)
 
 
 # ---------------------------------------------------------------- the verifier of the page
@@ -330,25 +298,15 @@ def verifier_code() -> str:
     """The verifier as the page shows it, and nothing else."""
     lines = [
         line.text
-        for part in ("record", "thread", "state", "approval", "journal", "lock", "names")
+        for part in ("record", "thread", "state", "approval", "journal", "key", "names")
         for line in expand(f'--8<-- "verify_record.py:{part}"', (ROOT / "snippets",)) or ()
     ]
     return "\n".join(lines)
 
 
-class Hashes:
-    """hashlib, which derives each key once: it takes half a second."""
-
-    scrypt = staticmethod(cache(hashlib.scrypt))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(hashlib, name)
-
-
 def verifier(code: str) -> Vector:
     module: Vector = {}
     exec(compile(code, "verify_record.py", "exec"), module)  # noqa: S102
-    module["hashlib"] = Hashes()
     return module
 
 
@@ -361,13 +319,8 @@ def pair(head: Vector | None) -> tuple[int, str] | None:
 
 
 def trusted(vector: Vector) -> Vector:
-    """The reader's keys by id: of an Ed25519 key the public half alone."""
-    found = {}
-    for name in vector["keys"]:
-        key = KEYS[name]
-        half = "public" if "public" in key else "secret"
-        found[key["id"]] = {"algorithm": key["algorithm"], half: base64.b64decode(key[half])}
-    return found
+    """The reader's keys by id, as the verifier reads them."""
+    return dict(SHIPPED["read_key"](KEYS[name]["public"]) for name in vector["keys"])
 
 
 def revoked(vector: Vector) -> Vector:
@@ -449,12 +402,12 @@ def judge_statement(vector: Vector, module: Vector) -> Any:
     return opened | {"arguments": module["spell"](fields["arguments"])}
 
 
-def judge_lock(vector: Vector, module: Vector) -> Any:
+def judge_key(vector: Vector, module: Vector) -> Any:
     try:
-        seed = module["unlock"](vector["file"].encode(), vector["passphrase"])
+        key_id, _ = module["read_key"](vector["public"])
     except module["Refused"] as refusal:
         return str(refusal)
-    return {"secret": base64.b64encode(seed).decode()}
+    return {"id": key_id}
 
 
 INSIDE_A_TAG: Final = {
@@ -465,6 +418,10 @@ INSIDE_A_TAG: Final = {
     "dict-for-nothing",
     "malformed-date",
 }
+READ_KEYS: Final[list[Vector]] = [
+    {"name": name, "public": key["public"], "opens": {"id": key["id"]}}
+    for name, key in KEYS.items()
+]
 JUDGED: Final[list[tuple[Callable[[Vector, Vector], Any], list[Vector]]]] = [
     (judge_record, RECORDS),
     (judge_thread, THREADS),
@@ -472,7 +429,7 @@ JUDGED: Final[list[tuple[Callable[[Vector, Vector], Any], list[Vector]]]] = [
     (judge_statement, APPROVALS),
     (judge_statement, QUESTIONS),
     (judge_journal, JOURNALS),
-    (judge_lock, LOCKED_KEYS),
+    (judge_key, [*READ_KEYS, *REFUSED_KEYS]),
 ]
 
 
@@ -501,13 +458,13 @@ def test_the_verifier_shares_no_code_with_the_package() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     packages = {(name or "").partition(".")[0] for name in names}
-    standard = {"base64", "hashlib", "hmac", "json", "re", "datetime", "unicodedata"}
+    standard = {"base64", "hashlib", "json", "re", "datetime"}
     assert packages == {*standard, "cryptography"}
 
 
 def test_the_verifier_ends_with_two_of_the_vectors() -> None:
     whole = (ROOT / "snippets/verify_record.py").read_text(encoding="utf-8")
-    its_own = whole.split("# --8<-- [end:names]\n")[1].split("\nsecret = ")[0]
+    its_own = whole.split("# --8<-- [end:names]\n")[1].split("\nkey_id, ")[0]
     published = {n: RECORDS[n - 1]["record"].encode() for n in (1, 2)}
     assert verifier(its_own)["records"] == published
 
@@ -517,7 +474,7 @@ CHECKS: Final = [
     for number, line in enumerate(CODE.splitlines())
     if line.strip().startswith(("check(", "and "))
 ]
-assert len(CHECKS) == 47
+assert len(CHECKS) == 48
 
 
 @pytest.mark.parametrize("number", CHECKS, ids=lambda number: CODE.splitlines()[number].strip())

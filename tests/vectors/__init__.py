@@ -3,7 +3,7 @@
     .venv/bin/python -m tests.vectors
 
 writes them again after a change of the format. Nothing in them depends on the day or the machine:
-keys and times are fixed, and both algorithms are deterministic. `tests/unit/test_vectors.py` holds
+keys and times are fixed, and Ed25519 is deterministic. `tests/unit/test_vectors.py` holds
 the files against this package, against the implementation, and against
 `snippets/verify_record.py`, which shares no code with it.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.vectors import approvals, journals, names, records, states, threads
-from tests.vectors.material import locked_keys, published_keys, refused_keys
+from tests.vectors.material import published_keys, refused_keys
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 FOLDER: Final = DOCS / "vectors"
@@ -34,7 +34,6 @@ def files() -> dict[str, str]:
             "warning": WARNING,
             "keys": published_keys(),
             "refused": refused_keys(),
-            "locked": locked_keys(),
         },
         "records.json": {"keys": "keys.json", "vectors": records.vectors()},
         "threads.json": {"keys": "keys.json", "vectors": threads.vectors()},

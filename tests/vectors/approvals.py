@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections import OrderedDict
 from typing import Any, Final
 
 from safepoint.core.codec import Codec
 from safepoint.core.record import Use, sign_line
-from tests.vectors.material import ED25519, ELSEWHERE, FIRST, HMAC, Vector, sealed
+from tests.vectors.material import DANA, ELSEWHERE, FIRST, WRITER, Vector, sealed
 
 HEAD: Final = {"digest": ELSEWHERE, "sequence": 2}
 FIELDS: Final[dict[str, Any]] = {
@@ -55,7 +54,7 @@ OPENS: Final = (
 
 def signed(line_2: bytes, use: Use = "approval") -> str:
     """Return what a holder of the key could write: any line, truly signed for a use."""
-    return (b"%b\n%b\n" % (sign_line(line_2, ED25519, use), line_2)).decode("latin-1")
+    return (b"%b\n%b\n" % (sign_line(line_2, DANA, use), line_2)).decode("latin-1")
 
 
 def line(**changes: Any) -> bytes:
@@ -97,7 +96,7 @@ def questions() -> list[Vector]:
 
 
 def _vector(name: str, about: str, text: str, **outcome: Any) -> Vector:
-    people = {"dana": ["ed25519"]}
+    people = {"dana": ["dana"]}
     return {"name": name, "about": about, "approvers": people, "text": text, **outcome}
 
 
@@ -120,7 +119,7 @@ def _accepted() -> list[Vector]:
             about,
             signed(line(**changes)),
             opens={
-                "key": ED25519.id,
+                "key": DANA.id,
                 **{field: {**FIELDS, **changes}[field] for field in OPENS[:-1]},
                 "arguments": Codec().encode({**FIELDS, **changes}["arguments"]).decode(),
             },
@@ -140,15 +139,15 @@ def _no_approvals() -> list[Vector]:
         ("format-2", "Another format.", yes.replace("safepoint/1", "safepoint/2")),
         ("two-spaces", "Line 1 is not as it is written.", yes.replace(" ", "  ", 1)),
         ("long", "More than 65,536 characters.", yes + " " * 65536),
+        ("short", "A signature of 32 bytes.", yes.replace(yes.split()[2], "A" * 43 + "=")),
     ]
     return [_vector(*each, refused="ApprovalMalformed") for each in found]
 
 
 def _untrusted() -> list[Vector]:
-    yes, record = signed(line()), sealed(FIRST, ED25519)[0].decode()
-    mac = base64.b64encode(HMAC.sign(b"safepoint/1 approval\n" + line())).decode()
+    yes, record = signed(line()), sealed(FIRST, DANA)[0].decode()
     found = [
-        ("stranger", "A key of nobody here.", yes.replace(ED25519.id, HMAC.id)),
+        ("stranger", "A key of nobody here.", yes.replace(DANA.id, WRITER.id)),
         ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
         ("other-next", "Another step is next.", yes.replace('"next":"pay"', '"next":"refund"')),
         ("other-done", "One more step is done.", yes.replace('["ask"]', '["ask","pay"]')),
@@ -162,7 +161,6 @@ def _untrusted() -> list[Vector]:
         ),
         ("extended", "A year more.", yes.replace('"expires":"2026', '"expires":"2027')),
         ("third-line", "A line more than was signed.", yes + "{}\n"),
-        ("hmac", "A signature of 32 bytes.", f"safepoint/1 {ED25519.id} {mac}\n{line().decode()}"),
         ("as-record", "The line was signed as a record.", signed(line(), "record")),
         ("as-journal", "The line was signed for the journal.", signed(line(), "journal")),
         ("as-model", "The line was signed for a model.", signed(line(), "model")),
@@ -173,7 +171,7 @@ def _untrusted() -> list[Vector]:
     revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalUntrusted")
     return [
         *(_vector(*each, refused="ApprovalUntrusted") for each in found),
-        {**revoked, "revoked": ["ed25519"]},
+        {**revoked, "revoked": ["dana"]},
     ]
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from safepoint.core.codec import Codec
 from safepoint.core.record import Opened, Place, Use
-from tests.vectors.material import ELSEWHERE, HMAC, HMAC_2, Vector, head, sealed
+from tests.vectors.material import ELSEWHERE, OTHER, WRITER, Vector, head, sealed
 
 JOURNAL: Final = Place("journal", "", "order-7", 1)
 ENTRY: Final[dict[str, Any]] = {
@@ -32,7 +32,7 @@ def written(
         place = JOURNAL._replace(tenant=tenant, thread=thread, sequence=number)
         previous = opened.digest if opened else None
         records[number], opened = sealed(
-            place, HMAC_2, payload=payload, previous=previous, app="", use=use
+            place, OTHER, payload=payload, previous=previous, app="", use=use
         )
     assert opened
     return records, opened
@@ -48,7 +48,7 @@ def _vector(name: str, about: str, records: dict[int, bytes], **more: Any) -> Ve
     return {
         "name": name,
         "about": about,
-        "keys": ["hmac-2"],
+        "keys": ["other"],
         "store": "journal",
         "tenant": "",
         "thread": "order-7",
@@ -87,7 +87,7 @@ def _accepted() -> list[Vector]:
 def _broken() -> list[Vector]:
     (records, end), (shorter, _) = written(line(), line(what="deny")), written(line())
     other, _ = written(line(), line(what="approve"))
-    by_writer, _ = sealed(JOURNAL, HMAC, payload=line(), app="", use="journal")
+    by_writer, _ = sealed(JOURNAL, WRITER, payload=line(), app="", use="journal")
     known: dict[str, Any] = {"anchor": head(end)}
     found: list[tuple[Any, ...]] = [
         ("edited", "A no is now a yes.", {

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-import unicodedata
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any, Final
 
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-
-from safepoint.core.keys import Hidden, SigningKey, lock
+from safepoint.core.keys import SigningKey
 from safepoint.core.names import digest_of
 from safepoint.core.record import Kind, Opened, Place, seal
 
 Vector = dict[str, Any]
 
-# 32 bytes that say what they are, and the first test key of RFC 8032.
+# Seeds that say what they are, and the first test key of RFC 8032.
 SECRETS: Final = {
-    "hmac": b"published test key: do not use!!",
-    "hmac-2": b"another published key: no secret",
-    "ed25519": bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),
+    "writer": b"published test key: do not use!!",
+    "other": b"another published key: no secret",
+    "dana": bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60"),
 }
-HMAC: Final = SigningKey(SECRETS["hmac"])
-HMAC_2: Final = SigningKey(SECRETS["hmac-2"])
-ED25519: Final = SigningKey(SECRETS["ed25519"], "ed25519")
+WRITER: Final = SigningKey(SECRETS["writer"])
+OTHER: Final = SigningKey(SECRETS["other"])
+DANA: Final = SigningKey(SECRETS["dana"])
 PUBLIC: Final = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 
 STATE: Final = b'{"amount":42}'
@@ -37,7 +32,7 @@ OF_ACME: Final = Place("invoices", "acme", "order-7", 1)
 
 def sealed(
     place: Place,
-    key: SigningKey = HMAC,
+    key: SigningKey = WRITER,
     *,
     payload: bytes = STATE,
     kind: Kind = "state",
@@ -59,8 +54,8 @@ def stateless(kind: Kind, previous: str) -> tuple[bytes, Opened]:
 def signed(line_2: bytes, rest: bytes, *, message: bytes | None = None) -> bytes:
     """Return what another program that holds the key could write: any line 2, truly signed."""
     covered = b"safepoint/1 record\n" + line_2 if message is None else message
-    signature = base64.b64encode(HMAC.sign(covered))
-    return b"safepoint/1 %b %b\n%b\n%b" % (HMAC.id.encode(), signature, line_2, rest)
+    signature = base64.b64encode(WRITER.sign(covered))
+    return b"safepoint/1 %b %b\n%b\n%b" % (WRITER.id.encode(), signature, line_2, rest)
 
 
 def with_signature(record: bytes, signature: bytes) -> bytes:
@@ -93,97 +88,54 @@ def head(opened: Opened) -> Vector:
 
 def published_keys() -> Vector:
     """Return the keys, by the names that vectors use."""
-    found: Vector = {}
-    for name, key in (("hmac", HMAC), ("hmac-2", HMAC_2), ("ed25519", ED25519)):
-        secret = _text(SECRETS[name])
-        found[name] = {
-            "algorithm": key.algorithm,
-            "id": key.id,
-            "secret": secret,
-            "file": f"safepoint-key/1 {key.algorithm} {secret}\n",
-        }
-    found["ed25519"]["public"] = _text(PUBLIC)
-    found["ed25519"]["public_file"] = f"safepoint-public-key/1 ed25519 {_text(PUBLIC)}\n"
-    return found
+    pairs = {"writer": WRITER, "other": OTHER, "dana": DANA}
+    return {
+        name: {"id": key.id, "seed": _text(SECRETS[name]), "public": f"{key.public.text}\n"}
+        for name, key in pairs.items()
+    }
 
 
 def refused_keys() -> list[Vector]:
-    """Return key files that hold no key, or a public key for which anybody can sign."""
-    zeros = _text(bytes(32))
+    """Return lines that are no public key, or one under which anybody can sign."""
+    good, rsa = _line(PUBLIC), b"\0\0\0\x07ssh-rsa\0\0\0\x03\1\0\1\0\0\0\x02\0\xc1"
+    zeros = "A point of small order: anybody can sign for it."
+    security_key = _string(b"sk-ssh-ed25519@openssh.com") + _string(PUBLIC) + _string(b"ssh:")
     found = [
         ("empty", "Nothing.", ""),
-        ("format-2", "Another format.", f"safepoint-key/2 hmac-sha256 {zeros}\n"),
-        ("algorithm", "An unknown algorithm.", f"safepoint-key/1 none {zeros}\n"),
-        ("bare", "No format and no algorithm.", f"{zeros}\n"),
-        ("short", "31 bytes.", f"safepoint-key/1 hmac-sha256 {_text(bytes(31))}\n"),
-        ("two-lines", "A second line.", f"safepoint-key/1 hmac-sha256 {zeros}\nhello\n"),
-        ("public-hmac", "It has no public half.", f"safepoint-public-key/1 hmac-sha256 {zeros}\n"),
-        *(
-            (
-                f"public-small-order-{number}",
-                "A point of small order: anybody can sign for it.",
-                f"safepoint-public-key/1 ed25519 {_text(point.to_bytes(32, 'little'))}\n",
-            )
-            for number, point in enumerate(_SMALL_ORDER, 1)
-        ),
-    ]
+        ("bare", "No type.", good.split()[1]),
+        ("rsa", "Another type.", f"ssh-rsa {_text(rsa)}"),
+        ("rsa-inside", "It says one type, and holds another.", f"ssh-ed25519 {_text(rsa)}"),
+        ("security-key", "A key in hardware.", f"sk-ssh-ed25519@openssh.com {_text(security_key)}"),
+        ("certificate", "Of a type of its own.", good.replace("9 ", "9-cert-v01@openssh.com ")),
+        ("type-inside", "Of the same length, and another type.",
+         good.replace("ZDI1NTE5", "ZDI1NTE4")),
+        ("31-bytes", "A key of 31 bytes.", _line(PUBLIC[1:])),
+        ("33-bytes", "A key of 33 bytes.", _line(PUBLIC + b"\0")),
+        ("more", "A byte behind the key.", f"ssh-ed25519 {_text(_blob(PUBLIC) + bytes(3))}"),
+        ("base64-url", "The other alphabet.", _line(PUBLIC[::-1]).replace("/", "_")),
+        ("options", "With options, as in authorized_keys.", f"no-pty {good}"),
+        ("two-lines", "A second line.", f"{good}\n{good}"),
+        ("comment-first", "A line before it.", f"# dana\n{good}"),
+        ("carriage-return", "A line that ends in CR LF.", f"{good}\r\n"),
+        *((f"small-order-{number}", zeros, _line(point.to_bytes(32, "little")))
+          for number, point in enumerate(_SMALL_ORDER, 1)),
+    ]  # fmt: skip
     return [
-        {"name": name, "about": about, "file": text, "refused": "KeyRefused"}
+        {"name": name, "about": about, "public": text, "refused": "KeyRefused"}
         for name, about, text in found
     ]
 
 
-PASSPHRASE: Final = "cr\u00e8me br\u00fbl\u00e9e, twice"  # noqa: S105  published
-_SALT: Final = b"published salt!!"
+def _string(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
 
 
-@cache
-def locked_keys() -> list[Vector]:
-    """Return files of locked keys, each with a passphrase: some that open, and some that do not."""
-    good = lock(ED25519, Hidden(PASSPHRASE.encode()), _SALT).reveal().decode()
-    magic, algorithm, public, salt, box = good.split()
-    other = _text(SigningKey(SECRETS["hmac"], "ed25519").public._public)
-    costs = {"n": 2**17, "r": 8, "p": 1, "maxmem": 2**28, "dklen": 32}
-    key = hashlib.scrypt(PASSPHRASE.encode(), salt=_SALT, **costs)
-    before = f"{magic} {algorithm} {public} {salt} "
-    foreign = ChaCha20Poly1305(key).encrypt(bytes(12), SECRETS["hmac"], before.encode())
-    flipped = base64.b64decode(box)
-    flipped = bytes([flipped[0] ^ 1]) + flipped[1:]
-    opens = [
-        ("locked", "Typed as it was.", PASSPHRASE),
-        ("decomposed", "Typed as letters and accents.", unicodedata.normalize("NFD", PASSPHRASE)),
-    ]
-    refused = [
-        ("passphrase", "Another passphrase.", good, PASSPHRASE.upper()),
-        ("public", "Another key's public half.", good.replace(public, other)),
-        ("salt", "Another salt.", good.replace(salt, _text(_SALT[::-1]))),
-        ("box", "One bit of the box.", f"{before}{_text(flipped)}\n"),
-        ("half", "Truly locked: the seed of another key.", f"{before}{_text(foreign)}\n"),
-        ("cut", "A box of 45 bytes.", f"{before}{box[:-4]}\n"),
-        ("salt-15", "A salt of 15 bytes.", good.replace(salt, _text(_SALT[1:]))),
-        ("costs", "It names costs of its own.", f"{before}1024 8 1 {box}\n"),
-        ("algorithm", "An HMAC key is not locked.", good.replace(algorithm, "hmac-sha256")),
-        ("format-2", "Another format.", good.replace("key/1", "key/2")),
-        ("open", "It is not locked.", f"safepoint-key/1 ed25519 {_text(SECRETS['ed25519'])}\n"),
-        ("two-lines", "A second line.", f"{good}{good}"),
-    ]
-    secret = _text(SECRETS["ed25519"])
-    return [
-        *(
-            {"name": n, "about": a, "passphrase": p, "file": good, "opens": {"secret": secret}}
-            for n, a, p in opens
-        ),
-        *(
-            {
-                "name": name,
-                "about": about,
-                "passphrase": typed[0] if typed else PASSPHRASE,
-                "file": text,
-                "refused": "KeyRefused",
-            }
-            for name, about, text, *typed in refused
-        ),
-    ]
+def _blob(public: bytes) -> bytes:
+    return _string(b"ssh-ed25519") + _string(public)
+
+
+def _line(public: bytes) -> str:
+    return f"ssh-ed25519 {_text(_blob(public))} name"
 
 
 def _text(data: bytes) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import json
 from datetime import UTC, datetime
 from functools import partial
@@ -15,12 +14,10 @@ from safepoint.core.record import Opened, Place
 from tests.vectors.material import (
     ACME,
     BASE,
+    DANA,
     DELETED,
-    ED25519,
     ELSEWHERE,
     FIRST,
-    HMAC,
-    HMAC_2,
     NOTE,
     OF_ACME,
     ONE,
@@ -30,11 +27,12 @@ from tests.vectors.material import (
     OPENED_NOTE,
     OPENED_ONE,
     OPENED_TWO,
+    OTHER,
     OTHER_TWO,
-    PUBLIC,
     SECOND,
     STATE,
     TWO,
+    WRITER,
     Vector,
     head,
     sealed,
@@ -47,7 +45,7 @@ _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
-_CIPHERTEXT = sealed(FIRST, payload=b"\x00\n\xff", cipher=HMAC_2.id)
+_CIPHERTEXT = sealed(FIRST, payload=b"\x00\n\xff", cipher=OTHER.id)
 _TREE = hashlib.sha256(b"safepoint-tree/1\n" + (7).to_bytes(8, "big"))
 _TREE.update(hashlib.sha256(b"weights").digest())  # a file of one piece, with these 7 bytes
 _MODEL = sealed(
@@ -55,10 +53,10 @@ _MODEL = sealed(
     payload=b'{"bytes":7,"digest":"sha256-tree:%b"}' % _TREE.hexdigest().encode(),
     use="model",
 )
-_ORDERS = hashlib.sha256(f"order {ED25519.id} invoices/order-7".encode()).hexdigest()
+_ORDERS = hashlib.sha256(f"order {DANA.id} invoices/order-7".encode()).hexdigest()
 _HOLD = sealed(
     Place("answers", "", _ORDERS, 1),
-    ED25519,
+    DANA,
     payload=b'{"order":"hold","store":"invoices","tenant":"","thread":"order-7","why":""}',
     app="",
     use="order",
@@ -101,7 +99,7 @@ def _vector(
 
 
 def _opens(
-    name: str, about: str, record: bytes, opened: Opened, trusted: str = "hmac", **more: Any
+    name: str, about: str, record: bytes, opened: Opened, trusted: str = "writer", **more: Any
 ) -> Vector:
     header = opened.header
     return _vector(name, about, record, header.place, trusted, **more) | {
@@ -124,46 +122,46 @@ def _refused(
     about: str,
     record: bytes,
     place: Place = FIRST,
-    trusted: str = "hmac",
+    trusted: str = "writer",
     **more: Any,
 ) -> Vector:
     return _vector(name, about, record, place, trusted, **more) | {"refused": error}
 
 
 def _accepted() -> list[Vector]:
-    by_ed25519, opened_ed25519 = sealed(FIRST, ED25519, tools=digest_of(b"search, pay"))
+    by_dana, opened_dana = sealed(FIRST, DANA, tools=digest_of(b"search, pay"))
     unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
-    at_two = {"hmac": head(OPENED_TWO)}
+    at_two = {"writer": head(OPENED_TWO)}
     bare = "In an encrypted store. It has no state that could be."
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
     return [
-        _opens("first", "The first checkpoint of a thread, by an HMAC key.", ONE, OPENED_ONE),
+        _opens("first", "The first checkpoint of a thread.", ONE, OPENED_ONE),
         _opens("second", "The next one, which names the digest of the first.", TWO, OPENED_TWO),
         _opens("note", "No new state, and a link of the chain.", NOTE, OPENED_NOTE),
         _opens("tenant", "Of a tenant, with a label.", ACME, OPENED_ACME),
         _opens("cipher", "Its state is a ciphertext.", *_CIPHERTEXT, encrypted=True),
-        _opens("ed25519", pair, by_ed25519, opened_ed25519, "ed25519"),
+        _opens("dana", pair, by_dana, opened_dana, "dana"),
         _opens("base", "What prune left: the thread begins at #2.", BASE, OPENED_BASE, base=True),
         _opens("deleted", "The tombstone of a thread.", DELETED, OPENED_DELETED),
         _opens("base-encrypted", bare, BASE, OPENED_BASE, base=True, encrypted=True),
         _opens("deleted-encrypted", "Nor has this.", DELETED, OPENED_DELETED, encrypted=True),
-        _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "ed25519 hmac"),
+        _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "dana writer"),
         _opens("unread", "A verifier does not look at the state.", unread, opened_unread),
         *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
         _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
         _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
         _opens("model", "The seal of a model, read as one.", *_MODEL, use="model"),
-        _opens("order", "A hold, read as an order.", *_HOLD, "ed25519", use="order"),
+        _opens("order", "A hold, read as an order.", *_HOLD, "dana", use="order"),
     ]
 
 
 def _no_records() -> list[Vector]:
     signature = signature_of(ONE)
-    # 32 bytes end inside the last letter: two of its bits say nothing, and must be zero.
-    last = _LETTERS.index(signature[-2])
-    spelled_otherwise = signature[:-2] + _LETTERS[last + 1 : last + 2] + b"="
-    shorter = base64.b64encode(base64.b64decode(signature)[:31])
-    upper = HMAC.id.upper().encode()
+    # 64 bytes end inside the last letter: four of its bits say nothing, and must be zero.
+    last = _LETTERS.index(signature[-3])
+    spelled_otherwise = signature[:-3] + _LETTERS[last + 1 : last + 2] + b"=="
+    shorter, mac = (base64.b64encode(base64.b64decode(signature)[:size]) for size in (63, 32))
+    upper = WRITER.id.upper().encode()
     found = [
         ("empty", "Nothing at all.", b""),
         ("plain-json", "A state that nobody sealed.", STATE + b"\n"),
@@ -173,11 +171,12 @@ def _no_records() -> list[Vector]:
         ("two-spaces", "One space too many.", ONE.replace(b" ", b"  ", 1)),
         ("no-signature", "Stripped of its signature.", ONE.replace(signature, b"", 1)),
         ("algorithm-named", "No word for an algorithm.", ONE.replace(b" ", b" none ", 1)),
-        ("id-upper-case", "Hex digits are lower case.", ONE.replace(HMAC.id.encode(), upper, 1)),
-        ("signature-of-31", "A signature of 31 bytes.", ONE.replace(signature, shorter, 1)),
+        ("id-upper-case", "Hex digits are lower case.", ONE.replace(WRITER.id.encode(), upper, 1)),
+        ("signature-of-63", "A signature of 63 bytes.", ONE.replace(signature, shorter, 1)),
+        ("signature-of-32", "One of 32, as a MAC has.", ONE.replace(signature, mac, 1)),
         (
             "base64-not-canonical",
-            "The same 32 bytes, spelled otherwise.",
+            "The same 64 bytes, spelled otherwise.",
             ONE.replace(signature, spelled_otherwise, 1),
         ),
         ("base64-url", "The other alphabet.", ONE.replace(signature, b"-" + signature[1:], 1)),
@@ -217,7 +216,7 @@ def _no_headers() -> list[Vector]:
         ("header-cipher", "No key's id.", line_2.replace(b'"cipher":null', b'"cipher":"none"')),
         ("header-cipher-empty", "Nor this.", line_2.replace(b'"cipher":null', b'"cipher":""')),
         ("header-cipher-short", "15 digits.", line_2.replace(
-            b'"cipher":null', b'"cipher":"%b"' % HMAC.id[1:].encode())),
+            b'"cipher":null', b'"cipher":"%b"' % WRITER.id[1:].encode())),
         ("header-zero", "Sequence 0.", line_2.replace(b'"sequence":1', b'"sequence":0')),
         ("header-float", "Sequence 1.0.", line_2.replace(b'"sequence":1', b'"sequence":1.0')),
         ("header-octal", "Sequence 01.", line_2.replace(b'"sequence":1', b'"sequence":01')),
@@ -241,7 +240,7 @@ def _no_headers() -> list[Vector]:
     no_previous = signed(_dumped({**json.loads(second), "previous": None}), rest_of_second)
     _, tombstone, null = DELETED.split(b"\n", 2)
     labelled = tombstone.replace(b'"label":""', b'"label":"x"')
-    enciphered = tombstone.replace(b'"cipher":null', b'"cipher":"%b"' % HMAC_2.id.encode())
+    enciphered = tombstone.replace(b'"cipher":null', b'"cipher":"%b"' % OTHER.id.encode())
     no_state = [
         ("deleted-label", "What has no state has no label.", labelled),
         ("deleted-cipher", "Nor a cipher.", enciphered),
@@ -270,17 +269,12 @@ def _broken() -> list[Vector]:
     _, line_2, rest = ONE.split(b"\n", 2)
     signature = base64.b64decode(signature_of(ONE))
     flipped = bytes([signature[0] ^ 1]) + signature[1:]
-    borrowed = sealed(FIRST, HMAC_2)[0].replace(HMAC_2.id.encode(), HMAC.id.encode(), 1)
+    borrowed = sealed(FIRST, OTHER)[0].replace(OTHER.id.encode(), WRITER.id.encode(), 1)
     with_line_end = b"safepoint/1 record\n" + line_2 + b"\n"
     unended = line_2.replace(digest_of(rest).encode(), digest_of(STATE).encode())
-    by_ed25519, _ = sealed(FIRST, ED25519)
-    signed_by_it = base64.b64decode(signature_of(by_ed25519))
-    second_half = int.from_bytes(signed_by_it[32:], "little") + _ORDER
-    malleable = signed_by_it[:32] + second_half.to_bytes(32, "little")
-    covered = b"safepoint/1 record\n" + by_ed25519.split(b"\n")[1]
-    by_public_key = hmac.digest(PUBLIC, covered, "sha256")
-    by_half = "HMAC under the public key. The algorithm is the key's own, so this is no signature."
-    spelled = "A second spelling of a signature of Ed25519: its second half plus the group's order."
+    second_half = int.from_bytes(signature[32:], "little") + _ORDER
+    malleable = signature[:32] + second_half.to_bytes(32, "little")
+    spelled = "A second spelling of the signature: its second half plus the group's order."
     alone = signed(line_2, rest, message=line_2)
     found: list[tuple[Any, ...]] = [
         ("header-edited", "An edit of line 2.", ONE.replace(b'"store":"i', b'"store":"j')),
@@ -288,24 +282,20 @@ def _broken() -> list[Vector]:
             b'"tenant":""', b'"tenant":"acme"')),
         ("note-as-state", "A note, edited into a state.", NOTE.replace(b'"note"', b'"state"'),
          SECOND),
-        ("cipher-dropped", "Passed off as plain text.", sealed(FIRST, cipher=HMAC_2.id)[0].replace(
-            f'"{HMAC_2.id}"'.encode(), b"null", 1)),
+        ("cipher-dropped", "Passed off as plain text.", sealed(FIRST, cipher=OTHER.id)[0].replace(
+            f'"{OTHER.id}"'.encode(), b"null", 1)),
         ("signature-edited", "One bit of it.", with_signature(ONE, flipped)),
         ("id-borrowed", "Another key's signature, under a trusted id.", borrowed),
         ("signed-line-2-alone", "Without the line before it.", alone),
         ("signed-line-end", "With the end of line 2.", signed(line_2, rest, message=with_line_end)),
         *((f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
           for use in ("journal", "approval", "order", "model")),
-        ("order-as-record", "A hold is no checkpoint.", _HOLD[0], _HOLD[1].header.place, "ed25519"),
-        ("signature-of-64", "For an HMAC key.", with_signature(ONE, signature * 2)),
+        ("order-as-record", "A hold is no checkpoint.", _HOLD[0], _HOLD[1].header.place, "dana"),
         ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
         ("state-longer", "A line after the state.", ONE + b"{}\n"),
         ("state-shorter", "Without the last byte.", ONE[:-1]),
         ("state-unended", "Truly sealed, without a line end.", signed(unended, STATE)),
-        ("public-key-as-secret", by_half, with_signature(by_ed25519, by_public_key),
-         FIRST, "ed25519"),
-        ("signature-not-reduced", spelled, with_signature(by_ed25519, malleable),
-         FIRST, "ed25519"),
+        ("signature-not-reduced", spelled, with_signature(ONE, malleable)),
     ]  # fmt: skip
     return [_refused("SealBroken", *vector) for vector in found]
 
@@ -327,7 +317,7 @@ def _misplaced() -> list[Vector]:
             "A hold, in the chain of another thread.",
             _HOLD[0],
             Place("answers", "", _ORDERS[::-1], 1),
-            "ed25519",
+            "dana",
             use="order",
         ),
         _refused("WrongPlace", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
@@ -337,9 +327,9 @@ def _misplaced() -> list[Vector]:
 
 
 def _other() -> list[Vector]:
-    unknown, _ = sealed(FIRST, HMAC_2)
+    unknown, _ = sealed(FIRST, OTHER)
     large, _ = sealed(FIRST, payload=b'"' + b"x" * 4096 + b'"')
-    at_1, at_2 = {"hmac": head(OPENED_ONE)}, {"hmac": head(OPENED_TWO)}
+    at_1, at_2 = {"writer": head(OPENED_ONE)}, {"writer": head(OPENED_TWO)}
     never, other = (
         "A base of a revoked key never counts, whatever its point.",
         "Revoked when another #2 was the head.",
@@ -356,7 +346,7 @@ def _other() -> list[Vector]:
             use="order",
         ),
         _refused("LimitExceeded", "too-large", "Over 4100 bytes.", large, record_bytes=4100),
-        gone("revoked", "Nothing by it counts.", ONE, revoked={"hmac": None}),
+        gone("revoked", "Nothing by it counts.", ONE, revoked={"writer": None}),
         gone("revoked-before", "Revoked when #1 was the head.", TWO, SECOND, revoked=at_1),
         gone("revoked-base", never, BASE, SECOND, base=True, revoked=at_2),
         gone("revoked-other", other, OTHER_TWO, SECOND, revoked=at_2),
@@ -365,7 +355,7 @@ def _other() -> list[Vector]:
 
 def _not_for_this_reader() -> list[Vector]:
     """Whether a store is encrypted, the reader knows, and no record chooses."""
-    noted = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, cipher=HMAC_2.id)[0]
+    noted = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, cipher=OTHER.id)[0]
     no, where = partial(_refused, "DecodeError"), "Plain where it is encrypted."
     return [
         no("cipher-in-plain-store", "Encrypted where it is plain.", _CIPHERTEXT[0]),
@@ -377,11 +367,11 @@ def _not_for_this_reader() -> list[Vector]:
 
 def _which_comes_first() -> list[Vector]:
     """Two reasons each."""
-    unknown, _ = sealed(FIRST, HMAC_2)
+    unknown, _ = sealed(FIRST, OTHER)
     edited = unknown.replace(b'"store":"i', b'"store":"j')
     other_state = ONE.replace(b":42}", b":43}")
-    no_header = with_signature(signed(b"{}", b"{}\n"), bytes(32))
-    elsewhere, no_key = Place("invoices", "", "order-8", 1), {"hmac": None}
+    no_header = with_signature(signed(b"{}", b"{}\n"), bytes(64))
+    elsewhere, no_key = Place("invoices", "", "order-8", 1), {"writer": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
         _refused("RecordMalformed", "line-2-before-key", "Also unknown.", unknown[:200]),

@@ -7,11 +7,10 @@ from typing import Any
 from tests.vectors.material import (
     ACME,
     BASE,
+    DANA,
     DELETED,
-    ED25519,
     ELSEWHERE,
     FIRST,
-    HMAC_2,
     NOTE,
     OF_ACME,
     ONE,
@@ -21,6 +20,7 @@ from tests.vectors.material import (
     OPENED_ONE,
     OPENED_THREE,
     OPENED_TWO,
+    OTHER,
     OTHER_TWO,
     SECOND,
     THIRD,
@@ -38,7 +38,7 @@ def _thread(
     name: str,
     about: str,
     records: dict[int, bytes],
-    trusted: str = "hmac",
+    trusted: str = "writer",
     tenant: str = "",
     **more: Any,
 ) -> Vector:
@@ -63,9 +63,9 @@ def vectors() -> list[Vector]:
     """Return those that verify, then those that do not."""
     all_three, rest, two = {1: ONE, 2: TWO, 3: THREE}, {2: TWO, 3: THREE}, {1: ONE, 2: TWO}
     at_1, at_2, at_3, tombstone = map(head, (OPENED_ONE, OPENED_TWO, OPENED_THREE, OPENED_DELETED))
-    by_new_key, opened_by_new_key = sealed(SECOND, ED25519, previous=OPENED_ONE.digest)
+    by_new_key, opened_by_new_key = sealed(SECOND, DANA, previous=OPENED_ONE.digest)
     rotated = {1: ONE, 2: by_new_key}
-    resealed = {1: sealed(FIRST, HMAC_2)[0], 2: TWO}
+    resealed = {1: sealed(FIRST, OTHER)[0], 2: TWO}
     after = {1: ONE, 2: DELETED, 3: sealed(THIRD, previous=OPENED_DELETED.digest)[0]}
     other = _base(2, stateless("base", ELSEWHERE)[0])
     links = "#1 under another key: the links and the anchor stay right."
@@ -73,7 +73,7 @@ def vectors() -> list[Vector]:
     went_on = "Somebody who holds the key went on after the thread was deleted."
     thief = "The key was revoked, so nobody vouches for what was pruned."
     replaced = {1: ONE, 2: OTHER_TWO, 3: THREE}
-    two_keys, base, missing = "hmac ed25519", _base(2), "RecordsMissing"
+    two_keys, base, missing = "writer dana", _base(2), "RecordsMissing"
     forked = "Another #2 stands where the anchored one stood."
     beyond = "It begins after what the anchor has seen."
     on, opened_on = sealed(THIRD, previous=OPENED_NOTE.digest)
@@ -93,7 +93,7 @@ def vectors() -> list[Vector]:
         (3, "extended", killed, all_three, {"anchor": at_1}),
         (2, "rotated", "A second key took over.", rotated,
          {"trusted": two_keys, "anchor": head(opened_by_new_key)}),
-        (2, "resealed", links, resealed, {"trusted": "hmac-2 hmac", "anchor": at_2}),
+        (2, "resealed", links, resealed, {"trusted": "other writer", "anchor": at_2}),
         (2, "pruned", "It begins at #2, by its base.", rest, {"base": base, "anchor": at_3}),
         (1, "deleted", "A tombstone is all that is left.", {2: DELETED},
          {"base": base, "anchor": tombstone}),
@@ -117,12 +117,12 @@ def vectors() -> list[Vector]:
          of_acme),
         (0, "empty", "No record, and nobody has seen one.", {}),
         ("WrongPlace", "after-a-tombstone", went_on, after),
-        ("KeyRevoked", "base-of-a-thief", thief, rest, {"base": base, "revoked": {"hmac": at_3}}),
+        ("KeyRevoked", "base-of-a-thief", thief, rest, {"base": base, "revoked": {"writer": at_3}}),
         ("WrongPlace", "broken-link", "#2 was replaced, by somebody who holds the key.", replaced),
         ("WrongPlace", "reordered", "#2 and #3 swapped.", {1: ONE, 2: THREE, 3: TWO}),
         (missing, "gap", "#2 is gone.", {1: ONE, 3: THREE}),
         ("KeyRevoked", "stolen-key", "Its thief went on after it was revoked.", all_three,
-         {"revoked": {"hmac": at_2}}),
+         {"revoked": {"writer": at_2}}),
         (missing, "base-gone", "Pruned, and its base removed.", rest),
         ("WrongPlace", "base-other", "The base names another #1 than the record does.", rest,
          {"base": other}),

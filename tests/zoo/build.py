@@ -26,7 +26,6 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.core.journal import Event
-from safepoint.core.keys import Algorithm
 from safepoint.models import save_checkpoint
 
 NAME: Final = "invoices"
@@ -61,10 +60,10 @@ def folder(path: Path, mode: int = 0o700) -> Path:
     return path
 
 
-def key(root: Path, name: str = "key", algorithm: Algorithm = "ed25519") -> SigningKey:
+def key(root: Path, name: str = "key") -> SigningKey:
     """Return a key of the deployment, which is made where there is none."""
     folder(root)
-    return SigningKey.from_file(root / "keys" / name, create=True, algorithm=algorithm)
+    return SigningKey.from_file(root / "keys" / name, create=True)
 
 
 class Deployed:
@@ -83,13 +82,12 @@ class Deployed:
         database: bool = False,
         tenant: str = "",
         name: str = NAME,
-        algorithm: Algorithm = "ed25519",
     ) -> None:
         self.root, self.anchor = folder(root), root / ("anchor/heads.db" if database else "anchor")
         self.storage = root / ("state/checkpoints.db" if database else "state")
         kept: Any = (SQLiteCheckpointStorage if database else FileCheckpointStorage)(self.storage)
         heads: Any = (SQLiteAnchor if database else FileAnchor)(self.anchor, create=True)
-        ring = Keyring(key(root, algorithm=algorithm))
+        ring = Keyring(key(root))
         self.ledger = Ledger(kept, store=name, keys=ring, anchor=heads)
         self.save(tenant=tenant)
 

@@ -27,7 +27,6 @@ from safepoint import (
     SQLiteCheckpointStorage,
     open_ledger,
 )
-from safepoint.core.keys import Algorithm
 from safepoint.resume.answers import Answers
 from tests.unit.commands import said
 from tests.zoo import others
@@ -507,12 +506,10 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(
-    root: Path, *, algorithm: Algorithm = "ed25519", left_open: bool = False
-) -> list[str]:
-    deployed, people = Deployed(root, algorithm=algorithm), {}
+def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
+    deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
-        people[name] = SigningKey.generate("ed25519")
+        people[name] = SigningKey.generate()
         people[name].public.to_file(folder(root / "people") / f"{name}.pub")
     if left_open:
         people["omar"].to_file(root / "people/omar.key")
@@ -565,16 +562,6 @@ def _without(arguments: list[str], *options: str) -> list[str]:
 )
 def open_operator(root: Path) -> list[str]:
     return _with_answers(root, left_open=True)
-
-
-@case(
-    "Approvers verify what is asked with the key that seals it.",
-    "SP21.hmac invoices",
-    "SP31.held order-7",
-    *BESIDE,
-)
-def approvers_with_hmac(root: Path) -> list[str]:
-    return _with_answers(root, algorithm="hmac-sha256")
 
 
 @case(
@@ -1364,12 +1351,6 @@ def form_of_a_cache(root: Path) -> list[str]:
     return [str(root / "app")]
 
 
-@case("Code that begins as a key does.", *LOADED)
-def code_as_a_key(root: Path) -> list[str]:
-    write(root / "app/a.py", f"safepoint-public-key/1 if 0 else 0\n{LOAD}")
-    return [str(root / "app")]
-
-
 @case("Code that begins as the seal of a model does.", "SP02.no-key app/a.py", *LOADED)
 def code_as_a_seal(root: Path) -> list[str]:
     safetensors(root / "net.safetensors", sealed=key(root))
@@ -1384,7 +1365,7 @@ def code_as_a_seal(root: Path) -> list[str]:
     "SP10.format state/a.yaml",
 )
 def yaml_as_a_key(root: Path) -> list[str]:
-    text = "safepoint-public-key/1 x: 1\ny: !!python/object/apply:os.system [id]\n"
+    text = "ssh-ed25519 AAAA x: 1\ny: !!python/object/apply:os.system [id]\n"
     write(root / "state/a.yaml", text)
     return [str(root / "state")]
 

@@ -329,8 +329,8 @@ class GatedTarget(SealedTarget):
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
-        self.keys = Keyring(SigningKey.generate("ed25519"))
-        self.people = {name: SigningKey.generate("ed25519") for name in ("dana", "erin")}
+        self.keys = Keyring(SigningKey.generate())
+        self.people = {name: SigningKey.generate() for name in ("dana", "erin")}
         self.approvers = Approvers({name: key.public for name, key in self.people.items()})
         self._journal_keys = Keyring(SigningKey.generate())
         self._journal_anchor = FileAnchor(self.folder / "journal-anchor", create=True)
@@ -339,7 +339,7 @@ class GatedTarget(SealedTarget):
         self._asking: set[str] = set()
         self._upgraded: set[str] = set()
         self._bank: set[str] = set()
-        self._operator = SigningKey.generate("ed25519")
+        self._operator = SigningKey.generate()
         self._left = Answers(
             FileCheckpointStorage(self.answers.folder),
             FileAnchor(self.folder / "answers-anchor", create=True),
@@ -379,7 +379,7 @@ class GatedTarget(SealedTarget):
                 "details": ("This is a drill. Nothing is paid.",),
             }
             question = replace(question, **{drill: said[drill]})
-        person = Approver(who, self.people.get(who) or SigningKey.generate("ed25519"))
+        person = Approver(who, self.people.get(who) or SigningKey.generate())
         moment = datetime.now(UTC) - ago
         return person.approve(question, lifetime=self.lasts, now=moment).encode()
 
@@ -461,7 +461,7 @@ class GatedTarget(SealedTarget):
     def counterfeit(self, thread: str, arguments: dict[str, Any], trick: Trick = "best") -> bytes:
         """Write dana's statement without her key."""
         question = replace(self._question(thread), arguments=arguments)
-        forged = Approver("dana", SigningKey.generate("ed25519")).approve(question)
+        forged = Approver("dana", SigningKey.generate()).approve(question)
         label, _, signature, body = forged.replace("\n", " ", 1).split(" ", 3)
         if trick == "unsigned":
             return body.encode()

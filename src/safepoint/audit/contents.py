@@ -35,8 +35,7 @@ from safepoint.models.look import SEALED
 from safepoint.stores.files import LEASE_LINE, RECORD_NAME
 
 KEY_FILE: Final = re.compile(
-    rb"\s*(?:safepoint-(?:locked-|(public-))?key/[0-9]+ "
-    rb"|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
+    rb"\s*(?:(ssh-ed25519 AAAA)|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
 _PINNED: Final = FORMAT.removeprefix("safepoint/").encode()
 _MOST: Final = DEFAULT_LIMITS.record_bytes + 11

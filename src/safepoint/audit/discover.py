@@ -31,7 +31,15 @@ from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
 from safepoint.core.anchor import SQLiteAnchor
-from safepoint.core.errors import CheckpointError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.errors import (
+    CheckpointError,
+    KeyRefused,
+    NotFound,
+    StorageUnavailable,
+    quoted,
+    shell,
+)
+from safepoint.core.keys import Hidden, parse_key
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import Header, read_line
 from safepoint.core.storage import is_thread
@@ -53,7 +61,6 @@ _ENVIRONMENT: Final = frozenset(
         *("pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG"),
     )
 )
-_KEY: Final = re.compile(rb"safepoint-(?:public-)?key/[0-9]+ [a-z0-9-]+ [A-Za-z0-9+/]{43}=\s*")
 _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
@@ -214,7 +221,7 @@ class Found:
         if key is not None:
             self.counts["key"] += 1
             self.findings += key_file("keys", File(file, data, size))
-            if _KEY.fullmatch(data):
+            if not isinstance(parse_key(file, Hidden(data)), KeyRefused):
                 return  # and nothing else
         if found.kind is Kind.SEALED and not _is_seal_of_model(data):
             self.counts["record"] += 1

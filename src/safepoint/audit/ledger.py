@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import re
 import stat
@@ -31,7 +30,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import FileJournal
-from safepoint.core.keys import ED25519, HMAC, SECRET, Key, Keyring, SigningKey
+from safepoint.core.keys import Hidden, Key, Keyring, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.resume.approval import Approvers
@@ -41,9 +40,7 @@ from safepoint.stores.disk import SUPPORTED, as_named
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
 _LONGEST: Final = 64 * 1024
-_SEED: Final = re.compile(
-    re.escape(SECRET.magic + b" " + ED25519.encode()) + rb"[ \t]+([A-Za-z0-9+/]{43}=)"
-)
+_SECRET: Final = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----[^-]+-----END[A-Z ]+-----")
 # A writer that recovers writes two entries, and may die before the anchor has seen either.
 _LAG: Final = 2
 
@@ -180,8 +177,7 @@ def check_keys(
     Returns:
         Under SP08, an error for each key that lies in the storage folder; a warning if the newest
         key is older than the limit, and for a revoked key that still seals records; a note for a
-        retired key that does or does not, and for a reader that holds a key with which it could
-        write.
+        retired key that does or does not.
 
     Raises:
         ConfigurationError: `now` has no time zone.
@@ -194,7 +190,6 @@ def check_keys(
         )
     findings = [] if path is None else keys_inside(path, keys)
     findings += _age(_newest(keys), moment.timestamp(), max_age_days)
-    findings += _readers(keys)
     findings += () if ledger is None else _in_use(keys, ledger)
     return findings
 
@@ -211,16 +206,6 @@ def _age(key: Key | None, now: float, limit: int) -> Iterator[Finding]:
         days = int((now - key.path.stat().st_mtime) // _DAY)
         if days > limit:
             yield finding("SP08.age", str(key.path), days=days, limit=limit)
-
-
-def _readers(keys: Keyring) -> Iterator[Finding]:
-    """Find keys with which a ring that only verifies could also seal."""
-    with suppress(KeyRefused):
-        if keys.signing.id:
-            return
-    for key in keys:
-        if key.algorithm == HMAC and keys.revoked(key.id) is None:
-            yield finding("SP08.reader-seals", key.id)
 
 
 def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
@@ -299,7 +284,7 @@ def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
     from safepoint.resume.answers import Answers
     from safepoint.audit import check_operators
 
-    writer, dana, omar = (SigningKey.generate("ed25519") for _ in range(3))
+    writer, dana, omar = (SigningKey.generate() for _ in range(3))
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(writer))
     approvers, operators = Approvers({"dana": dana.public}), Approvers({"omar": omar.public})
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
@@ -314,15 +299,12 @@ def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
         gate: the gate of your workflow: the people, and the place of their answers.
 
     Returns:
-        Under SP21, an error for an operator's key that is here as an open secret; a warning if the
-        store has approvers, and whoever verifies what it asks could have written it; a note if
-        there is no place for answers, or nobody who may hold a run. An approver's key that is here
-        is for `check_approvals`.
+        Under SP21, an error for an operator's key that is here as an open secret; a note if there
+        is no place for answers, or nobody who may hold a run. An approver's key that is here is for
+        `check_approvals`.
     """
     found = list(_secrets(ledger, gate.operators, "SP21.open-key"))
     if gate.people.keys:
-        shared = [key.id for key in ledger.keys if key.algorithm == HMAC]
-        found += [finding("SP21.hmac", ledger.store, key=key) for key in shared]
         if gate.answers is None:
             found.append(finding("SP21.no-answers", ledger.store))
         elif not gate.operators.names:
@@ -338,15 +320,17 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _ids(file: Path) -> Iterator[str]:
-    """Return the id of each secret key in a file.
+    """Return the id of each secret key in a file that has no passphrase.
 
     It goes by the bytes: a file that others can read, or that is only linked here, is refused as a
     key, and is somebody's secret all the same.
     """
     with suppress(OSError):  # which nobody who runs here can read either
         found = content(os.path.realpath(file), _LONGEST)
-        for seed in _SEED.findall(b"" if found is None else found[0]):
-            yield SigningKey(base64.b64decode(seed), ED25519).id
+        for text in _SECRET.findall(b"" if found is None else found[0].replace(b"\r", b"")):
+            parsed = parse_key(str(file), Hidden(text))
+            if not isinstance(parsed, KeyRefused) and parsed[0] == "secret":
+                yield VerifyingKey(parsed[1]).id
 
 
 def check_journal(

@@ -203,7 +203,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         return Ask("pay", {"amount": 42})
 
 
-    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
@@ -250,7 +250,7 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
         return Ask("pay", {"amount": 42})
 
 
-    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")

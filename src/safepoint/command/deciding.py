@@ -27,7 +27,7 @@ from safepoint.core.errors import (
     ThreadDeleted,
     shell,
 )
-from safepoint.core.keys import SigningKey, VerifyingKey
+from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
 from safepoint.places import default_locations
 from safepoint.resume.approval import Approver, Approvers, shown
@@ -166,13 +166,13 @@ def _answer(options: argparse.Namespace, verb: Verb) -> int:
 def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
     """Load somebody's own key, right before they sign with it. It is loaded nowhere else.
 
-    With it comes a line to print once that is done, if the key is not locked. To refuse such a key
-    would end what signs without a person.
+    With it comes a line to print once that is done, if the key has no passphrase. To refuse such a
+    key would end what signs without a person.
     """
     if own_id(options.key) is not None:
         return Approver(options.person, unlock(options.key, f"{options.person} signs.")), ""
     named = shell(options.key)
-    line = f"The key {named} is not locked. Lock it: safepoint keys lock {named} NEW\n"
+    line = f"The key {named} has no passphrase. Give it one: ssh-keygen -p -a {ROUNDS} -f {named}\n"
     return Approver(options.person, SigningKey.from_file(options.key)), line
 
 

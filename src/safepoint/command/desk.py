@@ -23,7 +23,6 @@ from safepoint.core.errors import (
     ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
     NotFound,
     ResumeRefused,
     WaitEnded,
@@ -242,18 +241,9 @@ class Desk:
         """Refuse to let somebody answer where their answer would mean nothing.
 
         Raises:
-            KeyRefused: whoever verifies the store could have written what it asks.
             ConfigurationError: there is no anchor, so a yes could be to an old question.
             ApprovalUntrusted: they are no approver.
         """
-        for key in self.ledger.keys:
-            if key.algorithm != "ed25519":
-                raise KeyRefused(
-                    f"Key {key.id} of {self.ledger.store} is for {key.algorithm}: whoever can"
-                    " verify what a run asks could have written it.",
-                    "Nothing was signed. Seal the store with an Ed25519 key, and verify with its"
-                    " public half.",
-                )
         if self.ledger.anchor is None and verb == "approve":
             raise ConfigurationError(
                 f"{self.ledger.store} has no anchor, so nobody could tell an old question from"

@@ -20,13 +20,12 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from safepoint._command import (
     add,
     counted,
     flag,
-    key_of,
     own_id,
     passphrase,
     progress,
@@ -46,7 +45,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import Entry, Journal
-from safepoint.core.keys import SHORTEST, Algorithm, Hidden, SigningKey, locked_id
+from safepoint.core.keys import SHORTEST, Hidden, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, spelled
 from safepoint.core.record import Opened
@@ -113,14 +112,8 @@ def _keys_commands(sub: Any) -> None:
     inner = keys.add_subparsers(metavar="COMMAND", required=True)
     _added(inner, "list", _list_keys, "list the keys of a store, and which of them signs", "NAME")
     new = _added(inner, "new", _new_key, "make a key in a new file", "FILE")
-    choices = get_args(Algorithm)
-    new.add_argument(
-        "--algorithm", choices=choices, default="ed25519", help="ed25519 has a public half"
-    )
-    flag(new, "--locked", "lock it with a passphrase, which you type: for people who sign")
-    lock = "lock a key with a passphrase, in a new file"
-    _added(inner, "lock", _lock_key, lock, "FILE", "NEW")
-    half = "write the half of an Ed25519 key that verifies to a new file"
+    flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
+    half = "write the half of a key that verifies to a new file"
     _added(inner, "public", _public_key, half, "FILE", "NEW")
     rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
     flag(rotate, "--journal", "the key of the journal")
@@ -416,7 +409,7 @@ def _show(options: argparse.Namespace) -> int:
             )
             print(f"{header.place} of store {header.store}")
             for what, value in {
-                "seal": f"verified, by key {found.key} ({ledger.keys.find(found.key).algorithm})",
+                "seal": f"verified, by key {found.key}",
                 "chain": "verified, from its end back to here",
                 "anchor": seen,
                 "created": header.created,
@@ -477,30 +470,28 @@ def _list_keys(options: argparse.Namespace) -> int:
         for number, named in enumerate(files):
             whose, _, file = named.partition("=") if what in people else ("", "", named)
             try:
-                if locked := locked_id(file):
-                    print(f"{what:<8} {locked} ed25519 {_mode(Path(file))} {shell(file)} locked")
-                    continue
-                key = key_of(file)
+                found = read_key_file(file)
+                key = VerifyingKey(found.public)
             except CheckpointError as error:
                 print(f"{what}: {error}", file=sys.stderr)
                 worst = 2
                 continue
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
-            if what in ("records", "journal") and not number and isinstance(key, SigningKey):
+            if what in ("records", "journal") and not number and found.kind == "secret":
                 does = "signs"
-            shown = f"{key.id} {key.algorithm} {_mode(Path(file))} {shell(file)}"
+            elif found.kind == "passphrase":
+                whose = "has a passphrase"
+            shown = f"{key.id} {_mode(Path(file))} {shell(file)}"
             print(f"{what:<8} {shown} {whose or does}")
     return worst
 
 
 def _new_key(options: argparse.Namespace) -> int:
-    key = SigningKey.generate(options.algorithm)
-    given = _new_passphrase(key, options.file) if options.locked else None
+    key, file = SigningKey.generate(), shell(options.file)
+    given = _new_passphrase(key, options.file) if options.passphrase else None
     key.to_file(options.file, passphrase=given)
-    locked = ", locked" * options.locked
-    print(f"Key {key.id} ({key.algorithm}) is in {shell(options.file)}, for you alone{locked}.")
-    if key.algorithm == "ed25519":
-        print(f"Its public half, for others: safepoint keys public {shell(options.file)} NEW")
+    print(f"Key {key.id} is in {file}, for you alone{', under a passphrase' * bool(given)}.")
+    print(f"Its public half, for others: safepoint keys public {file} NEW")
     return 0
 
 
@@ -513,26 +504,17 @@ def _new_passphrase(key: SigningKey, file: str) -> Hidden:
         raise KeyRefused(f"{shell(file)} {what}.", f"Nothing was written. {do}")
     given = Hidden(b"")
     while len(given.reveal().decode(errors="replace")) < SHORTEST:
-        asked = f"New passphrase of key {key.public.id}, {SHORTEST} characters or more: "
+        asked = f"New passphrase of key {key.id}, {SHORTEST} characters or more: "
         given = passphrase(asked)
     if passphrase("The same once more: ").reveal() != given.reveal():
         raise KeyRefused("These were two different passphrases.", "Nothing was written.")
     return given
 
 
-def _lock_key(options: argparse.Namespace) -> int:
-    """Lock a key; or one that is locked, with another passphrase."""
-    key = _own_key(options.file)
-    key.to_file(options.new, passphrase=_new_passphrase(key, options.new))
-    print(f"Key {key.id} is in {shell(options.new)}, locked.")
-    print(f"It is in {shell(options.file)}, too, as before: remove that file, and its backups.")
-    return 0
-
-
 def _own_key(file: str) -> SigningKey:
     if own_id(file) is None:
         return SigningKey.from_file(file)
-    return unlock(file, f"The key {shell(file)} is locked.")
+    return unlock(file, f"The key {shell(file)} has a passphrase.")
 
 
 def _public_key(options: argparse.Namespace) -> int:
@@ -558,7 +540,7 @@ def _rotate(options: argparse.Namespace) -> int:
         if options.dry_run:
             print(f"A key would be made in {shell(str(coming))}. Nothing was done.")
             return 0
-        SigningKey.generate(signs.algorithm).to_file(coming)
+        SigningKey.generate().to_file(coming)
         print(f"Key {SigningKey.from_file(coming).id} is made, in {shell(str(coming))}.")
         print(f"Key {signs.id} still signs. Restart each worker, one after another, so that all")
         print(f"verify the new one. Then: {again}")

@@ -96,7 +96,7 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
         return {"paid": call.approved.arguments["amount"]}
 
 
-    gate = Gate(approvers=Approvers({"dana": SigningKey.generate("ed25519").public}))
+    gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
     run = Workflow("invoice", [ask, pay], gate=gate).start(ledger, thread="order-7")

@@ -23,7 +23,7 @@ from safepoint.core.errors import (
     missing,
     shell,
 )
-from safepoint.core.keys import SigningKey
+from safepoint.core.keys import ROUNDS, SigningKey
 from safepoint.core.names import check_name
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def commands(sub: Any) -> None:
     stores = "stores to show (default: all in the settings)"
     parser.add_argument("names", metavar="NAME", nargs="*", help=stores)
     parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
-    parser.add_argument("--key", metavar="FILE", help="your own locked key, to approve and deny")
-    holds = "your own locked key, to hold and release"
+    parser.add_argument("--key", metavar="FILE", help="your own key, to approve and deny")
+    holds = "your own key, to hold and release"
     parser.add_argument("--operator-key", metavar="FILE", help=holds)
     port = "port on 127.0.0.1 (default: a free one)"
     parser.add_argument("--port", metavar="N", type=int, help=port)
@@ -123,8 +123,7 @@ def _check(options: argparse.Namespace) -> None:
 def _warn(stores: Mapping[str, settings.Store]) -> None:
     """Say of which stores this machine has what writes them. It is not used here, and not kept."""
     for name, store in stores.items():
-        keys = [key for key in map(key_of, store.key) if isinstance(key, SigningKey)]
-        if keys:
+        if any(isinstance(key, SigningKey) for key in map(key_of, store.key)):
             print(
                 f"The key that writes {name} is on this machine, so whoever has this account could"
                 " write what it then approves. Give an approver the public half alone.",
@@ -138,10 +137,10 @@ def _signer(
     file: str | None,
     what: Literal["approver", "operator"],
 ) -> Signer | None:
-    """Name whose key signs. It stays in its file, has to be locked there, and is listed somewhere.
+    """Name whose key signs. Its file has a passphrase and stays where it is; its name is listed.
 
     Raises:
-        KeyRefused: it is not locked.
+        KeyRefused: it has no passphrase.
         ApprovalUntrusted: it counts in none of the stores. Where else it does not is printed.
     """
     from safepoint.console.signing import Signer
@@ -151,9 +150,8 @@ def _signer(
     key, person, refused = own_id(file), check_name("approver", options.person), list[str]()
     if key is None:
         raise KeyRefused(
-            f"The key {shell(file)} is not locked with a passphrase, and the console signs with no"
-            " other.",
-            f"Lock it: safepoint keys lock {shell(file)} NEW",
+            f"The key {shell(file)} has no passphrase, and the console signs with no such key.",
+            f"Give it one: ssh-keygen -p -a {ROUNDS} -f {shell(file)}",
         )
     for each in stores.values():
         try:

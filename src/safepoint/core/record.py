@@ -234,12 +234,8 @@ Use = Literal["record", "journal", "approval", "order", "model"]
 `order` is reserved for signed instructions. Nothing writes one yet.
 """
 
-# A signature of 32 bytes (HMAC-SHA256) or 64 (Ed25519); which of them is right, the key says. Its
-# last letter has no bits to spare, so that one signature has one spelling.
-_LINE_1 = re.compile(
-    rb"safepoint/1 ([0-9a-f]{16}) "
-    rb"([A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=|[A-Za-z0-9+/]{85}[AQgw]==)\n"
-)
+# A signature has 64 bytes. Its last letter has no bits to spare, so that it has one spelling.
+_LINE_1 = re.compile(rb"safepoint/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{85}[AQgw]==)\n")
 _OTHER_FORMAT = re.compile(rb"safepoint/([0-9]{1,3}) ")
 _MAX_HEADER: Final = 2048
 

@@ -90,7 +90,7 @@ class Answers:
     from safepoint.core.names import Head
 
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-    key = SigningKey.generate("ed25519")
+    key = SigningKey.generate()
     dana, people = Approver("dana", key), Approvers({"dana": key.public})
     head, tools = Head(3, "sha256:" + "a" * 64), "sha256:" + "b" * 64
     question = Question("invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", {})

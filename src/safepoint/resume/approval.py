@@ -493,11 +493,10 @@ class Approver:
 
     Args:
         name: who it is, as `Approvers` knows them.
-        key: an Ed25519 key.
+        key: their own key.
 
     Raises:
         InvalidId: the name is outside the grammar.
-        KeyRefused: whoever verifies with the key could sign too.
     """
 
     name: str
@@ -505,12 +504,6 @@ class Approver:
 
     def __post_init__(self) -> None:
         check_name("approver", self.name)
-        if self.key.algorithm != "ed25519":
-            raise KeyRefused(
-                f"Key {self.key.id} is for {self.key.algorithm}: whoever checks an approval could"
-                " make one.",
-                "Make a key for approvals with SigningKey.generate('ed25519').",
-            )
 
     def approve(
         self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
@@ -559,7 +552,7 @@ class Approvers:
     from safepoint.core.errors import ApprovalMismatch
     from safepoint.core.names import Head
 
-    key = SigningKey.generate("ed25519")
+    key = SigningKey.generate()
     dana, approvers = Approver("dana", key), Approvers({"dana": key.public})
 
     head = Head(3, "sha256:" + "a" * 64)
@@ -640,8 +633,7 @@ class Approvers:
             raise KeyRefused(
                 f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
                 " checks an approval could make one.",
-                "Give what they sent you of key.public, for a key of"
-                " SigningKey.generate('ed25519').",
+                "Give what they sent you of key.public, for a key of SigningKey.generate().",
             )
         owner, _ = self.keys.setdefault(key.id, (name, key))
         if owner != name:
@@ -668,7 +660,7 @@ class Approvers:
                 raise KeyRefused(
                     f"Key {key.id} of the approver {self.keys[key.id][0]} is on the keyring of the"
                     " ledger, so a writer could approve its own work.",
-                    "Give the approver a key of their own: SigningKey.generate('ed25519').",
+                    "Give the approver a key of their own: SigningKey.generate().",
                 )
 
     def open(self, text: str, *, revoked: bool = False) -> Approval:

@@ -1,7 +1,6 @@
-"""A locked key: made, unlocked for each signature, and never by what was not typed.
+"""The passphrase of a key: typed for each signature, and never shown.
 
-To unlock one takes half a second, so most of what is refused here is refused before that. Which
-files open is for `test_vectors.py`.
+Which files open is for `test_keys_openssh.py`.
 """
 
 from __future__ import annotations
@@ -15,32 +14,26 @@ import pytest
 
 from safepoint import Approver, SigningKey, VerifyingKey
 from safepoint.command.questions import open_questions
-from safepoint.core.errors import KeyRefused
-from safepoint.core.keys import locked_id
+from safepoint.core.keys import read_key_file
 from tests.unit.commands import said
+from tests.unit.openssh import PASSPHRASE, put, text
 from tests.unit.terminal import AGAIN, LAST, NEW, PHRASE, Step, talk
 from tests.unit.test_deciding import APPROVE, Office, tree
-from tests.vectors.material import ED25519, PASSPHRASE, locked_keys
 
 RIGHT = f"{PASSPHRASE}\n"
-NO_TEXT = "\udcff" * 12 + "\n"  # bytes that are no UTF-8: wrong, and soon
-
-
-def locked(path: Path) -> Path:
-    path.write_text(locked_keys()[0]["file"])
-    path.chmod(0o600)
-    return path
+WRONG = "four words in vain\n"
+DANA = VerifyingKey.from_text(text("phrase.pub").decode())
 
 
 @pytest.fixture
 def office(tmp_path: Path) -> Office:
-    """One in which dana has a locked key, and a run waits for her."""
+    """One in which dana's key has a passphrase, and a run waits for her."""
     office = Office(tmp_path)
     for name in ("dana.key", "dana.pub"):
         (tmp_path / name).unlink()
-    locked(tmp_path / "dana.key")
-    ED25519.public.to_file(tmp_path / "dana.pub")
-    office.keys["dana"] = ED25519
+    own = put(tmp_path / "dana.key", "phrase")
+    DANA.to_file(tmp_path / "dana.pub")
+    office.keys["dana"] = SigningKey.from_file(own, passphrase=PASSPHRASE)
     office.start()
     return office
 
@@ -53,24 +46,24 @@ def test_the_dialogue(office: Office) -> None:
 
     After Ctrl-Z and `fg` it is asked for again, and still not shown.
     """
-    phrases: tuple[Step, ...] = ((PHRASE, NO_TEXT), (PHRASE, SIGCONT), (PHRASE, RIGHT))
+    phrases: tuple[Step, ...] = ((PHRASE, WRONG), (PHRASE, SIGCONT), (PHRASE, RIGHT))
     steps: tuple[Step, ...] = ((LAST, "order-7\n"), *phrases)
     status, screen, out = talk(office.folder, APPROVE, *steps)
     assert (status, "\ndana approved 'pay' in order-7.\n" in out) == (0, True)
-    assert "me br" not in screen + out
-    assert "not locked" not in screen
-    shown = ("argument 'amount': 42", LAST, f"key {ED25519.id}", "not text in UTF-8")
+    assert "words" not in screen + out
+    assert "no passphrase" not in screen
+    shown = ("argument 'amount': 42", LAST, f"key {DANA.id}", "the passphrase is wrong")
     assert sorted(shown, key=screen.index) == list(shown)
-    assert screen.count(f"dana signs.\nPassphrase of key {ED25519.id}") == 3
+    assert screen.count(f"dana signs.\nPassphrase of key {DANA.id}") == 3
     assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana"]
 
 
 def test_three_wrong_passphrases_sign_nothing(office: Office) -> None:
     before = tree(office.folder / "answers")
-    steps: tuple[Step, ...] = ((PHRASE, NO_TEXT), (PHRASE, NO_TEXT), (PHRASE, "magpie\n"))
+    steps: tuple[Step, ...] = ((PHRASE, WRONG), (PHRASE, WRONG), (PHRASE, "magpie\n"))
     status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"), *steps)
     assert (status, out, screen.count(PHRASE), "magpie" in screen) == (2, "", 3, False)
-    assert "stays locked: the passphrase is wrong, or the file was changed." in screen
+    assert "cannot be read: the passphrase is wrong, or the file was changed." in screen
     assert tree(office.folder / "answers") == before
 
 
@@ -116,7 +109,7 @@ def test_what_moved_on_while_the_passphrase_was_typed_is_not_signed(office: Offi
     assert tree(office.folder / "answers") == before
 
 
-def test_without_a_terminal_a_locked_key_is_refused(office: Office) -> None:
+def test_without_a_terminal_a_key_with_a_passphrase_is_refused(office: Office) -> None:
     command = (*APPROVE, "--digest", office.digests()["order-7"])
     done = subprocess.run(
         [sys.executable, "-m", "safepoint", *command],
@@ -134,8 +127,8 @@ def test_without_a_terminal_a_locked_key_is_refused(office: Office) -> None:
 # --- keys -----------------------------------------------------------------------------------------
 
 
-def test_a_key_is_made_locked_and_its_public_half_taken(tmp_path: Path) -> None:
-    new = ("keys", "new", "own.key", "--locked")
+def test_a_key_is_made_with_a_passphrase_and_its_public_half_taken(tmp_path: Path) -> None:
+    new = ("keys", "new", "own.key", "--passphrase")
     for steps, why in (
         (((NEW, "eleven char\n"), (NEW, "\n")), "No passphrase was typed."),  # asked again
         (((NEW, "one of them here\n"), (AGAIN, "another of them\n")), "two different passphrases"),
@@ -144,55 +137,25 @@ def test_a_key_is_made_locked_and_its_public_half_taken(tmp_path: Path) -> None:
         status, screen, out = talk(tmp_path, new, *steps)
         assert (status, out, why in screen, list(tmp_path.iterdir())) == (2, "", True, [])
     for file, why in (("no/own.key", "Run: mkdir -m 700 no"), (".", "is there already")):
-        status, screen, out = talk(tmp_path, ("keys", "new", file, "--locked"))
+        status, screen, out = talk(tmp_path, ("keys", "new", file, "--passphrase"))
         assert (status, out, why in screen) == (2, "", True)
-    status, screen, out = talk(tmp_path, (*new, "--algorithm", "hmac-sha256"))
-    assert (status, "An HMAC key has no public half" in screen) == (2, True)
-
     words = "four words at random\n"
     status, screen, out = talk(tmp_path, new, (NEW, words), (AGAIN, words))
     assert (status, "four" in screen + out) == (0, False)
-    assert out.startswith(f"Key {locked_id(tmp_path / 'own.key')} (ed25519) is in own.key, for you")
+    made = VerifyingKey(read_key_file(tmp_path / "own.key").public)
+    assert out.startswith(f"Key {made.id} is in own.key, for you alone, under a passphrase.\n")
     assert (tmp_path / "own.key").stat().st_mode & 0o777 == 0o600
     assert talk(tmp_path, ("keys", "public", "own.key", "own.pub"), (PHRASE, words))[0] == 0
-    assert VerifyingKey.from_file(tmp_path / "own.pub").id == locked_id(tmp_path / "own.key")
+    assert VerifyingKey.from_file(tmp_path / "own.pub") == made
 
 
-def test_an_open_key_is_locked_in_a_new_file(tmp_path: Path) -> None:
-    ED25519.to_file(tmp_path / "open.key")
-    lock = ("keys", "lock", "open.key", "own.key")
-    status, _, out = talk(tmp_path, lock, (NEW, RIGHT), (AGAIN, RIGHT))
-    assert (status, "It is in open.key, too, as before: remove that file" in out) == (0, True)
-    assert locked_id(tmp_path / "open.key") is None
-    assert locked_id(tmp_path / "own.key") == ED25519.id
-    for file, passphrase, why in (
-        ("open.key", PASSPHRASE, "is not locked with a passphrase. Lock it: safepoint keys lock"),
-        ("own.key", None, "is locked, and no passphrase was given."),
-    ):
-        with pytest.raises(KeyRefused, match=why):
-            SigningKey.from_file(tmp_path / file, passphrase=passphrase)
-
-
-def test_locked_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> None:
+def test_such_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> None:
     """Whoever names one for a worker is told: nobody is there to type."""
     office.settle('key = ["dana.key"]')
     status, out, err = office.run("keys", "list", "invoices")
     assert (status, err) == (0, "")
-    line = f"records  {ED25519.id} ed25519 0600 {office.folder}/dana.key locked\n"
+    line = f"records  {DANA.id} 0600 {office.folder}/dana.key has a passphrase\n"
     assert line in out
     status, out, err = said("verify", "invoices", folder=office.folder)
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "is locked, and no passphrase was given." in err
-
-
-def test_a_machine_that_cannot_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(**costs: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("cryptography.hazmat.primitives.kdf.scrypt.Scrypt", full)
-    file = locked(tmp_path / "own.key")
-    with pytest.raises(KeyRefused, match="that takes 128 MiB of memory"):
-        SigningKey.from_file(file, passphrase=PASSPHRASE)
-    with pytest.raises(KeyRefused, match="that takes 128 MiB of memory"):
-        ED25519.to_file(tmp_path / "new.key", passphrase=PASSPHRASE)
-    assert list(tmp_path.iterdir()) == [file]
+    assert "holds a key with a passphrase, and a key without a passphrase is needed" in err
