@@ -210,21 +210,21 @@ class _Made:
             cursor.execute("set local session_replication_role = replica")
             fills: list[tuple[str, Iterator[tuple[Any, ...]]]] = [
                 (
-                    "safepoint.threads (thread, head, login)",
-                    ((thread, self._storage.head(thread), "worker") for thread in self._threads),
+                    "safepoint.threads (thread, login)",
+                    ((thread, "worker") for thread in self._threads),
                 ),
                 (
-                    "safepoint.checkpoints (thread, sequence, record, login, written)",
+                    "safepoint.records (thread, sequence, record, login, written)",
                     ((*row, "worker", now) for row in _rows(self._storage)),
                 ),
                 (
-                    "safepoint_answers.records (chain, sequence, record, login, written)",
+                    "safepoint_answers.records (thread, sequence, record, login, written)",
                     ((*row, "approver", now) for row in _rows(self._answers.storage)),
                 ),
                 *(
                     (
-                        "safepoint_anchor.heads (thread, sequence, digest, seen, store)",
-                        ((*row, store) for row in _heads(anchor, store)),
+                        "safepoint_anchor.heads (thread, sequence, digest, store)",
+                        ((*row[:3], store) for row in _heads(anchor, store)),
                     )
                     for store, anchor in ((STORE, self._anchor), (ANSWERS, self._answers.anchor))
                 ),

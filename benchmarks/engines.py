@@ -145,7 +145,7 @@ class OnPostgres:
         """
         from safepoint.stores.postgres import PostgresJournal
 
-        count = asked(self.owner, "select count(*) from safepoint.checkpoints")
+        count = asked(self.owner, "select count(*) from safepoint.records")
         if self.journal is not None:
             with PostgresJournal(self.journal, keys=JOURNAL_KEYS, wait_seconds=WAIT) as journal:
                 told = journal.verify()

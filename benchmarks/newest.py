@@ -32,7 +32,7 @@ AIMS = {"SQLite": 2.5}
 """How many times as long as the other's, at most."""
 ROUNDS = 201
 FILL = "insert into checkpoints (thread, sequence, record) values (?, ?, ?)"
-Fill = Callable[[str, Iterator[bytes], int], None]
+Fill = Callable[[str, Iterator[bytes]], None]
 
 
 def newest(folder: Path, server: Server, counts: tuple[int, ...] = COUNTS) -> None:
@@ -56,7 +56,7 @@ def _measure(
 ) -> None:
     peer_counts = [count for count in counts if count in PEER_COUNTS]
     for count in counts:
-        fill(_thread(count), _records(ours, _thread(count), count), count)
+        fill(_thread(count), _records(ours, _thread(count), count))
     for count in peer_counts:
         for step in range(count):
             peer.save(_thread(count), state_of(_thread(count), step))
@@ -119,7 +119,7 @@ def _records(ours: Worked, thread: str, count: int) -> Iterator[bytes]:
 
 
 def _fill_sqlite(path: Path) -> Fill:
-    def fill(thread: str, records: Iterator[bytes], count: int) -> None:  # noqa: ARG001
+    def fill(thread: str, records: Iterator[bytes]) -> None:
         rows = ((thread, sequence, record) for sequence, record in enumerate(records, start=1))
         with closing(sqlite3.connect(path)) as connection, connection:
             connection.executemany(FILL, rows)
@@ -132,19 +132,18 @@ def _fill_postgres(owner: str) -> Fill:
 
     columns = "thread, sequence, record, login, written"
 
-    def fill(thread: str, records: Iterator[bytes], count: int) -> None:
+    def fill(thread: str, records: Iterator[bytes]) -> None:
         with psycopg.connect(owner) as connection, connection.cursor() as cursor:
             cursor.execute("set local session_replication_role = replica")
             cursor.execute(
-                "insert into safepoint.threads (thread, head, login) values (%s, %s, 'worker_0')",
-                (thread, count),
+                "insert into safepoint.threads (thread, login) values (%s, 'worker_0')", (thread,)
             )
             now: Any = datetime.now(UTC)
-            with cursor.copy(f"copy safepoint.checkpoints ({columns}) from stdin binary") as copy:
+            with cursor.copy(f"copy safepoint.records ({columns}) from stdin binary") as copy:
                 copy.set_types(["text", "int8", "bytea", "name", "timestamptz"])
                 for sequence, record in enumerate(records, start=1):
                     copy.write_row((thread, sequence, record, "worker_0", now))
         with psycopg.connect(owner, autocommit=True) as connection:
-            connection.execute("vacuum analyze safepoint.checkpoints")
+            connection.execute("vacuum analyze safepoint.records")
 
     return fill

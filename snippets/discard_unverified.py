@@ -83,13 +83,13 @@ with Server() as server:
         ledger.save(thread, {"payee": "alice"})
     run(  # a thief who has the login of the worker
         place("worker_1"),
-        "insert into safepoint.checkpoints (thread, sequence, record)"
+        "insert into safepoint.records (thread, sequence, record)"
         " values ('order-7', 2, 'x')",
     )
     run(  # and one who administers the server
         place("postgres"),
         "set local session_replication_role = replica;"
-        " update safepoint.checkpoints set record = 'x'"
+        " update safepoint.records set record = 'x'"
         " where thread = 'order-8' and sequence = 2",
     )
 

@@ -31,7 +31,7 @@ RECORD: Final = ".checkpoint"
 INDEX: Final = ".index"
 _CLEAR: Final = """
     select format('delete from %I.%I', schemaname, tablename) from pg_tables
-    where schemaname like 'safepoint%' and tablename not in ('version', 'logins')
+    where schemaname like 'safepoint%' and tablename <> 'logins'
 """
 _WHERE: Final = "tenant = ? and thread = ?"
 Row = tuple[Any, ...]
@@ -272,7 +272,6 @@ class PostgresRows(Rows):
     """Records in a database of PostgreSQL, in the hands of a superuser."""
 
     begins = 1
-    none: ClassVar[dict[str, int]] = {"head": 0}
     more: ClassVar[dict[str, str]] = {"login": "worker_1", "written": "now"}
 
     def __init__(self, pool: Pool) -> None:
@@ -294,7 +293,7 @@ class PostgresRows(Rows):
 
     def ask(self, statement: str, *values: Any) -> list[Row]:
         """Run a statement."""
-        text = statement.format(checkpoints="safepoint.checkpoints", threads="safepoint.threads")
+        text = statement.format(checkpoints="safepoint.records", threads="safepoint.threads")
         done = self._hands.execute(text.replace("?", "%s"), values)
         return [] if done.description is None else list(done.fetchall())
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Try = tuple[str, ...]
 _SHORT: Final = {
-    "put ": "insert into safepoint.checkpoints (thread, sequence, record, fence) values ",
-    "edit": "update safepoint.checkpoints set record = 'x' where thread = 'theirs'",
+    "put ": "insert into safepoint.records (thread, sequence, record, fence) values ",
+    "edit": "update safepoint.records set record = 'x' where thread = 'theirs'",
 }
 
 
@@ -146,7 +146,7 @@ SQL_ATTACKS: Final = {each.id: each for each in _attacks()}
 
 _HASH: Final = "select md5(coalesce(string_agg(x::text, '|' order by x::text), '')) from {} x"
 _TABLES: Final = """
-safepoint.checkpoints safepoint.threads safepoint.discarded safepoint.takings safepoint.prunings
+safepoint.records safepoint.threads safepoint.discarded safepoint.actions
 safepoint_anchor.heads safepoint_anchor.rewinds safepoint_journal.records
 pg_catalog.pg_auth_members pg_catalog.pg_authid pg_catalog.pg_db_role_setting
 pg_catalog.pg_default_acl pg_catalog.pg_largeobject_metadata
@@ -175,7 +175,7 @@ STORE: Final = "orders"
 SECONDS: Final = 8.0
 """How long an honest worker waits for the server."""
 _NEWEST: Final = (
-    "select sequence, record from safepoint.checkpoints where thread = %s"
+    "select sequence, record from safepoint.records where thread = %s"
     " order by sequence desc limit 2"
 )
 _TOKEN: Final = "select token from safepoint.threads where thread = %s"  # noqa: S105
@@ -356,8 +356,8 @@ class Victim:
 _ONE_ROLE: Final = """
 reassign owned by safepoint_owner to app;
 create or replace function safepoint.keep() returns trigger language plpgsql as $$ begin
-  insert into safepoint.threads (tenant, thread, head) values (new.tenant, new.thread, new.sequence)
-    on conflict (tenant, thread) do update set head = greatest(threads.head, excluded.head);
+  insert into safepoint.threads (tenant, thread) values (new.tenant, new.thread)
+    on conflict (tenant, thread) do nothing;
   return new;
 end $$;
 do $$ declare statement text; begin

@@ -11,34 +11,32 @@
 
 edit;
 
-insert into safepoint.checkpoints (thread, sequence, record)
+insert into safepoint.records (thread, sequence, record)
   values ('theirs', 2, 'x')
-  on conflict (tenant, thread, sequence) do update set record = excluded.record;
+  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
 
-merge into safepoint.checkpoints c using (values ('theirs')) v (thread) on c.thread = v.thread
+merge into safepoint.records c using (values ('theirs')) v (thread) on c.thread = v.thread
   when matched then update set record = 'x';
 
-select * from safepoint.checkpoints for update;
+select * from safepoint.records for update;
 edit;
 
 
 -- # delete-record SP13
 -- A record of the past is deleted.
 
-delete from safepoint.checkpoints where thread = 'theirs' and sequence = 2;
+delete from safepoint.records where thread = 'theirs' and sequence = 2;
 
-with gone as (delete from safepoint.checkpoints returning *) select count(*) from gone;
+with gone as (delete from safepoint.records returning *) select count(*) from gone;
 
 
 -- # roll-back SP15
 -- The newest record is deleted, and all that knows of it is set back, the anchor as well.
 
-delete from safepoint.checkpoints where thread = 'theirs' and
-  sequence = (select max(sequence) from safepoint.checkpoints where thread = 'theirs');
+delete from safepoint.records where thread = 'theirs' and
+  sequence = (select max(sequence) from safepoint.records where thread = 'theirs');
 update safepoint_anchor.heads set sequence = sequence - 1, digest = %(digest)s
   where thread = 'theirs';
-
-update safepoint.threads set head = head - 1 where thread = 'theirs';
 
 select safepoint.discard('', 'theirs', 1);
 
@@ -46,7 +44,7 @@ select safepoint.discard('', 'theirs', 1);
 -- # truncate SP13
 -- All records are gone with one word.
 
-truncate safepoint.checkpoints;
+truncate safepoint.records;
 
 truncate safepoint.threads cascade;
 
@@ -54,11 +52,11 @@ truncate safepoint.threads cascade;
 -- # drop-table SP05
 -- The tables are dropped, or have other names.
 
-alter table safepoint.checkpoints rename to archive;
+alter table safepoint.records rename to archive;
 
-alter table safepoint.checkpoints drop column record;
+alter table safepoint.records drop column record;
 
-drop table safepoint.checkpoints;
+drop table safepoint.records;
 
 drop schema safepoint cascade;
 
@@ -66,17 +64,17 @@ drop owned by current_user cascade;
 
 
 -- # phantom-head SP13
--- A thread is said to be further than its records, so the next save has no place.
+-- A thread is said to begin after its records, so the next save has no place.
 
-create temp table bait (tenant text default '', thread text, sequence bigint, fence bigint,
-  login name, written timestamptz);
+create temp table bait (tenant text default '', scope text default '', thread text,
+  sequence bigint, record bytea, login name, written timestamptz, fence bigint);
 create trigger keep before insert on bait for each row execute function safepoint.keep();
 insert into bait (thread, sequence, fence)
   values ('mine', %(next)s, %(token)s);
 
-update safepoint.threads set head = 1000 where thread = 'theirs';
+update safepoint.threads set first = 1000 where thread = 'theirs';
 
-insert into safepoint.threads (thread, head)
+insert into safepoint.threads (thread, first)
   values ('new', 1000);
 
 
@@ -111,13 +109,13 @@ put ('mine', %(next)s, null, %(token)s);
 -- # false-witness SP20
 -- A record says that another login wrote it, in another year.
 
-update safepoint.checkpoints set login = 'postgres', written = '1999-12-31';
+update safepoint.records set login = 'postgres', written = '1999-12-31';
 
-insert into safepoint.checkpoints (thread, sequence, record, fence, login, written)
+insert into safepoint.records (thread, sequence, record, fence, login, written)
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
-insert into safepoint.checkpoints
-  values ('', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
+insert into safepoint.records
+  values ('', '', 'mine', %(next)s, %(mine)s, 'worker_2', '1999-12-31', %(token)s);
 
 
 -- # move-anchor SP15
@@ -142,11 +140,9 @@ drop table safepoint_anchor.heads;
 -- # empty-log SP20
 -- Who took which thread, who pruned, discarded or set back what, is gone or reads otherwise.
 
-update safepoint.takings set owner = 'alice', login = 'alice';
+update safepoint.actions set owner = 'alice', login = 'alice';
 
-delete from safepoint.takings;
-
-delete from safepoint.prunings;
+delete from safepoint.actions;
 
 delete from safepoint.discarded;
 
@@ -162,10 +158,10 @@ delete from safepoint_journal.records;
 
 truncate safepoint_journal.records;
 
-truncate safepoint.takings, safepoint.prunings;
+truncate safepoint.actions;
 
-insert into safepoint.takings (tenant, thread, token, owner)
-  values ('', 'mine', 9, 'alice');
+insert into safepoint.actions (tenant, thread, action, number, removed, owner)
+  values ('', 'mine', 'acquire', 9, 0, 'alice');
 
 
 -- # edit-journal SP20
@@ -175,12 +171,12 @@ update safepoint_journal.records set record = 'x' where sequence = 1;
 
 delete from safepoint_journal.records where sequence = 1;
 
-insert into safepoint_journal.records (journal, chain, sequence, record)
+insert into safepoint_journal.records (scope, thread, sequence, record)
   values ('journal', 'mended', 2, 'x');
 
-insert into safepoint_journal.records (journal, chain, sequence, record)
+insert into safepoint_journal.records (scope, thread, sequence, record)
   values ('journal', 'mended', 1, 'x')
-  on conflict (tenant, journal, chain, sequence) do update set record = excluded.record;
+  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
 
 drop table safepoint_journal.records;
 
@@ -193,7 +189,7 @@ select safepoint.prune('', 'theirs', 2, 'x');
 select safepoint.prune('', 'theirs', 2, null);
 
 update safepoint.threads set first = 2, base = 'x' where thread = 'theirs';
-delete from safepoint.checkpoints where thread = 'theirs' and sequence < 2;
+delete from safepoint.records where thread = 'theirs' and sequence < 2;
 
 
 -- # forge-own SP12 spoils
@@ -205,7 +201,7 @@ put ('mine', %(next)s, %(mine)s, %(token)s);
 -- # replay-into-own SP12 spoils
 -- The genuine record of another thread is copied to the end of the login's own.
 
-put ('mine', %(next)s, (select record from safepoint.checkpoints
+put ('mine', %(next)s, (select record from safepoint.records
   where thread = 'theirs' order by sequence desc limit 1), %(token)s);
 
 -- Attacks on whose thread it is: the other worker's, or nobody's.
@@ -221,13 +217,13 @@ put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s + 1);
 
 put ('theirs', %(their_next)s, %(theirs)s, 0);
 
-copy safepoint.checkpoints (thread, sequence, record) from stdin;
+copy safepoint.records (thread, sequence, record) from stdin;
 
-merge into safepoint.checkpoints c using (values (1)) v on false
+merge into safepoint.records c using (values (1)) v on false
   when not matched then insert (thread, sequence, record, fence)
   values ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
 
-insert into safepoint.checkpoints (thread, sequence, record)
+insert into safepoint.records (thread, sequence, record)
   values ('free', %(free_next)s, %(free)s);
 
 
@@ -322,13 +318,13 @@ select * from safepoint.acquire('', 'new', 'con', 60);
 -- # disable-trigger SP05
 -- The triggers that keep the past are switched off for a moment, and it is edited.
 
-alter table safepoint.checkpoints disable trigger all;
+alter table safepoint.records disable trigger all;
 edit;
 
-alter table safepoint.checkpoints disable trigger user;
+alter table safepoint.records disable trigger user;
 edit;
 
-drop trigger if exists refuse_change on safepoint.checkpoints;
+drop trigger if exists refuse_change on safepoint.records;
 edit;
 
 set session_replication_role = replica;
@@ -345,7 +341,7 @@ create or replace function safepoint.keep() returns trigger language plpgsql
   as 'begin return new; end';
 
 create function pg_temp.keep() returns trigger language plpgsql as 'begin return new; end';
-create trigger a_first before insert on safepoint.checkpoints for each row execute function
+create trigger a_first before insert on safepoint.records for each row execute function
   pg_temp.keep();
 
 create or replace function safepoint.acquire(a_thread text, a_owner text,
@@ -354,9 +350,9 @@ create or replace function safepoint.acquire(a_thread text, a_owner text,
 
 alter function safepoint.keep() set search_path = pg_temp, public;
 
-create rule r as on insert to safepoint.checkpoints do instead nothing;
+create rule r as on insert to safepoint.records do instead nothing;
 
-create policy p on safepoint.checkpoints using (false);
+create policy p on safepoint.records using (false);
 
 
 -- # grant-more SP05
@@ -392,10 +388,10 @@ alter role current_user createrole;
 
 create role mallory login;
 
-grant update, delete on safepoint.checkpoints to current_user;
+grant update, delete on safepoint.records to current_user;
 edit;
 
-alter table safepoint.checkpoints owner to current_user;
+alter table safepoint.records owner to current_user;
 
 reassign owned by safepoint_owner to current_user;
 
@@ -406,10 +402,10 @@ alter schema safepoint owner to current_user;
 -- A table, a function or an operator of the attacker's has the name that a function of ours
 -- looks for.
 
-create temp table threads as select thread::text, head, first::bigint, token::bigint, owner::text,
+create temp table threads as select thread::text, first::bigint, token::bigint, owner::text,
   expires, session_user as login from safepoint.threads;
-create temp table checkpoints as select thread, sequence::bigint, record::bytea
-  from safepoint.checkpoints;
+create temp table records as select thread::text, sequence::bigint, record::bytea
+  from safepoint.records;
 set search_path = pg_temp, safepoint, pg_catalog;
 put ('theirs', %(their_next)s, %(theirs)s, %(their_token)s);
 
@@ -436,25 +432,25 @@ create cast (text as name) without function as implicit;
 -- The attacker locks the table, goes home, and nobody can save.
 
 begin;
-lock table safepoint.checkpoints in access exclusive mode;
+lock table safepoint.records in access exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in exclusive mode;
+lock table safepoint.records in exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in share row exclusive mode;
+lock table safepoint.records in share row exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in share mode;
+lock table safepoint.records in share mode;
 
 begin;
-lock table safepoint.checkpoints in share update exclusive mode;
+lock table safepoint.records in share update exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in row exclusive mode;
+lock table safepoint.records in row exclusive mode;
 
 begin;
-lock table safepoint.checkpoints in row share mode;
+lock table safepoint.records in row share mode;
 
 begin;
 select * from safepoint.threads for update;
@@ -511,7 +507,7 @@ select * from safepoint.acquire('', 'new', 'mallory', 60);
 prepare transaction 'forgotten';
 
 begin;
-lock table safepoint.checkpoints;
+lock table safepoint.records;
 prepare transaction 'forgotten';
 
 -- What a worker's login can still do, on any server. It runs as well, so that nobody is surprised.
@@ -520,7 +516,7 @@ prepare transaction 'forgotten';
 -- # read-everything SP05 answer residue
 -- The states of all threads are read: who may verify a thread may read it.
 
-select record from safepoint.checkpoints where thread = 'theirs';
+select record from safepoint.records where thread = 'theirs';
 
 
 -- # hold-own SP07 residue spoils

@@ -103,7 +103,7 @@ def test_what_ours_says_is_a_missing_right_or_a_rule_of_the_schema() -> None:
     ledger = {"UnknownKey", "WrongPlace", "RecordsMissing"}
     right, value, null, check, off = "42501", "22023", "23502", "23514", "55000"
     copy = "0A000"  # into a table with row-level security
-    rules = {"SP001", "SP002", "SP003", "SP004"}
+    rules = {"SP001", "SP002", "SP004", "23505"}  # not the owner, not the next one, there already
     assert codes == {right, value, null, check, off, copy, *rules, *ledger}
 
 
@@ -123,10 +123,10 @@ def test_the_worst_try_counts_and_a_refusal_hides_nothing(ours: Victim) -> None:
 def test_a_fingerprint_sees_every_change(ours: Victim) -> None:
     before = ours.fingerprint()
     for statement in (
-        "alter table safepoint.checkpoints disable trigger keep",
-        "alter table safepoint.checkpoints disable row level security",
+        "alter table safepoint.records disable trigger keep",
+        "alter table safepoint.records disable row level security",
         "alter function safepoint.keep() set search_path = public",
-        "grant update (record) on safepoint.checkpoints to public",
+        "grant update (record) on safepoint.records to public",
         "grant create on schema safepoint to public",
         "grant safepoint_owner to worker_1",
         "alter role worker_1 set statement_timeout = 1",
@@ -136,7 +136,7 @@ def test_a_fingerprint_sees_every_change(ours: Victim) -> None:
         "set session_replication_role = replica; delete from safepoint.discarded",
         "set session_replication_role = replica; delete from safepoint_anchor.rewinds",
         "set session_replication_role = replica; update safepoint_journal.records set record = 'x'",
-        "drop table safepoint.prunings",
+        "drop table safepoint.actions",
     ):
         with ours.superuser() as connection:
             connection.execute(statement)
@@ -160,6 +160,6 @@ def test_a_new_password_ends_a_leak_and_lets_the_worker_in_again(ours: Victim) -
 @pytest.mark.parametrize(("attack", "thread"), [("hold-own", "mine"), ("squat", "order-8")])
 def test_who_took_a_thread_is_written_down(attack: str, thread: str, ours: Victim) -> None:
     assert SQL_ATTACKS[attack].run(ours) is SqlOutcome.ACCEPTED
-    query = "select owner, login from safepoint.takings where thread = %s order by token desc"
+    query = "select owner, login from safepoint.actions where thread = %s order by number desc"
     with ours.superuser() as connection:
         assert connection.execute(query, (thread,)).fetchone() == ("mallory", "worker_1")

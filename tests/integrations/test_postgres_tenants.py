@@ -35,20 +35,19 @@ from safepoint.stores.postgres import (
     PostgresCheckpointStorage,
     assign,
 )
-from safepoint.stores.postgres.journal import _Entries
 from safepoint.stores.postgres.schema import SCHEMAS
+from safepoint.stores.postgres.storage import Records
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
 
 TENANTS: Final = ("acme", "globex")
 JOBS: Final = {
-    "writer": ("safepoint.threads", "safepoint.checkpoints", "safepoint_answers.records"),
+    "writer": ("safepoint.threads", "safepoint.records", "safepoint_answers.records"),
     "operator": (
         "safepoint.threads",
-        "safepoint.checkpoints",
+        "safepoint.records",
         "safepoint.discarded",
-        "safepoint.takings",
-        "safepoint.prunings",
+        "safepoint.actions",
         "safepoint_anchor.heads",
         "safepoint_answers.records",
     ),
@@ -64,11 +63,11 @@ KEYS: Final = Keyring(SigningKey.generate())
 # this SQLSTATE, or changes nothing ("0"). `{n}` is a thread or chain that nobody has yet.
 CALLS: Final[dict[str, dict[str, str]]] = {
     "writer": {
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', 'order-7', 4, 'x')": "42501",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record, fence)"
+        "insert into safepoint.records (tenant, thread, sequence, record, fence)"
         " values ('{t}', 'held', 2, 'x', 1)": "SP001",
         "select safepoint.acquire('{t}', 'order-7', 'w', 60)": "42501",
         "select safepoint.renew('{t}', 'held', 'w', 1, 60)": "SP001",
@@ -79,7 +78,7 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "select safepoint.discard('{t}', 'order-7', 2)": "SP005",
         "select safepoint.prune('{t}', 'order-7', 3, 'base')": "SP005",
         "select safepoint.purge('{t}', 'gone')": "0",
-        "insert into safepoint.checkpoints (tenant, thread, sequence, record)"
+        "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
     },
     "anchor": {
@@ -95,15 +94,15 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "select safepoint_anchor.rewind('{t}', 'answers', '{chain}', 1, '{digest}')": "42501",
     },
     "journal": {
-        "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
         " values ('{t}', 'j', '{n}', 1, 'x')": "42501",
-        "insert into safepoint_journal.records (tenant, journal, chain, sequence, record)"
+        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
         " values ('{t}', 'j', 'order-7', 2, 'x')": "SP004",
     },
     "approver": {
-        "insert into safepoint_answers.records (tenant, chain, sequence, record)"
+        "insert into safepoint_answers.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
-        "insert into safepoint_answers.records (tenant, chain, sequence, record)"
+        "insert into safepoint_answers.records (tenant, thread, sequence, record)"
         " values ('{t}', '{chain}', 2, 'x')": "SP004",
         "update safepoint_anchor.heads set sequence = 9"
         " where tenant = '{t}' and store = 'answers'": "0",
@@ -198,7 +197,7 @@ def fill(place: Database, tenant: str, who: str) -> None:
     rewound = of(PostgresAnchor, "anchor_operator")
     rewound.rewind("s", "order-8", Head(1, DIGEST))
     rewound.rewind("s", "order-8", None)
-    of(lambda dsn: _Entries(dsn, "j", connections=1, wait_seconds=10), "journal").append(
+    of(lambda dsn: Records(dsn, "journal", "j", connections=1, wait_seconds=10), "journal").append(
         "order-7", 1, b"x"
     )
     of(PostgresAnswers, "approver").append(CHAIN, 1, f"of {who}".encode())
@@ -288,7 +287,7 @@ def test_each_table_with_a_tenant_is_held_and_whoever_is_assigned_to_all_sees_al
         " and exists (select from pg_policy where polrelid = c.oid))",
         database=place.name,
     )
-    assert sorted(loose.split()) == [f"{schema}.logins" for schema in sorted(SCHEMAS.values())]
+    assert loose == ""
     for job, tables in JOBS.items():
         with psycopg.connect(login(place, job, "every")) as connection:
             for table in tables:

@@ -115,13 +115,13 @@ FLAWS = {
     "grant pg_write_all_data to safepoint_reader": "in-pg_write_all_data",
     "grant safepoint_owner to worker": "needless",
     "grant team to worker; grant safepoint_anchor to team": "needless",
-    "alter table safepoint.prunings owner to worker": "owner",
+    "alter table safepoint.actions owner to worker": "owner",
     "alter schema safepoint owner to mally": "owner",
     "alter domain safepoint.record owner to mally": "owner",
     "alter function safepoint_anchor.rewind owner to mally": "owner",
     "alter database {db} owner to worker": "owner",
-    "grant update, delete on safepoint.checkpoints to worker": "granted granted",
-    "grant insert (login, written) on safepoint.checkpoints to mally": "granted granted",
+    "grant update, delete on safepoint.records to worker": "granted granted",
+    "grant insert (login, written) on safepoint.records to mally": "granted granted",
     "grant usage on schema safepoint to mally; grant update (owner) on safepoint.threads to mally"
     " with grant option; set role mally; grant update (owner) on safepoint.threads to friend": (
         "granted granted granted"
@@ -132,7 +132,7 @@ FLAWS = {
     "grant create on schema public to worker": "granted",
     "grant create on database {db} to worker": "granted",
     "grant usage on schema safepoint to public": "granted",
-    "grant select on safepoint.checkpoints to public": "granted",
+    "grant select on safepoint.records to public": "granted",
     "grant temporary, connect on database {db} to public": "granted granted",
     "grant set on parameter session_replication_role to worker": "granted",
     "alter default privileges for role safepoint_owner grant all on tables to worker": "granted",
@@ -142,9 +142,7 @@ FLAWS = {
     "grant safepoint_operator, safepoint_anchor_operator to mally": "undoes operators operators",
 }
 CHANGED = {
-    "alter table safepoint.checkpoints drop constraint checkpoints_pkey": (
-        "SP13.dropped SP13.dropped"
-    ),
+    "alter table safepoint.records drop constraint records_pkey": ("SP13.dropped SP13.dropped"),
     "alter domain safepoint.record drop constraint record_check": "SP13.dropped",
     "alter domain safepoint_anchor.sequence drop constraint sequence_check; alter domain"
     " safepoint_anchor.sequence add constraint sequence_check check (value > 0) not valid": (
@@ -153,30 +151,31 @@ CHANGED = {
     "alter table safepoint_journal.records add constraint no_more check (sequence < 2)": (
         "SP20.not-made"
     ),
-    "drop index safepoint.takings_once; create unique index takings_once on safepoint.takings"
-    " (thread)": "SP13.changed",
-    "create unique index once on safepoint.prunings (thread)": "SP13.not-made",
-    "create policy hide on safepoint.checkpoints for select using (sequence <> 2)": "SP13.not-made",
+    "drop index safepoint.discarded_place; create unique index discarded_place on"
+    " safepoint.discarded (thread)": "SP13.not-made",
+    "create unique index once on safepoint.actions (thread)": "SP13.not-made",
+    "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13.not-made",
     "alter table safepoint.threads no force row level security": "SP13.changed",
     "alter table safepoint_answers.records disable row level security": "SP19.changed",
     "drop policy tenant on safepoint_journal.records": "SP20.dropped",
     "alter policy of_workers on safepoint_anchor.heads to public": "SP15.changed",
-    "alter policy tenant on safepoint.takings with check (true)": "SP13.changed",
-    "alter table safepoint.threads alter column head set default 5": "SP13.changed",
-    "alter table safepoint.takings add column note text": "SP13.not-made",
-    "alter table safepoint.prunings set unlogged": "SP13.changed",
-    "drop table safepoint.discarded": "SP13.dropped",
+    "alter policy tenant on safepoint.actions with check (true)": "SP13.changed",
+    "alter table safepoint.threads alter column first set default 5": "SP13.changed",
+    "alter table safepoint.actions add column note text": "SP13.not-made",
+    "alter table safepoint.actions set unlogged": "SP13.changed",
+    "drop table safepoint_anchor.rewinds": "SP15.dropped",
     "create view safepoint.own as select 1": "SP13.not-made",
     "create type safepoint.pair as (a int, b int)": "SP13.not-made",
-    "alter table safepoint.checkpoints disable trigger keep": "SP13.changed",
+    "alter table safepoint.records disable trigger keep": "SP13.changed",
     "drop trigger advance on safepoint_anchor.heads": "SP15.dropped",
     "create rule gone as on insert to safepoint_journal.records do instead nothing": (
         "SP20.not-made"
     ),
     "alter function safepoint.keep() security invoker": "SP13.changed",
-    "create or replace function safepoint_anchor.keep() returns trigger language plpgsql"
+    "drop trigger refuse on safepoint_answers.records": "SP19.dropped",
+    "create or replace function safepoint_anchor.refuse() returns trigger language plpgsql"
     " set search_path = pg_catalog, pg_temp as $$begin return null; end$$": "SP15.changed",
-    "create index fast on safepoint.prunings (thread, first)": "",
+    "create index fast on safepoint.actions (thread, number)": "",
 }
 
 
@@ -206,7 +205,7 @@ def test_each_thing_that_is_not_as_migrate_made_it_is_named(server: Server, name
 
 def test_a_privilege_that_a_role_has_in_part_is_found(server: Server, name: str) -> None:
     """To revoke it takes the part as well, so it is said how to give that again."""
-    do(server, "grant insert on safepoint.checkpoints to safepoint_writer", database=name)
+    do(server, "grant insert on safepoint.records to safepoint_writer", database=name)
     do(server, "grant select on safepoint.threads to safepoint_writer with grant option", name)
     said = looked(server, name)
     assert ids(said) == "granted granted"
@@ -292,7 +291,7 @@ def test_what_sessions_begin_with(server: Server, name: str) -> None:
 
 def test_a_name_that_needs_quotes_breaks_out_of_no_line(server: Server, name: str) -> None:
     server.login("Eve 7", "safepoint_writer")
-    do(server, 'grant delete on safepoint.checkpoints to "Eve 7"', database=name)
+    do(server, 'grant delete on safepoint.records to "Eve 7"', database=name)
     [found] = looked(server, name)
     assert found.do.endswith(' from "Eve 7"')
     do(
@@ -320,7 +319,7 @@ role = 'safepoint_writer'"""
 def test_a_thief_cannot_blind_the_audit_with_settings_of_the_login(
     server: Server, name: str
 ) -> None:
-    do(server, "grant delete on safepoint.checkpoints to worker", database=name)
+    do(server, "grant delete on safepoint.records to worker", database=name)
     before, way = looked(server, name), check_network(dsn(server, name))
     assert ids(before) == "granted"
     try:
@@ -396,9 +395,7 @@ def test_the_command_looks_and_verifies(
     # An attacker who is the owner cuts off the newest record: the anchor tells.
     do(
         server,
-        "set session_replication_role = replica;"
-        "delete from safepoint.checkpoints where sequence = 3;"
-        "update safepoint.threads set head = 2",
+        "set session_replication_role = replica;delete from safepoint.records where sequence = 3",
         database=name,
     )
     assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])

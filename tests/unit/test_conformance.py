@@ -105,8 +105,8 @@ LACKS: dict[type[StorageSuite], set[str]] = {
     Memory: {"a_place_out_of_order_is_refused", *OPENINGS},
     File: {FINDS},
     SQLite: set(),
-    Postgres: set(),
-    PostgresOfAWorker: {*OF_A_PRUNED_THREAD},
+    Postgres: {FINDS},
+    PostgresOfAWorker: {FINDS, *OF_A_PRUNED_THREAD},
     OnThePage: {*claims()} - OF_FOUR_METHODS,
 }
 

@@ -150,11 +150,9 @@ class Shop:
         if self.database is not None:
             from tests.unit.postgres_helpers import without_guard
 
+            base, where = self.database, "safepoint.records"
             for each in statements:
-                table = "threads" if "threads" in each else "checkpoints"
-                where = f"safepoint.{table}"
-                told = each.replace(table, where, 1)
-                without_guard(self.database.server, self.database.name, where, told)
+                without_guard(base.server, base.name, where, each.replace("checkpoints", where, 1))
             return
         with closing(sqlite3.connect(self.folder / "state/state.db")) as connection, connection:
             rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
@@ -162,8 +160,7 @@ class Shop:
             for name, _ in texts:
                 connection.execute(f"DROP TRIGGER {name}")
             for each in statements:
-                if self.engine == "postgres" or "threads" not in each:
-                    connection.execute(each)
+                connection.execute(each)
             for _, text in texts:
                 connection.execute(text)
 
@@ -192,8 +189,7 @@ class Shop:
             return
         head = self.storage.head(thread)
         self.sql(
-            f"DELETE FROM checkpoints WHERE thread = '{thread}' AND sequence = {head}",  # noqa: S608
-            f"UPDATE threads SET head = head - 1 WHERE thread = '{thread}'",  # noqa: S608
+            f"DELETE FROM checkpoints WHERE thread = '{thread}' AND sequence = {head}"  # noqa: S608
         )
 
     def remove(self, thread: str) -> None:
@@ -201,8 +197,7 @@ class Shop:
         if self.engine == "files":
             (self.folder / "state" / thread).rename(self.folder / thread)
             return
-        where = f"WHERE thread = '{thread}'"
-        self.sql(f"DELETE FROM checkpoints {where}", f"DELETE FROM threads {where}")  # noqa: S608
+        self.sql(f"DELETE FROM checkpoints WHERE thread = '{thread}'")  # noqa: S608
 
     # --- what a worker does
 

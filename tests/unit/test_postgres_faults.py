@@ -33,7 +33,7 @@ from tests.unit.journal_helpers import event
 from tests.unit.postgres_helpers import Network, head, refusal
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
-INSERT = b"insert into safepoint.checkpoints"
+INSERT = b"insert into safepoint.records"
 COUNT = 120
 
 
@@ -82,7 +82,7 @@ def test_under_load_no_worker_sees_an_error_and_nothing_is_lost_or_doubled(
     run = strike.__name__.replace("_", "")
     heads = killable.dsn("heads", "checkpoints")
     workers = [killable.dsn(f"worker_{number}", "checkpoints") for number in (1, 2)]
-    saved = f"select count(*) from safepoint.checkpoints where thread like '{run}-%'"  # noqa: S608
+    saved = f"select count(*) from safepoint.records where thread like '{run}-%'"  # noqa: S608
     with ThreadPoolExecutor(2) as pool:
         running = [
             pool.submit(save_all, dsn, heads, f"{run}-{at}") for at, dsn in enumerate(workers)

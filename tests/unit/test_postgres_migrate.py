@@ -73,7 +73,7 @@ def test_a_login_without_superuser_makes_the_same_as_the_sql_to_read(
         racer.join()
     assert sorted(made) == [(), PARTS]
     with psycopg.connect(dsn) as connection, pytest.raises(psycopg.Error):
-        connection.execute("select record from safepoint.checkpoints")
+        connection.execute("select record from safepoint.records")
     server.database(f"{name}_by_hand")
     server.psql(statements(prefix=f"q_{name}"), database=f"{name}_by_hand")
     found = look(server, name, f"p_{name}")

@@ -14,7 +14,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 import psycopg
 
 from safepoint.stores.postgres import PostgresAnchor, PostgresAnswers, PostgresCheckpointStorage
-from safepoint.stores.postgres.journal import _Entries
+from safepoint.stores.postgres.storage import Records
 from tests.harness.postgres import Database
 from tests.unit.postgres_helpers import head
 
@@ -33,18 +33,16 @@ LOGINS: Final = (
 STORE: Final = "worker other reader operator approver auditor"
 HEADS: Final = "operator anchor anchor_operator approver auditor"
 HEAD: Final = "insert into safepoint_anchor.heads (store, thread, sequence, digest) values "
-PUT: Final = "insert into safepoint_journal.records (journal, chain, sequence, record) values "
-ANSWER: Final = "insert into safepoint_answers.records (chain, sequence, record) values "
+PUT: Final = "insert into safepoint_journal.records (scope, thread, sequence, record) values "
+ANSWER: Final = "insert into safepoint_answers.records (thread, sequence, record) values "
 TRACES: Final = "operator auditor"
 # What each statement takes: the logins that may, and the SQLSTATE for those who may not, which is
 # 42501 (no such right) unless it is said. Nobody has any right that is not here.
 TABLE: Final = {
-    "select max(number) from safepoint.version": STORE,
-    "select record from safepoint.checkpoints": STORE,
+    "select record from safepoint.records": STORE,
     "select * from safepoint.threads": STORE,
     "select * from safepoint.discarded": TRACES,
-    "select * from safepoint.takings": TRACES,
-    "select * from safepoint.prunings": TRACES,
+    "select * from safepoint.actions": TRACES,
     "select * from safepoint_anchor.heads": HEADS,
     "select * from safepoint_anchor.rewinds": "anchor_operator auditor",
     "select record from safepoint_journal.records": "journal auditor",
@@ -55,40 +53,40 @@ TABLE: Final = {
     "select * from safepoint.logins": "",
     "insert into safepoint_anchor.logins values (session_user, '*')": "",
     # Records: the next one, of the login that owns the thread.
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('new', 1, 'x')": (
+    "insert into safepoint.records (thread, sequence, record) values ('new', 1, 'x')": (
         "worker other operator"
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 3, 'x')": (
+    "insert into safepoint.records (thread, sequence, record) values ('free', 3, 'x')": (
         "worker",
         {"other": "SP002", "operator": "SP002"},
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 2, 'x')": (
+    "insert into safepoint.records (thread, sequence, record) values ('free', 2, 'x')": (
         "",
-        {"worker": "SP003", "other": "SP002", "operator": "SP002"},
+        {"worker": "23505", "other": "SP002", "operator": "SP002"},
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('free', 9, 'x')": (
+    "insert into safepoint.records (thread, sequence, record) values ('free', 9, 'x')": (
         "",
         {"worker": "SP004", "other": "SP002", "operator": "SP002"},
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record) values ('held', 2, 'x')": (
+    "insert into safepoint.records (thread, sequence, record) values ('held', 2, 'x')": (
         "",
         dict.fromkeys(("worker", "other", "operator"), "SP001"),
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record, fence) values ('held',2,'x',1)": (
+    "insert into safepoint.records (thread, sequence, record, fence) values ('held',2,'x',1)": (
         "worker",
         {"other": "SP002", "operator": "SP002"},
     ),
-    "insert into safepoint.checkpoints (thread, sequence, record, login)"
+    "insert into safepoint.records (thread, sequence, record, login)"
     " values ('new', 1, 'x', 'worker_2')": "",
-    "update safepoint.checkpoints set record = 'x'": "",
-    "delete from safepoint.checkpoints": "",
-    "truncate safepoint.checkpoints": "",
-    "update safepoint.threads set login = session_user, head = 0": "",
+    "update safepoint.records set record = 'x'": "",
+    "delete from safepoint.records": "",
+    "truncate safepoint.records": "",
+    "update safepoint.threads set login = session_user, first = 2": "",
     "insert into safepoint.threads (thread, login) values ('x', session_user)": "",
-    "delete from safepoint.takings": "",
-    "insert into safepoint.discarded select *, session_user, now() from safepoint.checkpoints": "",
-    "alter table safepoint.checkpoints disable trigger all": "",
-    "drop table safepoint.checkpoints": "",
+    "delete from safepoint.actions": "",
+    "insert into safepoint.discarded select *, session_user, now() from safepoint.records": "",
+    "alter table safepoint.records disable trigger all": "",
+    "drop table safepoint.records": "",
     "set local session_replication_role = replica": "",
     "set local role safepoint_owner": "",
     "create table safepoint.mine (x integer)": "",
@@ -129,15 +127,10 @@ TABLE: Final = {
     # The anchor: forward for its login, back for its operators.
     HEAD + f"('s', 'new', 1, {DIGEST})": ("anchor", {"approver": "42501"}),
     HEAD + f"('answers', 'new', 1, {DIGEST})": "approver",
-    f"insert into safepoint_anchor.heads values ('', 's', 'new', 1, {DIGEST}, now())": "",  # noqa: S608
-    "update safepoint_anchor.heads set seen = now()": (
-        "",
-        {"anchor": "SP007", "approver": "SP007"},
-    ),
     "update safepoint_anchor.heads set sequence = 9 where thread = 't'": "anchor",
     "update safepoint_anchor.heads set sequence = 1 where thread = 't'": (
         "",
-        {"anchor": "SP007", "approver": "SP007"},
+        {"anchor": "SP006", "approver": "SP006"},
     ),
     "update safepoint_anchor.heads set thread = 'other'": "",
     "delete from safepoint_anchor.heads": "",
@@ -167,19 +160,18 @@ TABLE: Final = {
 }
 # What not even the administrator does by accident: the triggers say no to the owner, too.
 BY_ACCIDENT: Final = {
-    "update safepoint.checkpoints set record = 'x'": "SP006",
-    "delete from safepoint.checkpoints where thread = 'free'": "SP006",
-    "truncate safepoint.checkpoints": "SP006",
+    "update safepoint.records set record = 'x'": "SP006",
+    "delete from safepoint.records where thread = 'free'": "SP006",
+    "truncate safepoint.records": "SP006",
     "truncate safepoint.threads": "SP006",
     "delete from safepoint.threads": "SP006",
-    "update safepoint.threads set head = 1 where thread = 'free'": "SP006",
-    "update safepoint.threads set first = 0, token = token - 1 where thread = 'held'": "23514",
-    "update safepoint.threads set token = 0 where thread = 'held'": "SP006",
-    "update safepoint.threads set owner = null where thread = 'held'": "23514",
-    "delete from safepoint.takings": "SP006",
-    "truncate safepoint.prunings": "SP006",
+    "update safepoint.threads set first = 2 where thread = 'free'": "SP006",
+    "insert into safepoint.threads (thread, login, owner) values ('x', 'y', 'z')": "23514",
+    "insert into safepoint.threads (thread, login, first) values ('x', 'y', 0)": "23514",
+    "delete from safepoint.actions": "SP006",
+    "truncate safepoint.actions": "SP006",
     "truncate safepoint.discarded": "SP006",
-    "truncate safepoint_anchor.heads": "SP007",
+    "truncate safepoint_anchor.heads": "SP006",
     "truncate safepoint_anchor.rewinds": "SP006",
     "update safepoint_journal.records set record = 'x'": "SP006",
     "delete from safepoint_journal.records": "SP006",
@@ -191,8 +183,8 @@ BY_ACCIDENT: Final = {
     "insert into safepoint.threads (thread, login) values ('../x', 'y')": "23514",
     "insert into safepoint.threads (thread, login) values ('con', 'y')": "23514",
     "insert into safepoint.threads (tenant, thread, login) values ('../x', 'x', 'y')": "23514",
-    "insert into safepoint.checkpoints (thread, sequence, record, label)"
-    " values ('x', 1, '', ' ')": "23514",
+    "insert into safepoint.records (scope, thread, sequence, record)"
+    " values ('x', 'x', 1, '')": "23514",
     f"insert into safepoint_anchor.heads values ('', 's', 'LPT1', 1, {DIGEST})": "23514",  # noqa: S608
     "insert into safepoint_anchor.heads values ('', 's', 'x', 1, 'md5:1')": "23514",
     PUT + "('j', 'c', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
@@ -219,7 +211,7 @@ def filled(database: Database) -> Database:
         storage.append("held", 1, b"x", fence=lease.token)
     with PostgresAnchor(database.anchor) as anchor:
         anchor.advance("s", "t", head(5))
-    with _Entries(database.journal, "j", connections=1, wait_seconds=5) as entries:
+    with Records(database.journal, "journal", "j", connections=1, wait_seconds=5) as entries:
         entries.append("c", 1, b"x")
     with PostgresAnswers(database.approver) as answers:
         answers.append("c", 1, b"x")
@@ -260,14 +252,15 @@ def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Databas
         anchor.rewind("s", "t", None)
         assert anchor.read("s", "t") is None
     asked = {
-        "select distinct login from safepoint.checkpoints": "worker_1",
-        "select login, coalesce(owner, 'nobody') from safepoint.takings order by taken": (
-            "worker_1|w\noperator|nobody"
+        "select distinct login from safepoint.records": "worker_1",
+        "select thread, action, number, removed, owner, login from safepoint.actions"
+        " order by done": (
+            "held|acquire|1|0|w|worker_1\nheld|break|1|0||operator\n"
+            "free|discard|1|1||operator\nheld|prune|1|0||operator"
         ),
         "select thread, sequence, login, discarded_by from safepoint.discarded": (
             "free|2|worker_1|operator"
         ),
-        "select thread, first, removed, login from safepoint.prunings": "held|1|0|operator",
         "select from_sequence, to_sequence, login from safepoint_anchor.rewinds order by rewound": (
             "5|3|anchor_operator\n3||anchor_operator"
         ),

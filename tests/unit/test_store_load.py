@@ -92,5 +92,5 @@ def test_8_logins_that_own_what_they_save_lose_nothing_on_postgresql(database: D
     """A thread goes from one login to the other with its lease, and in no other way."""
     dsns = {number: database.worker(number + 1) for number in range(WORKERS)}
     check(OnPostgres("", database.owner, dsns, database.anchor, leased=True))
-    asked = "select count(distinct login) from safepoint.takings"
+    asked = "select count(distinct login) from safepoint.actions"
     assert database.server.psql(asked, database=database.name) == str(WORKERS)

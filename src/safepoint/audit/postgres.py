@@ -282,11 +282,11 @@ def check_privileges(
         dsn = server.dsn("worker_1", "checkpoints")
         print([each.id for each in check_privileges(dsn) if each.severity == "error"])
         #> []
-        server.psql("grant delete on safepoint.checkpoints to worker_1", database="checkpoints")
+        server.psql("grant delete on safepoint.records to worker_1", database="checkpoints")
         for finding in check_privileges(dsn):
             if finding.severity == "error":
                 print(finding.rule, finding.what.split(",")[0])
-                #> SP05 'worker_1' has DELETE on table safepoint.checkpoints
+                #> SP05 'worker_1' has DELETE on table safepoint.records
     ```
 
     Args:

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
+from collections.abc import Callable
 from typing import Final, TypeVar
 
 from safepoint.core.anchor import checked, is_further
 from safepoint.core.errors import AnchorUnavailable
 from safepoint.core.names import Head, check_name
-from safepoint.stores.postgres.connection import Connection, Server, listed, told_as
+from safepoint.stores.postgres.connection import Connection, Server, told_as
 
 _T = TypeVar("_T")
 
 _READ: Final = (
-    b"select safepoint_anchor.whose(), thread, sequence::text, digest, seen::text from (select) one"
-    b" left join safepoint_anchor.heads on tenant = $1 and store = $2 and thread = any($3::text[])"
+    "select sequence, digest from safepoint_anchor.heads"
+    " where tenant = $1 and store = $2 and thread = $3"
 )
 _ADVANCE: Final = (
-    b"insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
-    b" values ($1, $2, $3, $4, $5) on conflict (tenant, store, thread) do update"
-    b" set sequence = excluded.sequence, digest = excluded.digest,"
-    b" seen = case heads.seen when $6 then '-infinity' else excluded.seen end"
-    b" where heads.sequence < excluded.sequence returning 1"
+    "insert into safepoint_anchor.heads (tenant, store, thread, sequence, digest)"
+    " values ($1, $2, $3, $4, $5) on conflict (tenant, store, thread) do update"
+    " set sequence = excluded.sequence, digest = excluded.digest"
+    " where heads.sequence < excluded.sequence returning 1"
 )
 _THREADS: Final = (
-    "select thread from safepoint_anchor.heads where tenant = %s and store = %s order by thread"
+    "select thread from safepoint_anchor.heads where tenant = $1 and store = $2 order by thread"
 )
-_REWIND: Final = "select safepoint_anchor.rewind(%s, %s, %s, %s::bigint, %s::text)"
+_TENANTS: Final = "select distinct tenant from safepoint_anchor.heads where store = $1"
+_REWIND: Final = "select safepoint_anchor.rewind($1, $2, $3, $4, $5)"
 
 
 class PostgresAnchor(Server):
@@ -63,16 +62,8 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        return self.heads(store, [thread]).get(thread)
-
-    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
-        """Return the head of each of these threads that was ever seen, in one look.
-
-        Raises:
-            AnchorUnavailable: the server refuses, or is away.
-        """
-        place = self._tenant, check_name("store", store), listed(threads)
-        return self._run(lambda connection: self._heads(connection, place))
+        rows = self._rows(_READ, *self._place(store, thread))
+        return Head(*rows[0]) if rows else None
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`. One that is older than what is known, or the same, is ignored.
@@ -83,14 +74,8 @@ class PostgresAnchor(Server):
         """
         place = self._place(store, thread)
         checked(head)
-
-        def move(connection: Connection) -> None:
-            since = None if head.seen is None else head.seen.isoformat()
-            if not connection.ask(_ADVANCE, (*place, head.sequence, head.digest, since)):
-                known = self._heads(connection, (*place[:2], listed([thread])))
-                is_further(thread, known.get(thread), head)
-
-        self._run(move)
+        if not self._rows(_ADVANCE, *place, head.sequence, head.digest):
+            is_further(thread, self.read(store, thread), head)
 
     def threads(self, store: str) -> list[str]:
         """Return the name of each thread of the store that was ever seen, sorted.
@@ -98,8 +83,7 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        values = self._tenant, check_name("store", store)
-        return [row[0] for row in self._rows(_THREADS, values)]
+        return [row[0] for row in self._rows(_THREADS, self._tenant, check_name("store", store))]
 
     def tenants(self, store: str) -> list[str]:
         """Return each tenant of whom a thread was seen, sorted, as far as this login sees them.
@@ -107,8 +91,7 @@ class PostgresAnchor(Server):
         Raises:
             AnchorUnavailable: the server refuses, or is away.
         """
-        query = "select distinct tenant from safepoint_anchor.heads where store = %s"
-        return self._tenants_in(row[0] for row in self._rows(query, (check_name("store", store),)))
+        return self._tenants_in(row[0] for row in self._rows(_TENANTS, check_name("store", store)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head to what you say, further back or forgotten (None). It takes an operator.
@@ -120,21 +103,11 @@ class PostgresAnchor(Server):
             AnchorUnavailable: this login is not in the role of the anchor's operators, or the
                 server is away.
         """
-        place = self._place(store, thread)
         to = (None, None) if head is None else (checked(head).sequence, head.digest)
-        self._run(lambda connection: connection.execute(_REWIND, (*place, *to)))
+        self._rows(_REWIND, *self._place(store, thread), *to)
 
     def _place(self, store: str, thread: str) -> tuple[str, str, str]:
         return self._tenant, check_name("store", store), check_name("thread", thread)
-
-    def _heads(self, connection: Connection, place: tuple[str, str, str]) -> dict[str, Head]:
-        found = {}
-        for whose, *row in connection.ask(_READ, place):
-            self._check_tenant(connection, whose)
-            thread, sequence, digest, seen = (str(value or b"", "utf-8") for value in row)
-            if thread:
-                found[thread] = Head(int(sequence), digest, datetime.fromisoformat(seen))
-        return found
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         with told_as(AnchorUnavailable):

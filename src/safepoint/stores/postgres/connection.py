@@ -5,12 +5,11 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import select
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from math import inf
+from functools import cached_property
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from safepoint.core.errors import (
@@ -27,12 +26,10 @@ from safepoint.core.errors import (
     missing,
     quoted,
 )
-from safepoint.core.names import check_name
 from safepoint.core.storage import Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
-    from psycopg import pq
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
@@ -41,10 +38,8 @@ except ImportError as _missing:
     ) from _missing
 
 _T = TypeVar("_T")
-Row = list[bytes | None]
+Row = tuple[Any, ...]
 
-VERSION: Final = 1
-"""The version of the schema that this package works with."""
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
     # What a login may set for itself must not change how we read what the server says.
@@ -58,10 +53,10 @@ _LIMITS: Final = {
     "idle_in_transaction_session_timeout": 1.0,
 }
 # `off` acknowledges a save that is on no disk. What a session has set, a reload does not change.
-_VERSION_OF: Final = (
-    "select max(number), set_config('synchronous_commit',"
+_BEGIN: Final = (
+    "select {0}.whose(), set_config('synchronous_commit',"
     " case current_setting('synchronous_commit') when 'off' then 'on'"
-    " else current_setting('synchronous_commit') end, false), {0}.whose() from {0}.version"
+    " else current_setting('synchronous_commit') end, false)"
 )
 _PAUSE: Final = 0.05
 """For how many seconds what was cut off may go on in the server before it is asked again."""
@@ -139,63 +134,21 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
-_SOMETIMES: Final = 5
-"""How many times a statement is asked before it is prepared, as the driver does it."""
-_ANSWERS: Final = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
-
-
-class Connection(psycopg.Connection[tuple[Any, ...]]):
+class Connection(psycopg.Connection[Row]):
     """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
 
     seconds: float | None = None
     whose = ""
     """The tenant that its login serves, as it was last seen; `*` is every one."""
 
-    def ask(self, statement: bytes, values: Sequence[str | int | bytes | None]) -> list[Row]:
-        """Return what a statement finds, as bytes; prepared if it comes often.
+    @cached_property
+    def _cursor(self) -> psycopg.RawCursor[Row]:
+        return psycopg.RawCursor(self)  # one for all: a new one costs a third of a quick statement
 
-        It is for what every save asks: in as few steps as libpq has, a quarter of a cursor's time.
-
-        Args:
-            statement: with `$1` for the first value. What it finds is text, or bytes.
-            values: bytes go as they are, and the others as text.
-        """
-        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
-        formats = [int(type(v) is bytes) for v in values]
-        uses: dict[bytes, int] = self.__dict__.setdefault("_uses", {})
-        uses[statement] = uses.get(statement, 0) + 1
-        if uses[statement] <= _SOMETIMES:
-            self.pgconn.send_query_params(statement, given, None, formats, pq.Format.BINARY)
-        else:
-            name = b"safepoint_%d" % list(uses).index(statement)
-            if uses[statement] == _SOMETIMES + 1:
-                self.pgconn.send_prepare(name, statement)
-                self._answer()
-            self.pgconn.send_query_prepared(name, given, formats, pq.Format.BINARY)
-        found = self._answer()
-        rows, columns = range(found.ntuples), range(found.nfields)
-        return [[found.get_value(row, column) for column in columns] for row in rows]
-
-    def _answer(self) -> pq.abc.PGresult:
-        pgconn, poll, found = self.pgconn, select.poll(), None
-        end = time.monotonic() + (self.seconds or inf)
-        while True:
-            while (unsent := pgconn.flush()) or pgconn.is_busy():
-                poll.register(pgconn.socket, select.POLLIN | select.POLLOUT * unsent)
-                left = end - time.monotonic()
-                if left <= 0 or not poll.poll(None if left == inf else left * 1000):
-                    self.close()  # what it still says answers no question of ours
-                    raise psycopg.OperationalError("the server did not answer in time")
-                pgconn.consume_input()
-            following = pgconn.get_result()
-            if following is None:
-                break
-            found = following
-        if found is None:
-            raise psycopg.OperationalError("the server sent no answer")
-        if found.status not in _ANSWERS:
-            raise psycopg.errors.error_from_result(found, "utf-8")
-        return found
+    def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+        """Return what a statement finds, with `$1` for the first value."""
+        done = self._cursor.execute(statement.encode(), values, binary=True)
+        return done.fetchall() if done.pgresult and done.pgresult.nfields else []
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as the driver does, for so many seconds at most."""
@@ -216,7 +169,7 @@ class Server(Tenants):
 
     Args:
         dsn: a connection string as libpq takes it.
-        schema: the name of the schema, whose version is looked at on each new connection.
+        schema: the name of the schema.
         connections: how many connections this process opens at most.
         wait_seconds: how long to try, if the server is away or busy.
 
@@ -302,19 +255,16 @@ class Server(Tenants):
                 if connection is not None:
                     pool.putconn(connection)
 
-    def _rows(
-        self, statement: str, values: Sequence[object] = (), *, binary: bool = False
-    ) -> list[tuple[Any, ...]]:
-        """Return what a query finds."""
-        query = statement.encode()
+    def _rows(self, statement: str, *values: object) -> list[Row]:
+        """Return what a query finds; nothing, if the login sees the threads that it asks for."""
 
-        def found(connection: Connection) -> list[tuple[Any, ...]]:
-            rows = connection.execute(query, values, binary=binary).fetchall()
+        def find(connection: Connection) -> list[Row]:
+            rows = connection.ask(statement, values)
             if not rows:
                 self._check_tenant(connection)
             return rows
 
-        return self._run(found)
+        return self._run(find)
 
     def close(self) -> None:
         """Close the connections. The next call opens one again."""
@@ -355,38 +305,24 @@ class Server(Tenants):
 
     def _check(self, connection: Connection) -> None:
         connection.seconds = self._seconds
-        query = _VERSION_OF.format(self._schema).encode()
-        [(found, _, connection.whose)] = connection.execute(query).fetchall()
-        if found != VERSION:
-            raise StorageUnavailable(
-                f"The schema in {self._where} has version {quoted(found)}, and this safepoint works"
-                f" with version {VERSION}.",
-                "Use the safepoint that made it. If that is this one, somebody changed it: restore"
-                " the database from a backup.",
-            )
+        [(connection.whose, _)] = connection.ask(_BEGIN.format(self._schema))
 
-    def _check_tenant(self, connection: Connection, told: bytes | None = None) -> None:
+    def _check_tenant(self, connection: Connection) -> None:
         """Ask the server whose threads the login sees now, before an absence is believed.
 
         To another login a thread that is there looks like one that never was.
 
-        Args:
-            connection: where to ask.
-            told: what the statement that found nothing was told.
-
         Raises:
             StorageRefused: not those that it is asked for.
         """
-        if told is None:
-            [[told]] = connection.ask(f"select {self._schema}.whose()".encode(), ())
-        connection.whose = whose = (told or b"").decode()
+        [(whose,)] = connection.ask(f"select {self._schema}.whose()")
+        connection.whose = whose
         if whose not in (self._tenant, "*"):
             its, asked = (
                 f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
             )
-            where = self._where
             raise StorageRefused(
-                f"{where[:1].upper()}{where[1:]} has the threads of {its} for this login, and not"
+                f"{_capitalized(self._where)} has the threads of {its} for this login, and not"
                 f" those of {asked}.",
                 "Nothing was done. Use a login of that tenant, or let an administrator assign this"
                 " one: safepoint postgres assign --help",
@@ -415,12 +351,6 @@ def told_as(kind: type[CheckpointError]) -> Iterator[None]:
         yield
     except StorageError as error:
         raise kind(error.what, error.do) from error
-
-
-def listed(threads: Iterable[str]) -> str:
-    """Return the names of threads as the server reads an array."""
-    names = '","'.join(check_name("thread", each) for each in threads)
-    return f'{{"{names}"}}'
 
 
 def parsed(dsn: object) -> dict[str, str]:
@@ -459,5 +389,9 @@ def refusal(error: psycopg.Error, where: str) -> CheckpointError:
     said = said if len(said) <= 300 else f"{said[:297]}..."
     found = _REFUSALS.get(error.sqlstate, _OTHER)
     shown = {"where": where, "said": said}
-    shown |= {name.capitalize(): text[:1].upper() + text[1:] for name, text in shown.items()}
+    shown |= {name.capitalize(): _capitalized(text) for name, text in shown.items()}
     return found.kind(found.what.format(**shown, code=error.sqlstate), found.do)
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 from psycopg import sql
@@ -15,24 +15,35 @@ from safepoint.core.errors import ConfigurationError, StorageUnavailable, quoted
 from safepoint.core.names import check_tenant
 from safepoint.stores.postgres.connection import parsed, place, refusal
 
+
+class _Part(NamedTuple):
+    """Who reads a part of the schema and who writes it; of records the largest, and the first."""
+
+    readers: str
+    writers: str
+    largest: int = 0
+    begins: str = "new.sequence = 1"
+
+
+_PARTS: Final = {
+    "store": _Part(
+        "writer reader approver operator auditor",
+        "writer operator",
+        256 * 1024 * 1024,
+        "safepoint.begins(new)",
+    ),
+    "anchor": _Part("anchor approver anchor_operator operator auditor", "anchor approver"),
+    "journal": _Part("journal auditor", "journal", 64 * 1024),
+    "answers": _Part("approver writer reader operator auditor", "approver", 128 * 1024),
+}
+PARTS: Final = tuple(_PARTS)
 ROLES: Final = (
     "owner",
-    "writer",
-    "reader",
-    "operator",
-    "anchor",
-    "anchor_operator",
-    "journal",
-    "approver",
-    "auditor",
+    *sorted({role for part in _PARTS.values() for role in part.readers.split()}),
 )
-SCHEMAS: Final = {
-    "store": "safepoint",
-    "anchor": "safepoint_anchor",
-    "journal": "safepoint_journal",
-    "answers": "safepoint_answers",
-}
-PARTS: Final = tuple(SCHEMAS)
+SCHEMAS: Final = {part: f"safepoint_{part}" for part in PARTS} | {"store": "safepoint"}
+LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
+"""How many bytes the database takes in a record of each part."""
 _OLDEST: Final = 140000
 # The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
 # would be those of the anchor of a store "x".
@@ -280,10 +291,7 @@ def fingerprint(
     with connection.transaction():
         connection.execute("set local search_path = pg_catalog, pg_temp")
         rows = connection.execute(_FINGERPRINT, values).fetchall()
-    return {
-        key: ours.sub(r"{\1}", text) if key.split()[0] not in ("body", "trigger") else text
-        for key, text in rows
-    }
+    return {key: text if key.startswith("body") else ours.sub(r"{\1}", text) for key, text in rows}
 
 
 def _checked(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -313,14 +321,19 @@ def _frame(roles: dict[str, sql.Identifier]) -> tuple[list[sql.Composed], sql.Co
     return [*making, entering], sql.SQL("revoke {0} from current_user;").format(owner)
 
 
-def _source(part: str) -> str:
-    return files("safepoint.stores.postgres").joinpath(f"{part}.sql").read_text(encoding="utf-8")
-
-
-def _text(part: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
-    end = "revoke all on all functions in schema {schema} from public;\nreset role;\n"
-    text = "\n".join((_source("begin"), _source(part), end))
-    return sql.SQL(text).format(schema=sql.Identifier(SCHEMAS[part]), **roles)
+def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
+    part, folder = _PARTS[name], files("safepoint.stores.postgres")
+    names = ["begin", *["records"] * bool(part.largest), name, "end"]
+    sources = [folder.joinpath(f"{each}.sql") for each in names]
+    text = "\n".join(each.read_text(encoding="utf-8") for each in sources if each.is_file())
+    return sql.SQL(text).format(
+        schema=sql.Identifier(SCHEMAS[name]),
+        largest=sql.Literal(part.largest),
+        begins=sql.SQL(part.begins),
+        readers=sql.SQL(", ").join(roles[role] for role in part.readers.split()),
+        writers=sql.SQL(", ").join(roles[role] for role in part.writers.split()),
+        **roles,
+    )
 
 
 def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import psycopg
 
 from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable
 from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
 from safepoint.core.storage import (
-    MAX_TOKEN,
     Lease,
-    Ownership,
     check_lease,
     check_place,
     check_span,
@@ -24,79 +21,76 @@ from safepoint.core.storage import (
     span,
     taken,
 )
-from safepoint.stores.postgres.connection import Connection, Server, is_lost
+from safepoint.stores.postgres.connection import Connection, Row, Server, is_lost
+from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
-LARGEST: Final = 256 * 1024 * 1024
-"""How many bytes the database takes in a record."""
-_READ: Final = (
-    "select octet_length(record), case when octet_length(record) <= %s then record end"
-    " from {table} where {where} and sequence = %s"
+# In each, `{0}` is the schema, and the values begin with tenant, scope and thread, then the limit.
+_FOUND: Final = (
+    "select sequence, octet_length(record), case when octet_length(record) <= $4 then record end"
 )
+_THREAD: Final = "from {0}.records where tenant = $1 and scope = $2 and thread = $3"
+_READ: Final = f"{_FOUND} {_THREAD} and sequence = $5"
+_NEWEST: Final = f"{_FOUND} {_THREAD} order by sequence desc limit 1"
+_HEAD: Final = f"select sequence {_THREAD} order by sequence desc limit 1"
 # A portion ends with the record that makes it a megabyte.
 _SCAN: Final = (
-    "select sequence, size, case when size <= %s then record end from ("
-    "select sequence, record, octet_length(record) as size, sum(octet_length(record)) over"
-    " (order by sequence {order} rows between unbounded preceding and 1 preceding) as before"
-    " from {table} where {where} and sequence between %s and %s"
-    " order by sequence {order} limit 256) portion"
-    " where before is null or before < 1048576 order by sequence {order}"
+    f"{_FOUND} from (select sequence, record, sum(octet_length(record)) over"
+    " (order by sequence {1} rows between unbounded preceding and 1 preceding) as before"
+    f" {_THREAD} and sequence between $5 and $6 order by sequence {{1}} limit 256) portion"
+    " where before is null or before < 1048576 order by sequence {1}"
 )
 _APPEND: Final = (
-    b"insert into safepoint.checkpoints (tenant, thread, sequence, record, fence, label)"
-    b" values ($1, $2, $3, $4, $5, $6)"
+    "insert into {0}.records (tenant, scope, thread, sequence, record) values ($1, $2, $3, $4, $5)"
 )
-# PostgreSQL has times that Python has not: infinity, and years before 1 and after 9999.
-_ENDS: Final = (
-    b"select head::text, first::text, token::text, owner, case when"
-    b" expires >= '0001-01-02 00:00:00+00' and expires < '9999-12-31 00:00:00+00'"
-    b" then expires::text end, (login = session_user)::text, %b"
-    b" from safepoint.threads t where tenant = $1 and thread = $2"
+_APPEND_FENCED: Final = (
+    "insert into {0}.records (tenant, scope, thread, sequence, record, fence)"
+    " values ($1, $2, $3, $4, $5, $6)"
 )
-_THREAD: Final = _ENDS % b"null"
-_NEWEST: Final = _ENDS % (
-    b"(select case when octet_length(record) <= $3::bigint then record end"
-    b" from safepoint.checkpoints c"
-    b" where c.tenant = t.tenant and c.thread = t.thread and c.sequence = t.head)"
+# Each name once, from one to the next by the index, however many records it has.
+_NAMES: Final = (
+    "with recursive each (name) as ((select {1} from {0}.records where {2} order by 1 limit 1)"
+    " union all select (select {1} from {0}.records where {2} and {1} > name order by 1 limit 1)"
+    " from each where name is not null) select name from each where name is not null"
 )
-_BASE: Final = (
-    "select first, octet_length(base), case when octet_length(base) <= %s then base end"
-    " from safepoint.threads where tenant = %s and thread = %s and base is not null"
+_BEGINNING: Final = (
+    "select first, octet_length(base), case when octet_length(base) <= $3 then base end"
+    " from safepoint.threads where tenant = $1 and thread = $2"
 )
-_FIND: Final = (
-    "select max(sequence) from safepoint.checkpoints"
-    " where tenant = %s and thread = %s and label = %s and label <> ''"
+_LEASE: Final = (
+    "select owner, token, expires from safepoint.threads"
+    " where tenant = $1 and thread = $2 and owner is not null"
+)
+_FOREIGN: Final = (
+    "select login <> session_user from safepoint.threads where tenant = $1 and thread = $2"
 )
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
 
 
 class Records(Server):
-    """A table of records, to which one adds and from which one reads.
+    """The records of a part of the schema, to which one adds and from which one reads.
 
     Args:
         dsn: a connection string as libpq takes it.
-        table: its name, after that of its schema.
+        part: the part of the schema.
+        scope: which of those that share the table.
         limit: how many bytes a record may have.
         options: as for `Server`.
     """
 
-    _apart: tuple[str, ...] = ()
-    _where_is = "tenant = %s and thread = %s"
+    in_order = True
 
-    def __init__(self, dsn: str, table: str, limit: int, **options: Any) -> None:
-        super().__init__(dsn, table.partition(".")[0], **options)
-        self._limit = limit
-        where = self._where_is
-        self._read = _READ.format(table=table, where=where).encode()
-        self._portion = {
-            step: _SCAN.format(table=table, where=where, order=order)
-            for step, order in ((1, "asc"), (-1, "desc"))
-        }
+    def __init__(
+        self, dsn: str, part: str, scope: str = "", *, limit: int | None = None, **options: Any
+    ) -> None:
+        super().__init__(dsn, SCHEMAS[part], **options)
+        self._scope = scope
+        self._limit = min(limit or LARGEST[part], LARGEST[part])
 
-    @property
-    def _scope(self) -> tuple[str, ...]:
-        """What comes before the name of a thread, in each key and in each statement."""
-        return self._tenant, *self._apart
+    def append(self, thread: str, sequence: int, record: bytes) -> None:
+        """Keep `record` after the last one: committed when this returns, never over another."""
+        check_place(thread, sequence)
+        self._add(_APPEND, thread, sequence, sized(record, self._limit))
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -107,14 +101,20 @@ class Records(Server):
             StorageError: the server refuses, or is away.
         """
         check_place(thread, sequence)
+        rows = self._of(_READ, thread, self._limit, sequence)
+        if not rows:
+            raise missing(thread, sequence, self._first(thread))
+        return self._record(thread, *rows[0])
 
-        def read(connection: Connection) -> bytes:
-            found = self._found(connection, thread, sequence)
-            if found is None:
-                raise missing(thread, sequence, self._first(connection, thread))
-            return found
+    def head(self, thread: str) -> int:
+        """Return the highest sequence of the thread, or 0 if it has no record."""
+        rows = self._of(_HEAD, thread)
+        return self._sound(thread, rows[0][0]) if rows else 0
 
-        return self._run(read)
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the same with the record there, None if `read` is to say why there is none."""
+        rows = self._of(_NEWEST, thread, self._limit)
+        return (self._sound(thread, rows[0][0]), rows[0][2]) if rows else (0, None)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -129,43 +129,54 @@ class Records(Server):
         return self._scan(thread, span(first, last))
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        statement, most = self._portion[sequences.step], 2  # who walks back often stops soon
+        order, most = "asc" if sequences.step > 0 else "desc", 2  # who walks back often stops soon
         while sequences:
             near, most = sequences[:most], most * 4
-            values = (self._limit, *self._scope, thread, *sorted((near[0], near[-1])))
-            rows = self._rows(statement, values, binary=True)
+            ends = sorted((near[0], near[-1]))
+            rows = self._of(_SCAN.replace("{1}", order), thread, self._limit, *ends)
             if not rows or rows[0][0] != sequences[0]:
                 yield self.read(thread, sequences[0])  # which says why it is not there
                 sequences = sequences[1:]
                 continue
-            for found, size, record in rows:
-                if found != sequences[0]:
+            for row in rows:
+                if row[0] != sequences[0]:
                     break  # and the next portion begins there
-                yield record_of(thread, found, size, record, self._limit)
+                yield self._record(thread, *row)
                 sequences = sequences[1:]
 
-    def _add(self, statement: bytes, values: tuple[Any, ...]) -> None:
-        """Insert a record, once: after an answer that was lost, look whether it had arrived.
+    def threads(self) -> list[str]:
+        """Return the name of each thread that has a record."""
+        query = _NAMES.format(self._schema, "thread", "tenant = $1 and scope = $2")
+        return [row[0] for row in self._rows(query, self._tenant, self._scope)]
 
-        Args:
-            statement: what inserts it.
-            values: the thread, the sequence and the record, and what else the statement takes
-                after its scope.
-        """
-        thread, sequence, data = values[:3]
-        given = (*self._scope, *values)
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record, as far as this login sees them."""
+        query = _NAMES.format(self._schema, "tenant", "scope = $1")
+        return self._tenants_in(row[0] for row in self._rows(query, self._scope))
+
+    def _of(self, statement: str, thread: str, *values: int) -> list[Row]:
+        """Return what a statement finds of a thread."""
+        place = self._tenant, self._scope, check_name("thread", thread)
+        return self._rows(statement.format(self._schema), *place, *values)
+
+    def _add(self, statement: str, thread: str, sequence: int, record: bytes, *more: Any) -> None:
+        """Insert a record, once: after an answer that was lost, look whether it had arrived."""
+        place = self._tenant, self._scope, thread
         unknown = False
 
         def insert(connection: Connection) -> None:
             nonlocal unknown
             again, unknown = unknown, True
             try:
-                connection.ask(statement, given)
+                connection.ask(statement.format(self._schema), (*place, sequence, record, *more))
             except psycopg.Error as error:
                 if is_lost(connection, error):
                     raise
                 # Before anything else is decided: if this is cut off, too, nothing is known yet.
-                if again and self._found(connection, thread, sequence) == data:
+                values = (*place, self._limit, sequence)
+                if again and connection.ask(_READ.format(self._schema), values) == [
+                    (sequence, len(record), record)
+                ]:
                     return  # the first try had arrived, and its answer was lost
                 # One that waits in the server for a lock goes on without us, and may come through.
                 unknown = again and error.sqlstate not in _SETTLED
@@ -184,26 +195,24 @@ class Records(Server):
                 "Load the latest checkpoint once the server is back, and go on from that.",
             ) from error
 
-    def _found(self, connection: Connection, thread: str, sequence: int) -> bytes | None:
-        values = (self._limit, *self._scope, thread, sequence)
-        row = connection.execute(self._read, values, binary=True).fetchone()
-        if row is None:
-            return None
-        return record_of(thread, sequence, row[0], row[1], self._limit)
-
-    def _first(self, connection: Connection, thread: str) -> int:
-        """Return where a thread begins, unless nothing is ever pruned."""
+    def _first(self, thread: str) -> int:
+        """Return where a thread begins."""
         return 1
 
+    def _record(self, thread: str, sequence: int, size: object, record: object) -> bytes:
+        return record_of(thread, sequence, size, record, self._limit)
 
-class _Thread(NamedTuple):
-    """What is kept of a thread; `own` is whether this login had it last."""
+    def _sound(self, thread: str, sequence: object) -> int:
+        if type(sequence) is int and 1 <= sequence <= MAX_SEQUENCE:
+            return sequence
+        raise self._malformed(thread)
 
-    head: int
-    first: int
-    ownership: Ownership
-    own: bool
-    record: bytes | None = None
+    def _malformed(self, thread: str) -> StorageUnavailable:
+        return StorageUnavailable(
+            f"What is kept in {self._where} does not say where thread '{thread}' begins and ends or"
+            " who owns it, so nothing of the thread is saved.",
+            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
+        )
 
 
 class PostgresCheckpointStorage(Records):
@@ -237,9 +246,6 @@ class PostgresCheckpointStorage(Records):
             version in it. The message says what to run.
     """
 
-    in_order = True
-    """A record is kept after the last one alone, so that a save need not look at that first."""
-
     def __init__(
         self,
         dsn: str,
@@ -250,20 +256,14 @@ class PostgresCheckpointStorage(Records):
     ) -> None:
         super().__init__(
             dsn,
-            "safepoint.checkpoints",
-            min(limits.record_bytes, LARGEST),
+            "store",
+            limit=limits.record_bytes,
             connections=connections,
             wait_seconds=wait_seconds,
         )
 
     def append(
-        self,
-        thread: str,
-        sequence: int,
-        record: bytes,
-        *,
-        fence: int | None = None,
-        label: str = "",
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep `record` at `(thread, sequence)`: committed when this returns, never over another.
 
@@ -271,56 +271,20 @@ class PostgresCheckpointStorage(Records):
         another login wrote last is not yours either: NotOwner.
         """
         check_place(thread, sequence, fence)
-        self._add(_APPEND, (thread, sequence, sized(record, self._limit), fence, label))
-
-    def find(self, thread: str, label: str) -> int | None:
-        """Return the newest sequence that was appended with this label, or None.
-
-        It is a hint, which nothing signs: open what it finds, and believe no absence.
-        """
-        check_name("thread", thread)
-        [(found,)] = self._rows(_FIND, (self._tenant, thread, label))
-        return None if found is None else int(found)
-
-    def head(self, thread: str) -> int:
-        """Return the highest sequence of the thread, or 0 if it has no record."""
-        return self._of(thread).head
-
-    def newest(self, thread: str) -> tuple[int, bytes | None]:
-        """Return the same with the record there, None if `read` is to say why there is none."""
-        found = self._of(thread, _NEWEST, self._limit)
-        return found.head, found.record
-
-    def threads(self) -> list[str]:
-        """Return the name of each thread that has a record."""
-        query = "select thread from safepoint.threads where tenant = %s and head > 0 order by 1"
-        return [row[0] for row in self._rows(query, (self._tenant,))]
-
-    def ends(self) -> dict[str, int]:
-        """Return the highest sequence of each thread that has a record. It proves nothing."""
-        query = "select thread, head from safepoint.threads where tenant = %s and head > 0"
-        return {row[0]: int(row[1]) for row in self._rows(query, (self._tenant,))}
-
-    def tenants(self) -> list[str]:
-        """Return the name of each tenant that has a record, as far as this login sees them."""
-        query = "select distinct tenant from safepoint.threads where head > 0"
-        return self._tenants_in(row[0] for row in self._rows(query))
+        self._add(_APPEND_FENCED, thread, sequence, sized(record, self._limit), fence)
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
-        check_name("thread", thread)
-        rows = self._rows(_BASE, (self._limit, self._tenant, thread), binary=True)
-        if not rows:
+        rows = self._call(_BEGINNING, thread, self._limit)
+        if not rows or rows[0][1] is None:
             return None
-        first, size, base = rows[0]
-        if type(first) is not int or not 1 <= first <= MAX_SEQUENCE:
-            raise self._malformed(thread)
-        return first, record_of(thread, first, size, base, self._limit)
+        first = self._sound(thread, rows[0][0])
+        return first, self._record(thread, first, *rows[0][1:])
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, and remove every record below `first`, in one transaction.
 
-        The server writes down who did it, in `safepoint.prunings`. A thread never moves
+        The server writes down who did it, in `safepoint.actions`. A thread never moves
         backwards: if it begins later already, nothing happens. If it begins there, the new base
         takes the place of the one that is there, so that it can be sealed anew.
 
@@ -333,15 +297,13 @@ class PostgresCheckpointStorage(Records):
             StorageUnavailable: the server is away.
         """
         check_place(thread, first)
-        data = sized(base, self._limit)
-        values = (self._tenant, thread, first, data)
-        [(removed,)] = self._rows("select safepoint.prune(%s, %s, %s, %b)", values)
-        return int(removed)
+        statement = "select safepoint.prune($1, $2, $3, $4)"
+        return int(self._call(statement, thread, first, sized(base, self._limit))[0][0])
 
     def purge(self, thread: str) -> int:
         """Remove what was discarded from a thread of which nothing but its last record is left.
 
-        The server writes down who did it, in `safepoint.prunings`. The space of removed rows is
+        The server writes down who did it, in `safepoint.actions`. The space of removed rows is
         written over after a `vacuum`, and the server's own log and its copies keep them for longer.
 
         Returns:
@@ -351,9 +313,7 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: more of the thread is left, or the server is away.
         """
-        check_name("thread", thread)
-        [(removed,)] = self._rows("select safepoint.purge(%s, %s)", (self._tenant, thread))
-        return int(removed)
+        return int(self._call("select safepoint.purge($1, $2)", thread)[0][0])
 
     def discard(self, thread: str, last: int) -> int:
         """Take every record after `last` out of the thread, because it does not verify.
@@ -375,13 +335,9 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        check_name("thread", thread)
         if last != 0:
             check_sequence(last)
-        [(moved,)] = self._rows(
-            "select safepoint.discard(%s, %s, %s)", (self._tenant, thread, last)
-        )
-        return int(moved)
+        return int(self._call("select safepoint.discard($1, $2, $3)", thread, last)[0][0])
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
         """Let a worker own a thread for so many seconds of the server's clock, with a new token.
@@ -393,14 +349,10 @@ class PostgresCheckpointStorage(Records):
             NotOwner: another worker, or another login, owns it. The message says until when.
             StorageError: the server refuses, or is away.
         """
-        check_name("thread", thread)
         check_name("worker", owner)
         check_span(seconds, datetime.now(UTC))
-        [(token, expires)] = self._rows(
-            "select token, expires from safepoint.acquire(%s, %s, %s, %s)",
-            (self._tenant, thread, owner, float(seconds)),
-        )
-        return Lease(thread, owner, token, expires)
+        statement = "select token, expires from safepoint.acquire($1, $2, $3, $4)"
+        return Lease(thread, owner, *self._call(statement, thread, owner, float(seconds))[0])
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Let a lease end so many seconds from now. Its token stays.
@@ -413,11 +365,11 @@ class PostgresCheckpointStorage(Records):
         """
         check_lease(lease)
         check_span(seconds, datetime.now(UTC))
-        [(expires,)] = self._rows(
-            "select safepoint.renew(%s, %s, %s, %s, %s)",
-            (self._tenant, lease.thread, lease.owner, lease.token, float(seconds)),
+        statement = "select safepoint.renew($1, $2, $3, $4, $5)"
+        held = lease.owner, lease.token
+        return Lease(
+            lease.thread, *held, *self._call(statement, lease.thread, *held, float(seconds))[0]
         )
-        return Lease(lease.thread, lease.owner, lease.token, expires)
 
     def release(self, lease: Lease) -> None:
         """Let a thread be free. Its tokens go on from where they are.
@@ -429,25 +381,29 @@ class PostgresCheckpointStorage(Records):
             StorageError: the server refuses, or is away.
         """
         check_lease(lease)
-        values = (self._tenant, lease.thread, lease.owner, lease.token)
-        self._rows("select safepoint.release(%s, %s, %s, %s)", values)
+        statement = "select safepoint.release($1, $2, $3, $4)"
+        self._call(statement, lease.thread, lease.owner, lease.token)
 
     def lease(self, thread: str) -> Lease | None:
         """Return the lease that counts for a thread, also if it has expired; None if it is free."""
-        return self._of(thread).ownership.holder
+        rows = self._call(_LEASE, thread)
+        try:
+            return Lease(thread, *rows[0]) if rows else None
+        except CheckpointError as error:
+            raise self._malformed(thread) from error
 
     def foreign(self, thread: str) -> bool:
         """Tell whether another login wrote or took a thread last, so that this one must acquire it.
 
         A ledger asks this before a step acts, and not only when it saves.
         """
-        return not self._of(thread).own
+        return self._call(_FOREIGN, thread) == [(True,)]
 
     def break_lease(self, thread: str) -> bool:
         """End the lease of somebody who should not have the thread, also if it has not expired.
 
         Its token is worth nothing from then on. Whoever wrote the thread last acquires it first,
-        like everybody else. The server writes down who did it, in `safepoint.takings`.
+        like everybody else. The server writes down who did it, in `safepoint.actions`.
 
         Returns:
             Whether there was a lease.
@@ -457,45 +413,11 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        check_name("thread", thread)
-        [(broken,)] = self._rows("select safepoint.break_lease(%s, %s)", (self._tenant, thread))
-        return bool(broken)
+        return bool(self._call("select safepoint.break_lease($1, $2)", thread)[0][0])
 
-    def _first(self, connection: Connection, thread: str) -> int:
-        return self._thread(connection, thread).first
+    def _first(self, thread: str) -> int:
+        rows = self._call(_BEGINNING, thread, 0)
+        return self._sound(thread, rows[0][0]) if rows else 1
 
-    def _of(self, thread: str, *given: Any) -> _Thread:
-        check_name("thread", thread)
-        return self._run(lambda connection: self._thread(connection, thread, *given))
-
-    def _thread(
-        self, connection: Connection, thread: str, query: bytes = _THREAD, *limit: int
-    ) -> _Thread:
-        """Return what is kept of a thread, with its last record or not; it is new if there is none.
-
-        Raises:
-            StorageUnavailable: it says something that the functions of the schema never write.
-        """
-        rows = connection.ask(query, (self._tenant, thread, *limit))
-        if not rows:
-            return _Thread(0, 1, Ownership(thread), own=True)
-        *numbers, owner, expires, own, record = rows[0]
-        with suppress(CheckpointError, TypeError, ValueError):
-            head, first, token = (int(each or "") for each in numbers)
-            holder = None
-            if owner is not None:
-                ends = datetime.fromisoformat((expires or b"").decode())
-                holder = Lease(thread, owner.decode(), token, ends)
-            sound = 0 <= head <= MAX_SEQUENCE and 0 <= token <= MAX_TOKEN
-            if sound and 1 <= first <= max(head, 1):
-                ownership = Ownership(thread, token, holder)
-                return _Thread(head, first, ownership, own == b"true", record)
-        raise self._malformed(thread)
-
-    def _malformed(self, thread: str) -> StorageUnavailable:
-        where = self._where
-        return StorageUnavailable(
-            f"{where[:1].upper()}{where[1:]} does not say where thread '{thread}' begins and ends"
-            " or who owns it, so nothing of the thread is saved.",
-            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
-        )
+    def _call(self, statement: str, thread: str, *values: object) -> list[Row]:
+        return self._rows(statement, self._tenant, check_name("thread", thread), *values)
