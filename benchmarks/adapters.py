@@ -34,15 +34,13 @@ THREAD = "order-7"
 TEXT = "Invoice 7 is due on the first. I would pay it, unless you say that it is not ours. " * 7
 WAYS: dict[str, dict[str, Any]] = {
     "no anchor": {"anchor": None},
-    "anchored once a step": {"anchor_every": "step"},
-    "anchored at every record": {},
+    "anchored": {},
 }
 GRAPH_AIMS = {
     ("SQLite", CHAT, "no anchor"): 1.4,
     **{("SQLite", state, "no anchor"): 1.15 for state in (STATE, ROWS)},
-    **{("SQLite", state, "anchored once a step"): 1.4 for state in (STATE, ROWS)},
-    **{("SQLite", state, "anchored at every record"): 2.2 for state in (STATE, ROWS)},
-    **{("PostgreSQL", state, "anchored once a step"): 1.3 for state in (STATE, ROWS)},
+    **{("SQLite", state, "anchored"): 1.7 for state in (STATE, ROWS)},
+    **{("PostgreSQL", state, "anchored"): 1.5 for state in (STATE, ROWS)},
 }
 """How many times as long as theirs, at most."""
 FIND_AIMS = {"the newest": 1.5, "one in the middle, by its id": 5.0}
@@ -216,7 +214,7 @@ def find(folder: Path) -> None:
     acts: dict[str, dict[str, Act]] = {"the newest": {}, "one in the middle, by its id": {}}
     for contest, ident in zip(acts.values(), (None, ids[RECORDS // 2]), strict=True):
         contest[PEER] = partial(_got, repeat(peer.saver), ident)
-    for way in ("no anchor", "anchored once a step"):
+    for way in ("no anchor", "anchored"):
         saver = sealed(_on_sqlite(folder / "find", way), way)
         ids = [*map(partial(Saver(saver, None).save, THREAD), repeat(state, RECORDS))]
         for contest, ident in zip(acts.values(), (None, ids[RECORDS // 2]), strict=True):
@@ -250,7 +248,7 @@ def framework(folder: Path) -> None:
     for state, value in {STATE: {"documents": documents()}, CHAT: {"messages": chat}}.items():
         inside = folder / f"framework-{state.replace(' ', '-')}"
         contest: dict[str, Any] = {PEER: AgentFramework(inside / "files")}
-        for way in ("no anchor", "anchored at every record"):
+        for way in ("no anchor", "anchored"):
             contest[way] = Checkpoints(_storage(_on_sqlite(inside, way), way))
         saving: dict[str, Act] = {way: partial(each.save, value) for way, each in contest.items()}
         rows += _compared("save", state, turns(saving, ROUNDS), {"no anchor": SAVE_AIM})

@@ -264,7 +264,7 @@ def _rows(storage: Any) -> Iterator[Row]:
             yield thread, sequence, storage.read(thread, sequence)
 
 
-def _heads(anchor: Any, store: str) -> Iterator[tuple[str, int, str, str]]:
+def _heads(anchor: Any, store: str) -> Iterator[tuple[str, int, str]]:
     for thread in anchor.threads(store):
         head = anchor.read(store, thread)
-        yield thread, head.sequence, head.digest, head.seen.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        yield thread, head.sequence, head.digest

@@ -60,7 +60,8 @@ def check(project: Project) -> None:
 def broken_lines(src: str, text: str, project: Project) -> list[str]:
     """Return each place of a page that would not be built as it was meant."""
     page = f"docs/{src}"
-    problems = [str(problem) for problem in scan_page(text, page, root=project.root).problems]
+    found = scan_page(text, page, root=project.root)
+    problems = [str(block) for block in found if block.problem]
     for number, line in enumerate(without_fences(text).split("\n"), 1):
         marker = _MARKER.match(line)
         if marker and marker["name"] not in FILLS:
@@ -86,8 +87,7 @@ def fill(text: str, project: Project) -> str:
 def _filled(name: str, project: Project) -> str:
     text = FILLS[name](project).strip("\n")
     found = scan_page(text, f"docs/(filled in by {name})", root=project.root)
-    problems = [str(problem) for problem in found.problems]
-    problems += [f"docs/(filled in by {name}): a block, which nobody ran" for _ in found.blocks]
-    if problems:
-        raise BrokenPage("\n".join(problems))
+    if found:
+        said = "a block, which nobody ran"
+        raise BrokenPage("\n".join(str(b) if b.problem else f"{b}{said}" for b in found))
     return text

@@ -23,15 +23,14 @@ def opened():
         store="invoices",
         keys=Keyring(SigningKey.from_file("keys/signing.key")),
         anchor=FileAnchor("anchor"),
-        anchor_every=10,
     )
 
 
 def pay(ledger, thread):
-    """Anchor what you are about to do, then do it."""
+    """Save what you are about to do, which anchors it; then do it."""
     seen = ledger.latest(thread)
     state = {**seen.state, "status": "paying"}
-    ledger.save(thread, state, after=seen.sequence, anchor="now")
+    ledger.save(thread, state, after=seen.sequence)
     return state["amount"]  # your bank's interface goes here
 
 

@@ -4,6 +4,7 @@
 import sqlite3
 
 from safepoint import Conflict, NotFound
+from safepoint.core.errors import RecordsMissing
 
 
 class TableStorage:
@@ -20,6 +21,13 @@ class TableStorage:
         row = (thread, sequence, record)
         try:
             with self.db:
+                self.db.execute("begin immediate")
+                head = self.head(thread)
+                if head and sequence > head + 1:
+                    raise RecordsMissing(
+                        f"{thread} is at #{head}.",
+                        "Load the latest, and decide again.",
+                    )
                 self.db.execute(query, row)
         except sqlite3.IntegrityError:
             raise Conflict(

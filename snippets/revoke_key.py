@@ -69,7 +69,8 @@ backup = opened(
     Keyring(verify=[old]), state="night/state", anchor="night/heads"
 )
 for thread in backup.threads():
-    print(thread, "counts up to", backup.anchor_now(thread))
+    backup.verify(thread, anchor=True)
+    print(thread, "counts up to", backup.anchored(thread))
     #> order-7 counts up to #1
     #> order-8 counts up to #1
 before = FileAnchor("night/heads")

@@ -50,7 +50,6 @@ def opened():
         store="invoices",
         keys=Keyring(SigningKey.from_file("keys/writer.key")),
         anchor=SQLiteAnchor("anchor/heads.db"),
-        anchor_every="step",
     )
     return builder.compile(SealedSaver(ledger, app="invoices@1"))
 

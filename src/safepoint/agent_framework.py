@@ -16,7 +16,7 @@ from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, takewhile
-from typing import Any, Final, Literal, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
 from safepoint.core.codec import Codec, Converter
@@ -30,7 +30,7 @@ from safepoint.core.errors import (
     missing,
     quoted,
 )
-from safepoint.core.ledger import Ledger, Link
+from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, spelled, thread_name, thread_text
 from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Question, Reason, ends, signable
@@ -140,7 +140,7 @@ class SealedCheckpointStorage(Tenanted):
         own = types if isinstance(types, Mapping) else list(types)
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
         self.types: Final = list(own.values() if isinstance(own, Mapping) else own)
-        super().__init__(ledger.with_codec(codec), tenant)
+        super().__init__(with_codec(ledger, codec), tenant)
         self.continue_unsaved: Final = continue_unsaved
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
@@ -473,17 +473,10 @@ class SealedCheckpointStorage(Tenanted):
             seen.add(link.label)
 
     def _find(self, checkpoint_id: str) -> Link:
-        """Return the link of an id.
-
-        The storage's index says which thread to look at first. It is not asked where in the thread:
-        only the walk shows that no deletion follows.
-        """
+        """Return the link of an id. Only the walk shows that no deletion follows."""
         label = thread_name(checkpoint_id)
         scope = self._workflow
         names = self.ledger.threads() if scope is None else [thread_name(scope)]
-        ask = getattr(self.ledger.storage, "find", None)
-        if ask is not None and len(names) > 1:
-            names.sort(key=lambda name: ask(name, label) is None)
         for name in names:
             for link in self._links(name):
                 if link.label == label:
@@ -509,9 +502,7 @@ class SealedCheckpointStorage(Tenanted):
         except NotFound:
             return False
         thread, said = link.header.place.thread, {"deleted": link.sequence}
-        # At once, or the note could be cut off unnoticed.
-        anchor: Literal["now"] | None = None if self.ledger.anchor is None else "now"
-        self.ledger.note(thread, said, label=link.label, anchor=anchor)
+        self.ledger.note(thread, said, label=link.label)
         return True
 
     @for_one

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from safepoint.core.ledger import Ledger, Owned
+from safepoint.core.ledger import Ledger
+from safepoint.core.owner import Owned
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -43,13 +44,13 @@ def _iterated(
 class AsyncLedger:
     """Does what a `Ledger` does, in threads, so that an event loop is not blocked.
 
-    Await `save`, `note`, `load`, `latest`, `find`, `threads`, `tenants`, `verify`, `anchored`,
-    `anchor_now`, `settle`, `accept_loss`, `prune`, `delete`, `erase`, `rotated`, `copy_to`, `own`,
-    `owner`, `holder`, `keep` and `release`; `history` and `back` are for `async for`, `owning` for
-    `async with`. Each takes and returns what the ledger's does, and raises the same.
+    Await `save`, `note`, `load`, `latest`, `threads`, `tenants`, `verify`, `anchored`,
+    `accept_loss`, `prune`, `delete`, `erase`, `rotated`, `copy_to` and `own`; `history` and `back`
+    are for `async for`, `owning` for `async with`. Each takes and returns what the ledger's does,
+    and raises the same.
 
     A cancelled `await` does not stop its thread: a save that you no longer wait for may still be
-    saved, and an `own` may own. Ask `latest`, and `release`.
+    saved, and an `own` may own. Ask `latest`, and release what is owned.
 
     ```python
     import asyncio
@@ -94,15 +95,12 @@ class AsyncLedger:
 
     save = _awaited(Ledger.save)
     note = _awaited(Ledger.note)
-    find = _awaited(Ledger.find)
     load = _awaited(Ledger.load)
     latest = _awaited(Ledger.latest)
     threads = _awaited(Ledger.threads)
     tenants = _awaited(Ledger.tenants)
     verify = _awaited(Ledger.verify)
     anchored = _awaited(Ledger.anchored)
-    anchor_now = _awaited(Ledger.anchor_now)
-    settle = _awaited(Ledger.settle)
     accept_loss = _awaited(Ledger.accept_loss)
     prune = _awaited(Ledger.prune)
     delete = _awaited(Ledger.delete)
@@ -110,9 +108,5 @@ class AsyncLedger:
     rotated = _awaited(Ledger.rotated)
     copy_to = _awaited(Ledger.copy_to)
     own = _awaited(Ledger.own)
-    owner = _awaited(Ledger.owner)
-    holder = _awaited(Ledger.holder)
-    keep = _awaited(Ledger.keep)
-    release = _awaited(Ledger.release)
     history = _iterated(Ledger.history)
     back = _iterated(Ledger.back)

@@ -62,7 +62,7 @@ from safepoint.core.errors import (
     missing,
     quoted,
 )
-from safepoint.core.ledger import Ledger, Link
+from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, digest_of, spelled, thread_name
 from safepoint.core.record import Checkpoint as Record
 from safepoint.migrate import Unsigned, half_moved
@@ -365,7 +365,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     ) -> None:
         BaseCheckpointSaver.__init__(self)
         codec = graph_codec(types, converters, limits=ledger.codec.limits)
-        Tenanted.__init__(self, ledger.with_codec(codec), tenant)
+        Tenanted.__init__(self, with_codec(ledger, codec), tenant)
         self.app: Final = app
         self.tools: Final = None if tools is None else tools.digest
         self.resumes: Final = frozenset([resumes] if isinstance(resumes, str) else resumes)
@@ -510,12 +510,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _load(self, index: _Index, links: dict[int, Link], at: _At, thread: str) -> Record:
         """Return a record that the walk has seen."""
         link = links.get(at.sequence)
-        record = link.checkpoint if link else self.ledger.load(index.name, at.sequence)
-        if record.digest != at.digest:
-            raise WrongPlace(
-                f"{index.name} #{at.sequence} is not the record that the one after it names.",
-                "Restore a copy that verifies.",
-            )
+        record = link.checkpoint if link else self.ledger.load(index.name, Head(*at))
         self._check(thread, record.state)
         return record
 
@@ -553,8 +548,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     ) -> None:
         """Seal one record, and take it in."""
         kind = options.pop("kind")
-        if options.pop("now", False) and self.ledger.anchor is not None:
-            options.update(anchor="now")
         label = key.label("c" if kind == "state" else "w") if key else _DROP
         value = {"thread": thread, **value}
         try:
@@ -693,8 +686,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     ) -> None:
         """Seal what a task wrote, for the checkpoint that it ran from.
 
-        If that is not saved yet, they wait, and its `put` seals them. With `anchor_every="step"`
-        questions, answers and errors are anchored at once, and the rest with the next checkpoint.
+        If that is not saved yet, they wait, and its `put` seals them. Questions, answers and errors
+        are anchored at once, and the rest with the next checkpoint.
 
         Raises:
             EncodeError: as `put`.
@@ -721,13 +714,13 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self._early[self._whose(place.thread), key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
-            self._append(place.thread, index, value, key, kind="note", now=urgent)
+            self._append(place.thread, index, value, key, kind="note", rides_along=not urgent)
 
     @for_one
     def release(self, thread_id: str) -> None:
-        """Let another worker have a thread that this one claimed, as `Ledger.release` does."""
+        """Let another worker have a thread that this one holds."""
         index = self._indexes.get(self._whose(str(thread_id)))
-        self.ledger.release(index.name if index else self._name(str(thread_id), 0))
+        self.ledger.owners.release(index.name if index else self._name(str(thread_id), 0))
 
     # --- ask people
 
@@ -838,7 +831,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_held(thread, name)
-        until = ends(self.ledger.load(name, at.sequence).created, within) if within else None
+        until = ends(self.ledger.load(name, at).created, within) if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -921,8 +914,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 with self._guard:
                     self._refused.pop(self._whose(place.thread), None)
             index, links = self._index(place.thread, wanted)
-            if self.ledger.ownership != "unowned" and not self._reads_only:
-                self.ledger.keep(index.name)  # before a task runs, and not after it
+            if self.ledger.owners.held.worker is not None and not self._reads_only:
+                self.ledger.owners.keep(index.name)  # before a task runs, and not after it
                 index, links = self._index(place.thread, wanted)
             if self.gate.operators.keys and _RUN in config["configurable"]:
                 self._check_held(place.thread, index.name)
@@ -1115,7 +1108,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         with self._lock(thread):
             if keys:
                 hidden = {"hidden": [key.label("c") for key in keys]}
-                self._append(thread, self._index(thread)[0], hidden, None, kind="note", now=True)
+                self._append(thread, self._index(thread)[0], hidden, None, kind="note")
 
     @for_one
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:

@@ -41,7 +41,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import Actor
-from safepoint.core.ledger import Ledger
+from safepoint.core.ledger import Ledger, with_codec
 from safepoint.core.names import DEFAULT_LIMITS, Limits, digest_of
 from safepoint.migrate import (
     OF_THE_SOURCE,
@@ -156,7 +156,7 @@ def _seal(
         except NotFound:
             detail = f"{said['thread']} from {said['from']}, vouched for by {said['vouched_by']}"
             ledger.notes.write("migrate", "intended", name, detail=detail)
-            ledger.note(name, said, label=MOVED, anchor=None if ledger.anchor is None else "now")
+            ledger.note(name, said, label=MOVED)
         sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
     return Moved(said["thread"], outcome, name, last)
 
@@ -753,7 +753,7 @@ def _moved(what: str, source: str, ledger: Ledger, options: argparse.Namespace) 
         storage = SealedCheckpointStorage(ledger, types=types)
         return move_file_storage(source, storage, vouched_by=by, **vouching)
     if what == "pickled file":
-        typed = ledger.with_codec(Codec(types))
+        typed = with_codec(ledger, Codec(types))
         return migrate_pickles(source, typed, types=types, app=options.app, **vouching)
     check_elsewhere(options.report, source)
     # All of them are read, before the first one is sealed.

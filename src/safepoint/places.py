@@ -37,7 +37,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import Actor, FileJournal, Journal
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.core.ledger import Claim, Ledger
+from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_store
 from safepoint.resume.answers import Answers
 from safepoint.stores import disk
@@ -385,7 +385,7 @@ def open_ledger(
     codec: Codec | None = None,
     journal: Journal | None = None,
     actor: Actor | None = None,
-    ownership: Claim | Literal["unowned", "claim"] = "unowned",
+    worker: str | None = None,
 ) -> Ledger:
     """Open a sealed and anchored ledger in the default places, and begin it the first time.
 
@@ -412,7 +412,7 @@ def open_ledger(
         codec: turns state into bytes and back, with your own types.
         journal: where each save and each refusal is written down.
         actor: who acts, for the journal.
-        ownership: who may write a thread that nobody has called `own` for, as in `Ledger`.
+        worker: as whom the first write to a thread takes its lease, as in `Ledger`.
 
     Raises:
         StorageUnavailable: some of key, anchor and storage are there, and some are gone.
@@ -447,7 +447,7 @@ def open_ledger(
         anchor=anchor,
         journal=journal,
         actor=actor,
-        ownership=ownership,
+        worker=worker,
     )
     ledger.places = found
     return ledger

@@ -66,7 +66,6 @@ OPTIONS: Final = """
 key FILE. the key that sealed the records, secret or public; again for each older one
 revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
 anchor PATH the folder or the file of its anchor, to notice a rollback
-anchor-every N after how many checkpoints your ledger moves the anchor (1), or step
 tenant NAME whose threads, if not those of everybody
 approver NAME=FILE. who may approve a resume, and the file of their public key
 revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
@@ -103,7 +102,6 @@ class Store:
     key: tuple[str, ...] = ()
     revoked: tuple[str, ...] = ()
     anchor: str | None = None
-    anchor_every: int | str = 1
     tenant: str = ""
     approver: tuple[str, ...] = ()
     revoked_approver: tuple[str, ...] = ()
@@ -156,7 +154,6 @@ class Store:
             store=self.store,
             keys=keyring_of(self.key, self.revoked, signs=write),
             anchor=self.anchor_of(stack, write=write),
-            anchor_every=self.anchor_every,  # type: ignore[arg-type]
             journal=self.journal_of(stack) if write else None,
         )
         return ledger.tenant(self.tenant) if self.tenant else ledger
@@ -507,7 +504,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for line in _lines():
         name, given, what = line.split(" ", 2)
         how: dict[str, Any] = {"action": "append"} if given.endswith(".") else {}
-        how |= {"type": _number_or_step if name == "anchor-every" else int} if given == "N" else {}
+        how |= {"type": int} if given == "N" else {}
         parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
 
 
@@ -515,15 +512,10 @@ def _lines() -> list[str]:
     return OPTIONS.strip().splitlines()
 
 
-def _number_or_step(text: str) -> int | str:
-    return text if text == "step" else int(text)
-
-
 def _check(name: str, value: Any, *, is_many: bool) -> None:
     option = name.replace("_", "-")
-    if name in ("anchor_every", "people"):
-        a_step = name == "anchor_every" and value == "step"
-        if not a_step and (type(value) is not int or value < 1):
+    if name == "people":
+        if type(value) is not int or value < 1:
             raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
     elif not all(_is_text(each) for each in (value if is_many else [value])):
         seen = "something else" if name.startswith("postgres") else quoted(value)  # a password

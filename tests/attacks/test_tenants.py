@@ -64,12 +64,11 @@ def test_a_client_cannot_tell_whether_a_thread_of_others_exists(kind: str, tmp_p
         lambda thread: globex.load(thread, 1),
         lambda thread: list(globex.history(thread)),
         lambda thread: list(globex.back(thread)),
-        lambda thread: globex.find(thread, "final"),
         lambda thread: globex.note(thread, 1),
         globex.delete,
         lambda thread: globex.prune(thread, keep=1),
         globex.anchored,
-        globex.owner,
+        globex.owners.owner,
         lambda thread: flow.resume(globex, thread),
     ]
     for ask in asks:

@@ -15,9 +15,8 @@ from typing import Final
 import pytest
 from pytest_examples import CodeExample, EvalExample, run_code
 
-from tests.harness.evaluators import stated_output
 from tests.harness.optional import need
-from tests.harness.page import without_places
+from tests.harness.pages import stated_output, without_places
 
 COLUMNS: Final = 72
 """Few enough for a phone on its side."""

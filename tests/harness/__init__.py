@@ -1,7 +1,9 @@
 """Every block of code on every page runs, or is checked for what it is.
 
 Blocks live in `docs/**/*.md`, `README.md`, `CONTRIBUTING.md` and in the docstrings of
-`src/safepoint/**/*.py`. Each one is a test. When all have run, the census
+`src/safepoint/**/*.py`. Each one is a test, which Sybil collects: `pages.py` finds and runs them,
+`blocks.py` says what this project adds to a fence and allows beside one, `plugin.py` keeps the
+evidence. When all have run, the census
 (`python -m tests.harness.census`) builds the site and compares what ran with what the HTML shows.
 
 How to write a block
@@ -52,10 +54,10 @@ sql      Runs on a real PostgreSQL, as the login `data-login="worker_1"`, in the
 json, toml, ini, yaml
          Parsed, strictly: a key stands once.
 
-`data-write="worker.py"` keeps a Python or data block as a file in the page's folder; a block below
-must use it, and a comment is no use. `.refused` labels a block that raises, `.fix` one to copy.
-`.alone` runs a Python block in a new module and an empty folder, which is what a whole file from
-`snippets/` wants. `.wrap` breaks the long lines of a text or data block where the screen ends.
+`data-write="worker.py"` keeps a Python or data block as a file in the page's folder, for a block
+below. `.refused` labels a block that raises, `.fix` one to copy. `.alone` runs a Python block in a
+new module and an empty folder, which is what a whole file from `snippets/` wants. `.wrap` breaks
+the long lines of a text or data block where the screen ends.
 
 An include stands alone on its line: `--8<-- "pay.py:section"`, from `snippets/`. Sections are
 marked by `# --8<-- [start:section]` and `# --8<-- [end:section]`. Outside a fence only an `.svg`

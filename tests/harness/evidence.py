@@ -420,7 +420,7 @@ NAMED: Final = {
 
 def held_by(item: pytest.Item) -> Iterator[tuple[str, str]]:
     """Yield each leg, and the name in it, that a test holds up."""
-    block = getattr(item, "given", None)
+    block = getattr(getattr(item, "example", None), "parsed", None)
     if isinstance(block, Block) and "alone" in block.classes:
         shown = {f"snippets/{block.file.name}"} & NAMED["defence"]
         yield from (("defence", name) for name in shown)

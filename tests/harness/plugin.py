@@ -3,99 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import ExitStack
-from functools import cache, partial
+from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sybil.integration.pytest import SybilFile, SybilItem
 
-from tests.harness.blocks import Block, Problem, scan_docstrings, scan_page
-from tests.harness.evaluators import Failure, evaluate, needed
-from tests.harness.evidence import Evidence, Result, held_by, name_of, result_of, worst
-from tests.harness.page import Page
+from tests.harness.blocks import Block, Project
+from tests.harness.evidence import (
+    Evidence,
+    Outcome,
+    Result,
+    held_by,
+    imported_by,
+    name_of,
+    result_of,
+    worst,
+)
 
 _EVIDENCE = pytest.StashKey[Evidence]()
 _DEEP = "deep"
 _SKIPS: Counter[str] = Counter()
 _RESULTS: dict[str, Result] = {}
 _FOUND: Counter[str] = Counter()
-
-
-class Source(pytest.File):
-    """A page, or a module whose docstrings are: each of its blocks is a test."""
-
-    def collect(self) -> list[PlaceTest]:
-        """Find the blocks, and the places that cannot be run as they are."""
-        root = self.config.rootpath
-        name, text = self.path.relative_to(root).as_posix(), self.path.read_text(encoding="utf-8")
-        if self.path.suffix == ".py":
-            scans = scan_docstrings(text, name, root=root)
-        else:
-            scans = [scan_page(text, name, root=root)]
-        self._opened = ExitStack()
-        tests: list[PlaceTest] = []
-        for scan in scans:
-            page = cache(partial(self._page, name, scan.blocks))  # when its first block runs
-            tests += [self._test(b.line, b.language, self._run, page, b) for b in scan.blocks]
-            for line in {problem.line for problem in scan.problems}:
-                here = [problem for problem in scan.problems if problem.line == line]
-                tests.append(self._test(line, "problem", self._report, here))
-        return sorted(tests, key=lambda test: test.line)
-
-    def _page(self, name: str, blocks: list[Block]) -> Page:
-        page = Page(name, blocks, self.config.rootpath)
-        self._opened.callback(page.close)
-        return page
-
-    def _test(self, line: int, kind: str, run: Callable[..., None], *given: Any) -> PlaceTest:
-        test: PlaceTest = PlaceTest.from_parent(self, name=f"{line}-{kind}")
-        test.line, test.run, test.given = line, partial(run, *given), given[-1]
-        return test
-
-    def _run(self, page: Callable[[], Page], block: Block) -> None:
-        """Evaluate a block, and write down how it ended."""
-        where = f"{block.page}:{block.line}"
-        try:
-            outcome = evaluate(page(), block, self.config.stash[_EVIDENCE])
-        except Failure as failure:
-            raise Failure(f"{where}: {failure}") from None
-        if outcome == "skipped":
-            pytest.skip(f"{where}: needs {needed(block)}, which is not installed")
-
-    def _report(self, problems: list[Problem]) -> None:
-        """Fail for a place that cannot be run as it is, and write that down."""
-        page, line, _ = problems[0]
-        block = Block(page, 0, line, line, "", (), {}, "", 0, self.path, 1)
-        self.config.stash[_EVIDENCE].record(block, "failed", 0.0)
-        raise Failure("\n".join(map(str, problems)))
-
-    def teardown(self) -> None:
-        """Close the pages that were opened."""
-        self._opened.close()
-
-
-class PlaceTest(pytest.Item):
-    """A block or another place of a page. Its failure is a text for the writer of the page."""
-
-    line: int
-    run: Callable[[], None]
-    given: Block | list[Problem]
-
-    def runtest(self) -> None:
-        """Do what the place is for."""
-        self.run()
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show that text, and a traceback for whatever else went wrong."""
-        told = isinstance(excinfo.value, Failure)
-        return str(excinfo.value) if told else super().repr_failure(excinfo, style)
-
-    def reportinfo(self) -> tuple[Path, int, str]:
-        """Say where it is."""
-        return self.path, self.line - 1, self.name
+_IMPORTED: defaultdict[object, set[str]] = defaultdict(set)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -111,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Open the evidence and get ready to collect."""
-    for counted in (_SKIPS, _RESULTS, _FOUND):
+    for counted in (_SKIPS, _RESULTS, _FOUND, _IMPORTED):
         counted.clear()
     config.addinivalue_line("markers", f"{_DEEP}: takes long, so `make deep` runs it")
     file = config.rootpath / config.getoption("--evidence")
@@ -126,15 +58,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.stash[_EVIDENCE].begin()
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SybilFile | None:
     """Collect the blocks of a page, or of a module."""
-    root = parent.config.rootpath
-    below = file_path.relative_to(root) if file_path.is_relative_to(root) else Path()
-    is_page = below.suffix == ".md" and (
-        below.parts[0] == "docs" or below.name in {"README.md", "CONTRIBUTING.md"}
-    )
-    is_module = below.suffix == ".py" and below.parts[:2] == ("src", "safepoint")
-    return Source.from_parent(parent, path=file_path) if is_page or is_module else None
+    project = Project(parent.config.rootpath)
+    if not project.should_parse(file_path):
+        return None
+    return SybilFile.from_parent(parent, path=file_path, sybils=[project])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -150,12 +79,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep how a test ends that holds up what a rule stands on."""
+    """Keep how a block ends, and a test that holds up what a rule stands on."""
     report = yield
     evidence = item.config.stash[_EVIDENCE]
+    if isinstance(item, SybilItem) and (report.when == "call" or report.failed):
+        block: Block = item.example.parsed
+        imported = _IMPORTED[block.place]
+        imported |= set() if report.skipped else imported_by(block)
+        evidence.record(block, _outcome(block, report), report.duration, imported)
     for leg, name in held_by(item):
         evidence.hold(leg, name, name_of(item), result_of(report), report.duration)
     return report
+
+
+def _outcome(block: Block, report: pytest.TestReport) -> Outcome:
+    if report.passed:
+        return "checked" if "data-check" in block.attributes else "ran"
+    return "skipped" if report.skipped else "failed"
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

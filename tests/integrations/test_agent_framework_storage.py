@@ -645,6 +645,10 @@ class Counting(Memory):
         self.reads += 1
         return super().read(*args, **options)
 
+    def newest(self, *args: Any) -> Any:
+        self.reads += 1
+        return super().newest(*args)
+
 
 def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:
     storage = Counting()

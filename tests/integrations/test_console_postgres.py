@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, Final
 
 import pytest
@@ -30,7 +31,6 @@ from safepoint.core.errors import (
     NotOwner,
     StorageUnavailable,
 )
-from safepoint.core.ledger import Claim
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.workflow import Call
@@ -115,7 +115,8 @@ class Worker:
             keys=Keyring(office.key("writer")),
             anchor=anchor,
             journal=PostgresJournal(office.logins["journal"], keys=keys, **patient),
-            ownership=Claim(seconds=LIMIT),
+            worker=f"worker-{token_hex(8)}",
+            seconds=LIMIT,
         )
 
         def ask(state: dict[str, Any]) -> Ask:
@@ -142,11 +143,11 @@ def work(office: Office, name: str, questions: dict[str, Question]) -> None:
         for thread in list(left):
             with suppress(ApprovalNeeded, ApprovalSpent, Conflict, NotOwner):
                 if answers.about(questions[thread], people):
-                    worker.ledger.keep(thread)
+                    worker.ledger.owners.keep(thread)
                     run = worker.flow.resume(worker.ledger, thread)
                     if run.denied or run.next is None:
                         left.remove(thread)
-            worker.ledger.release(thread)
+            worker.ledger.owners.release(thread)
         time.sleep(0.05)
 
 
@@ -226,7 +227,7 @@ def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
     first, questions = Worker(office, "worker_0"), dict[str, Question]()
     for number, thread in enumerate(threads):
         run = first.flow.start(first.ledger, thread, amount=number)
-        first.ledger.release(thread)
+        first.ledger.owners.release(thread)
         assert run.question is not None
         questions[thread] = run.question
 

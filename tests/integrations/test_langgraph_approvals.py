@@ -91,7 +91,6 @@ class Office:
     gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
     bank: dict[str, list[int]] = field(default_factory=dict)
     crash: bool = False
-    every: Any = 1
 
     def saver(self, **options: Any) -> SealedSaver:
         ledger = Ledger(
@@ -99,7 +98,6 @@ class Office:
             store="orders",
             keys=KEYS,
             anchor=self.anchor,
-            anchor_every=self.every,
             journal=self.journal,
         )
         return SealedSaver(ledger, gate=self.gate, **options)
@@ -270,7 +268,7 @@ def test_what_was_handed_out_is_written_down_whoever_spent_it() -> None:
 
 
 def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
-    office = Office(every=100)
+    office = Office()
     question = office.asked()
     before = office.anchor.read("orders", question.thread)
     real, seen = SealedSaver.ask, list[Any]()
@@ -573,8 +571,8 @@ def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
         None,
     ):
         note = {"thread": "Order 7", "question": question.text, "statements": texts}
-        ledger.note(question.thread, note, label=SPENT, anchor="now")
-    ledger.note(question.thread, {"thread": "Order 7"}, label=SPENT, anchor="now")
+        ledger.note(question.thread, note, label=SPENT)
+    ledger.note(question.thread, {"thread": "Order 7"}, label=SPENT)
     with pytest.raises(ApprovalMalformed):
         _resume(office.graph(), True)
     short = DANA.approve(question)
@@ -582,7 +580,7 @@ def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
     with down, pytest.raises(OSError, match="down"):
         _resume(office.graph(), short)
     note = {"thread": "Order 7", "question": question.text, "statements": [short]}
-    ledger.note(question.thread, note, label=SPENT, anchor="now")
+    ledger.note(question.thread, note, label=SPENT)
     with patch.object(asking_module, "datetime", Later), pytest.raises(ApprovalExpired):
         _resume(office.graph(), short)  # nobody has used it when it counted
     assert not office.bank
@@ -600,8 +598,8 @@ def test_whoever_writes_the_store_cannot_damage_a_no_until_it_does_not_count(
         ((trigger,),) = rows.execute(guard).fetchall()
         rows.execute("drop trigger checkpoints_update")
         changed = "cast(replace(cast(record as text), 'statements', 'statementz') as blob)"
-        edited = f"update checkpoints set record = {changed} where label = ?"  # noqa: S608
-        assert rows.execute(edited, [SPENT]).rowcount == 1
+        edited = f"update checkpoints set record = {changed} where cast(record as text) like ?"  # noqa: S608
+        assert rows.execute(edited, [f'%"label":"{SPENT}"%']).rowcount == 1
         rows.execute(trigger)
         rows.commit()
     with pytest.raises(SealBroken):

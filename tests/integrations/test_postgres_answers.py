@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from secrets import token_hex
 from typing import Any, Final
 
 import pytest
@@ -116,7 +117,7 @@ class Worker:
                 place.dsn(f"journal_{tenant}"), keys=Keyring(JOURNAL), connections=1
             ),
             tenant=tenant,
-            ownership="claim",
+            worker=f"worker-{token_hex(8)}",
         )
 
     def go_on(self, threads: list[str], until: float) -> None:
@@ -124,11 +125,13 @@ class Worker:
         while left and time.monotonic() < until:
             for thread in list(left):
                 with suppress(ApprovalNeeded, ThreadHeld, Conflict, ApprovalSpent, NotOwner):
-                    self.ledger.keep(thread)  # or two would act with one key, which a bank drops
+                    self.ledger.owners.keep(
+                        thread
+                    )  # or two would act with one key, which a bank drops
                     run = self.flow.resume(self.ledger, thread)
                     if run.denied or run.next is None:
                         left.remove(thread)
-                self.ledger.release(thread)
+                self.ledger.owners.release(thread)
         assert left == []
 
 
@@ -150,7 +153,7 @@ def test_each_question_is_answered_once_whoever_works_and_nobody_reaches_the_oth
         for thread, (amount, *_) in runs.items():
             first = workers[tenant][0]
             run = first.flow.start(first.ledger, thread, amount=amount)
-            first.ledger.release(thread)
+            first.ledger.owners.release(thread)
             assert run.question is not None
             questions[tenant, thread] = run.question
     holds = {

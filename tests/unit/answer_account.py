@@ -61,6 +61,8 @@ class Said:
 class Desk(World):
     """What outlives a process, the place of the answers included; and the account of it."""
 
+    people = Approvers({name: each.key.public for name, each in PEOPLE.items()})
+
     def __init__(self) -> None:
         super().__init__()
         self.start, self.waited, self.count, self.started, self.began = (
@@ -168,15 +170,15 @@ class Desk(World):
         assert kept.record == self.storage.read(call.thread, call.sequence)
         answers, spent = self.known(kept.approved), self.at[kept.head]
         assert answers, "paid without an answer"
-        question, seen = answers[0].question, self.seen[kept.head]
+        question, used = answers[0].question, max(self.used(each.text) for each in answers)
         names = {each.by for each in answers} - revoked
         assert self.enough(arguments["amount"], names, clerks), "paid without enough people"
         assert arguments == question.arguments == {"amount": self.amounts[call.thread]}
         assert question.head == self.state(call.thread, call.sequence - 1).head, "spent elsewhere"
         for each in answers:
             assert (each.verdict, each.question) == ("approved", question)
-            assert seen < each.expires, "paid for an answer after its time"
-        left = question.left(seen)
+            assert used < each.expires, "paid for an answer after its time"
+        left = question.left(used)
         assert left is None or left > timedelta(0), "paid after the end of the wait"
         acted = min(self.started, self.acted.get(kept.head.digest, self.count))
         assert not self.noes(question, max(spent, acted)), "paid, and somebody had said no"

@@ -6,10 +6,10 @@ import pytest
 
 from safepoint import InMemoryAnchor
 from tests.unit.desk import Desk
-from tests.unit.tampered import Memory, Ordered
+from tests.unit.tampered import Memory, Plain
 
 
-@pytest.fixture(params=[Memory, Ordered])
+@pytest.fixture(params=[Memory, Plain])
 def storage(request: pytest.FixtureRequest) -> Memory:
     found: Memory = request.param()
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -151,3 +151,6 @@ class FullDisk:
         if self.kept.verify() >= self.room:
             raise JournalUnavailable("There is no room.", "Make some.")
         return self.kept.record(event)
+
+    def show(self, **options: Any) -> Iterator[Entry]:
+        return self.kept.show(**options)

@@ -33,6 +33,7 @@ from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
 from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import said
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Call, Migration
 from tests.unit.resume_helpers import (
@@ -124,6 +125,8 @@ class Kept:
 class World:
     """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
 
+    people = APPROVERS
+
     def __init__(self) -> None:
         self.death: Death | None = None
         self.is_dead = self.is_journal_down = False
@@ -135,7 +138,7 @@ class World:
         self.events: list[Event] = []
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
-        self.seen: dict[Head, datetime] = {}
+        self.told: dict[str, datetime] = {}
         self.paid: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.signed: list[Signed] = []
@@ -266,6 +269,10 @@ class World:
         found = {signed.text: signed for signed in self.signed}
         return [found[text] for text in texts]
 
+    def used(self, text: str) -> datetime:
+        """When the journal was first told that an answer is used."""
+        return self.told[said(self.people.open(text, revoked=True))]
+
     def pay(self, call: Call, arguments: dict[str, Any]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
         kept = self.written[call.thread][call.sequence]
@@ -276,7 +283,7 @@ class World:
         for signed in answers:
             assert signed.verdict == "approved"
             assert signed.question.arguments == arguments
-            assert self.seen[kept.head] < signed.expires, "paid for an answer after its time"
+            assert self.used(signed.text) < signed.expires, "paid for an answer after its time"
             assert signed.question == answers[0].question
             assert signed.text in self.spent, "paid for an answer that nobody took"
             thread, spent = self.spent[signed.text]
@@ -347,7 +354,7 @@ class Storage(Memory):
 
 
 class Anchor(InMemoryAnchor):
-    """An anchor that outlives its processes, and has a clock."""
+    """An anchor that outlives its processes."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -356,29 +363,30 @@ class Anchor(InMemoryAnchor):
     def advance(self, store: str, thread: str, head: Head) -> None:
         with self.world.change("anchor"):
             super().advance(store, thread, head)
-            for kept in self.world.written[thread].values():
-                if kept.head.sequence <= head.sequence:
-                    self.world.seen.setdefault(kept.head, self.world.clock)
-
-    def read(self, store: str, thread: str) -> Head | None:
-        head = super().read(store, thread)
-        return None if head is None else replace(head, seen=self.world.seen[head])
 
 
 class Journal(InMemoryJournal):
-    """A journal that outlives its processes, and whose disk can be full."""
+    """A journal that outlives its processes, and whose disk can be full. It has the clock."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
         self.world = world
+        self.times: dict[tuple[str, int], datetime] = {}
 
     def record(self, event: Event) -> Entry:
         if self.world.is_journal_down:
             raise JournalUnavailable("The disk is full.", "Make room.")
         with self.world.change("journal"):
             entry = super().record(event)
+            self.times[entry.chain, entry.number] = self.world.clock
             self.world.events.append(event)
+            if (event.what, event.outcome) == ("approve", "done"):
+                self.world.told.setdefault(event.detail, self.world.clock)
         return entry
+
+    def show(self, **options: Any) -> Iterator[Entry]:
+        for entry in super().show(**options):
+            yield replace(entry, at=self.times[entry.chain, entry.number])
 
 
 def version_of(variant: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from safepoint import (
     FileAnchor,
@@ -22,7 +22,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.core.record import Place
-from safepoint.core.storage import CheckpointStorage, ahead
+from safepoint.core.storage import CheckpointStorage
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
@@ -48,16 +48,11 @@ class Memory(InMemoryCheckpointStorage):
         del self._bases[thread]
 
 
-class Ordered(Memory):
-    """One that takes a record behind the last one alone, and says so, as those on disk do."""
+class Plain(Memory):
+    """One that reads one record at a time, and asks twice for the newest."""
 
-    in_order = True
-
-    def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
-        head = self.head(thread)
-        if head and sequence > head + 1:
-            raise ahead(thread, sequence, head)
-        super().append(thread, sequence, record, **options)
+    newest: Any = None
+    scan: Any = None
 
 
 Use = Callable[[Ledger], Any]
@@ -67,16 +62,13 @@ def opened(
     storage: CheckpointStorage,
     anchor: InMemoryAnchor | None = None,
     *,
-    every: int = 1,
     keys: Keyring = KEYS,
 ) -> Ledger:
     """A ledger as a new process would open it."""
-    return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
+    return Ledger(storage, store=STORE, keys=keys, anchor=anchor)
 
 
-def ledger_in(
-    folder: Path, kind: str, every: int | Literal["step"] = 1, key: SigningKey = KEY
-) -> Ledger:
+def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
     """A ledger on disk with its anchor, as a new process would open it; of another key, a copy."""
     name, keys = "store" if key is KEY else "copy", Keyring(key)
     if kind == "files":
@@ -87,12 +79,18 @@ def ledger_in(
             (folder / each).mkdir(mode=0o700, exist_ok=True)
         storage = SQLiteCheckpointStorage(folder / name / "store.db")
         anchor = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
-    return Ledger(storage, store=STORE, keys=keys, anchor=anchor, anchor_every=every)
+    return Ledger(storage, store=STORE, keys=keys, anchor=anchor)
 
 
 def fill(ledger: Ledger, count: int, thread: str = THREAD, first: int = 1) -> None:
     for number in range(first, first + count):
         ledger.save(thread, {"n": number})
+
+
+def fill_ahead(storage: CheckpointStorage, anchor: InMemoryAnchor, count: int) -> None:
+    """A thread of which the anchor has seen the first record alone."""
+    fill(opened(storage, anchor), 1)
+    fill(opened(storage), count - 1, first=2)
 
 
 def states(ledger: Ledger, thread: str = THREAD) -> list[int]:

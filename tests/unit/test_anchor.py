@@ -10,7 +10,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -99,8 +99,6 @@ def test_threads_are_apart_and_listed_in_order(anchor: Each) -> None:
         contract.advance("s", thread, head(number))
     assert list(contract.threads("s")) == ["a-1", "b", "c" * 64, "store"]
     assert [known.read("s", thread) for thread in ("b", "store", "t")] == [head(1), head(3), None]
-    assert anchor.heads("s", ("b", "store", "t")) == {"b": head(1), "store": head(3)}
-    assert anchor.heads("s", ()) == {}
 
 
 def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:
@@ -130,33 +128,6 @@ def test_a_tenant_sees_its_own_threads_alone(anchor: Each) -> None:
         with pytest.raises(InvalidId, match="tenant name"):
             anchor.tenant(name)
     refused(ConfigurationError, "a tenant has no tenants", lambda: scopes[1].tenant("acme"))
-
-
-def test_an_anchor_says_since_when_it_knows_a_head(
-    anchor: Each, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its own clock, whatever it is told, and the first time counts."""
-    clock = iter([NOON + timedelta(hours=hour) for hour in range(9)])
-    monkeypatch.setattr(module, "utc_now", lambda: next(clock))
-
-    def seen() -> datetime | None:
-        found = anchor.read(S, T)
-        return None if found is None else found.seen
-
-    anchor.advance(S, T, Head(1, head(1).digest, NOON - timedelta(days=1)))
-    for _ in range(2):
-        assert seen() == NOON
-        anchor.advance(S, T, head(1))
-    anchor.advance(S, T, head(2))
-    assert seen() == NOON + timedelta(hours=1)
-    anchor.advance(S, T, head(1))
-    assert seen() == NOON + timedelta(hours=1)
-    anchor.advance(S, T, Head(3, head(3).digest, seen()))  # a note, as whoever wrote it says
-    assert seen() == NOON + timedelta(hours=1)
-    anchor.advance(S, T, Head(4, head(4).digest, NOON))  # of a head before that
-    assert seen() == NOON + timedelta(hours=2)
-    anchor.rewind(S, T, Head(1, head(1).digest, seen()))
-    assert seen() == NOON + timedelta(hours=3)
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "A", "a.head", "é", "a\n", "x" * 65, "con", 7])
@@ -450,10 +421,8 @@ def test_a_file_that_others_may_have_written_is_refused(
 WRITTEN = {
     "UPDATE heads SET digest = 'sha256:x'": 0,
     "UPDATE heads SET digest = hex(zeroblob(1000000))": 0,
-    "UPDATE heads SET seen = 'yesterday'": 0,
-    "UPDATE heads SET seen = '2026-11-16T12:00:00'": 0,
-    "INSERT INTO heads VALUES ('', '../etc', 1, 'x', 'x')": 4,
-    "INSERT INTO heads VALUES ('', hex(zeroblob(1000000)), 1, 'x', 'x')": 4,
+    "INSERT INTO heads VALUES ('', '../etc', 1, 'x')": 4,
+    "INSERT INTO heads VALUES ('', hex(zeroblob(1000000)), 1, 'x')": 4,
     "UPDATE store SET name = 'NOT A NAME'": 0,
     "CREATE TRIGGER t AFTER INSERT ON heads BEGIN SELECT 1; END": 0,
     "DROP TABLE heads": 0,

@@ -168,9 +168,10 @@ class Desk:
 
     def prune(self, keep: int = 1) -> None:
         """Remove what is older, as a thief does: a prune of the house keeps what was asked."""
-        self.ledger().anchor_now("order-7")
+        self.ledger().verify("order-7", anchor=True)
         states = [each.sequence for each in self.ledger().history("order-7")]
-        self.ledger()._cut("order-7", states[-keep:][0])
+        ledger = self.ledger()
+        ledger._cut(ledger._view.at("order-7", states[-keep:][0]))
 
     def found(self, gate: Gate = GATE) -> list[str]:
         """Return what all four checks find."""

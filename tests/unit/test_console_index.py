@@ -229,7 +229,7 @@ class Shop:
             write({})
         if spent:
             write({"question": asked[0], "statements": [spent]}, label=SPENT)
-        ledger.anchor_now(thread)
+        ledger.verify(thread, anchor=True)
 
     def go_on(self, thread: str) -> None:
         question = self.flow().question(self.ledger(), thread)

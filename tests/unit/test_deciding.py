@@ -669,7 +669,7 @@ def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None
         )
     ]
     dana = Approver("dana", office.keys["dana"])
-    with pytest.raises(AnswersUnavailable, match="It is put, and not anchored"):
+    with pytest.raises(AnswersUnavailable, match="is saved, but not anchored"):
         desks[0].answer(question, "deny", dana)
     desks[1].answer(question, "deny", dana)
     assert desks[1].answers is not None

@@ -28,7 +28,6 @@ from safepoint.core.errors import (
     StorageUnavailable,
     UnsafeLocation,
 )
-from safepoint.core.ledger import Claim
 from safepoint.places import Locations, default_locations
 from tests.harness.crash import killed
 from tests.unit.storage_helpers import tree
@@ -276,11 +275,9 @@ def test_a_store_is_begun_once_and_opened_ever_after(
     ledger.save("order-7", Invoice(42))
     assert [entry.what for entry in journal.show()] == ["save"]
     caplog.clear()
-    again = open_ledger(
-        "invoices", places=found, codec=Codec([Invoice]), ownership=Claim("worker-1")
-    )
-    again.keep("order-8")
-    assert again.owner("order-8") == "worker-1"
+    again = open_ledger("invoices", places=found, codec=Codec([Invoice]), worker="worker-1")
+    again.owners.keep("order-8")
+    assert again.owners.owner("order-8") == "worker-1"
     assert again.latest("order-7").state == Invoice(42)
     assert again.anchor is not None
     assert not caplog.records

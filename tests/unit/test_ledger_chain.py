@@ -30,7 +30,6 @@ from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
     EncodeError,
-    InvalidId,
     RecordsMissing,
     ThreadDeleted,
     WrongPlace,
@@ -43,7 +42,6 @@ from tests.unit.tampered import (
     STORE,
     THREAD,
     Memory,
-    Ordered,
     Toy,
     opened,
     put_back,
@@ -108,12 +106,6 @@ def test_what_knows_no_tenants_is_refused() -> None:
 # ---------------------------------------------------------------- notes
 
 
-@pytest.fixture(params=[Memory, Ordered])
-def storage(request: pytest.FixtureRequest) -> Memory:
-    kept: Memory = request.param()
-    return kept
-
-
 def noted(storage: Memory, anchor: InMemoryAnchor | None = None) -> Ledger:
     """A thread of a state, three notes, a state, and two notes more."""
     ledger = opened(storage, anchor)
@@ -142,7 +134,7 @@ def test_a_note_is_no_new_state(storage: Memory) -> None:
         assert [each.sequence for each in ledger.back(THREAD)] == [10, 9, 8, 7, 6, 5]
         target = Memory()
         assert ledger.copy_to(opened(target)) == 6
-        assert opened(target).find(THREAD, "l-2").sequence == 6
+        assert [each.label for each in opened(target).back(THREAD)][-2:] == ["l-2", "l-1"]
         with pytest.raises(NotFound, match="has no state yet"):
             ledger.note("order-8", {})
         ledger.delete(THREAD)
@@ -175,10 +167,10 @@ def test_no_note_is_swapped_dropped_or_repeated(change: str, storage: Memory) ->
         assert isinstance(refusal.value, SealError | RecordsMissing)
 
 
-def test_once_a_step_only_states_and_what_is_asked_for_move_the_anchor() -> None:
-    """What can be cut off unnoticed are the notes after the newest state, and nothing else."""
+def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_can() -> None:
+    """A pending write is the exception: all that is saved or noted else is anchored at once."""
     storage, anchor = Memory(), InMemoryAnchor()
-    ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=anchor, anchor_every="step")
+    ledger = opened(storage, anchor)
 
     def seen() -> int:
         head = anchor.read(STORE, THREAD)
@@ -186,8 +178,10 @@ def test_once_a_step_only_states_and_what_is_asked_for_move_the_anchor() -> None
 
     found = []
     for n in range(1, 7):
-        keep = ledger.save if n in (1, 5) else ledger.note
-        keep(THREAD, {}, anchor="now" if n == 3 else None)
+        if n in (1, 5):
+            ledger.save(THREAD, {})
+        else:
+            ledger.note(THREAD, {}, rides_along=n != 3)
         found.append(seen())
     assert found == [1, 1, 3, 3, 5, 5]
     assert [each.id for each in check_anchor(ledger)] == []
@@ -199,11 +193,9 @@ def test_once_a_step_only_states_and_what_is_asked_for_move_the_anchor() -> None
         opened(storage, anchor).latest(THREAD)
     put_back(storage, kept)
     assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
-    with pytest.raises(ConfigurationError, match="anchor_every is 'steps'"):
-        opened(storage, anchor, every="steps")  # type: ignore[arg-type]
 
 
-# ---------------------------------------------------------------- the way back, and labels
+# ---------------------------------------------------------------- the way back
 
 
 class Counted(Codec):
@@ -240,42 +232,6 @@ def test_the_way_back_is_linked_and_decodes_what_is_asked_for(storage: Memory) -
     assert [next(way).sequence for _ in range(5)] == [7, 6, 5, 4, 3]
     with pytest.raises(SealBroken, match="#2 is not the one that #3 was sealed upon"):
         next(way)
-
-
-class Liar(Memory):
-    """It says of a label whatever it likes."""
-
-    says: Any = None
-
-    def find(self, thread: str, label: str) -> Any:
-        return self.says
-
-
-def test_a_lie_about_a_label_finds_nothing_else() -> None:
-    storage = Liar()
-    ledger, acme = noted(storage), opened(storage).tenant("acme")
-    for says in (None, 1, 6, 8, 0, "3", 10**20):
-        storage.says = says
-        assert opened(storage).find(THREAD, "l-1").sequence == 5  # the newest of two
-        with pytest.raises(NotFound, match="no record of the label l-9"):
-            opened(storage).find(THREAD, "l-9")
-    for other, scope in ((acme, storage.tenant("acme")), (ledger, storage)):
-        other.save("order-8", {"secret": 1}, label="l-9")
-        kept = storage.read(THREAD, 3)
-        storage.put(THREAD, 3, scope.read("order-8", 1))
-        with pytest.raises(SealError):
-            opened(storage).find(THREAD, "l-9")
-        storage.put(THREAD, 3, kept)
-    pruned = storage.read(THREAD, 4)
-    ledger.prune(THREAD, keep=1)
-    storage.put(THREAD, 4, pruned)
-    with pytest.raises(NotFound, match="no record of the label l-0"):
-        opened(storage).find(THREAD, "l-0")
-    ledger.delete(THREAD)
-    with pytest.raises(ThreadDeleted):
-        opened(storage).find(THREAD, "l-1")
-    with pytest.raises(InvalidId, match="is not empty"):
-        opened(storage).find(THREAD, "")
 
 
 # ---------------------------------------------------------------- a cipher
@@ -319,5 +275,4 @@ def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
         toy.close = lambda *_, closed=closed: closed
         with pytest.raises(error):
             ledger.save(THREAD, 2)
-    with pytest.raises(DecodeError, match="could not decrypt"):
-        ledger.prune(THREAD, keep=1)
+    assert ledger.prune(THREAD, keep=1) == 0  # which decodes nothing

@@ -15,7 +15,7 @@ from safepoint import SigningKey
 from safepoint.core.errors import ThreadDeleted
 from safepoint.core.names import Head
 from tests.harness.crash import killed
-from tests.unit.tampered import KEY, THREAD, fill, ledger_in, states
+from tests.unit.tampered import KEY, THREAD, fill, ledger_in, opened, states
 
 NEW = SigningKey(bytes(32))
 
@@ -26,21 +26,21 @@ def save(folder: Path, kind: str) -> None:
 
 
 def step(folder: Path, kind: str) -> None:
-    ledger = ledger_in(folder, kind, "step")
-    ledger.note(THREAD, {"held": True})
+    ledger = ledger_in(folder, kind)
+    ledger.note(THREAD, {"written": True}, rides_along=True)
     ledger.save(THREAD, {"n": 3})
 
 
 def prune(folder: Path, kind: str) -> None:
-    ledger_in(folder, kind, 100).prune(THREAD, keep=2)
+    ledger_in(folder, kind).prune(THREAD, keep=2)
 
 
 def delete(folder: Path, kind: str) -> None:
-    ledger_in(folder, kind, 100).delete(THREAD)
+    ledger_in(folder, kind).delete(THREAD)
 
 
 def erase(folder: Path, kind: str) -> None:
-    ledger_in(folder, kind, 100).erase(THREAD)
+    ledger_in(folder, kind).erase(THREAD)
 
 
 def copy(folder: Path, kind: str) -> None:
@@ -81,23 +81,23 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])
-def test_a_note_and_a_save_that_are_killed_where_the_anchor_moves_once_a_step(
+def test_a_note_and_a_save_that_are_killed_where_the_note_rides_along(
     tmp_path: Path, kind: str
 ) -> None:
     prepared, found = tmp_path / "prepared", set()
     prepared.mkdir(mode=0o700)
-    fill(ledger_in(prepared, kind, "step"), 2)
+    fill(ledger_in(prepared, kind), 2)
     for left in killed(step, tmp_path, kind, prepared=prepared):
-        ledger = ledger_in(left.folder, kind, "step")
+        ledger = ledger_in(left.folder, kind)
         count, anchored = ledger.verify(THREAD), ledger._view.anchored(THREAD)
         assert count == 4 or not left.whole
         assert states(ledger) == ([1, 2, 3] if count == 4 else [1, 2])
         assert anchored is not None
         found.add((count, anchored.sequence))
-        ledger_in(left.folder, kind, "step").save(THREAD, {"n": 9})
+        ledger_in(left.folder, kind).save(THREAD, {"n": 9})
         after = ledger_in(left.folder, kind)
         assert after.verify(THREAD) == count + 1
-        assert after._view.anchored(THREAD) == after._view.latest(THREAD).head
+        assert after._view.anchored(THREAD) == next(after._view.back(THREAD)).head
     assert found == {(2, 2), (3, 2), (4, 2), (4, 4)}, "the note does not move it, and the save does"
 
 
@@ -121,8 +121,9 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
 ) -> None:
     prepared, found = tmp_path / "prepared", set()
     prepared.mkdir(mode=0o700)
-    ledger = ledger_in(prepared, kind, 100)
-    fill(ledger, 4)
+    ledger = ledger_in(prepared, kind)
+    fill(ledger, 1)
+    fill(opened(ledger.storage), 3, first=2)  # as if those were not anchored yet
     if act is copy:
         for thread in ("pruned", "deleted"):
             fill(ledger, 3, thread)
@@ -131,7 +132,7 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
         ledger.erase("deleted")
     if act is erase:
         with monkeypatch.context() as down:
-            down.setattr(ledger, "_move", lambda *_: 1 / 0)
+            down.setattr(ledger._view, "_move", lambda *_: 1 / 0)
             with suppress(ZeroDivisionError):  # whoever deleted it died before the anchor moved
                 ledger.delete(THREAD)
     for left in killed(act, tmp_path, kind, prepared=prepared):  # type: ignore[arg-type]
@@ -144,7 +145,7 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
             assert ledger.latest(THREAD).state == {"n": 4}
         act(left.folder, kind)  # type: ignore[operator]
         if act in (delete, erase):
-            assert ledger._view.anchored(THREAD) == ledger._view.latest(THREAD).head
+            assert ledger._view.anchored(THREAD) == next(ledger._view.back(THREAD)).head
         done = ledger_in(left.folder, kind, key=NEW if act is copy else KEY)
         assert done.verify(THREAD, every_signature=True) == counts
         if kind == "files":
@@ -153,5 +154,5 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
         if act is copy:
             for thread in ledger.threads():
                 assert done.verify(thread) == ledger.verify(thread)
-                assert done._view.latest(thread).head == ledger._view.latest(thread).head
+                assert next(done._view.back(thread)).head == next(ledger._view.back(thread)).head
     assert found == seen if kind == "files" else found <= seen

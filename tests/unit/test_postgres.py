@@ -188,12 +188,12 @@ def test_a_login_that_claims_takes_a_thread_that_is_free_and_no_other(
     ledger(storage).save("t", 1)  # of worker_1, without a lease
     with PostgresCheckpointStorage(database.worker(2)) as other:
         one, two = (
-            Ledger(each, store="invoices", keys=KEYS, ownership="claim")
-            for each in (storage, other)
+            Ledger(each, store="invoices", keys=KEYS, worker=f"claims-{number}")
+            for number, each in enumerate((storage, other))
         )
         assert two.save("t", 2).sequence == 2
         assert refusal(NotOwner, lambda: one.save("t", 3)).startswith("Thread t is owned by ")
-        two.release("t")
+        two.owners.release("t")
         assert one.save("t", 3).sequence == 3
         for late in (two, ledger(other)):
             assert refusal(NotOwner, late.save, "t", 4).startswith("Thread t is owned by ")

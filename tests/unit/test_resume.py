@@ -7,7 +7,7 @@ on a store; here is what each of them cannot reach: what a caller gives, and wha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -24,10 +24,8 @@ from safepoint import (
     Codec,
     Conflict,
     Gate,
-    InMemoryAnchor,
     InMemoryCheckpointStorage,
-    Keyring,
-    Ledger,
+    InMemoryJournal,
     Policy,
     SealBroken,
     SigningKey,
@@ -51,10 +49,11 @@ from safepoint.core.errors import (
     WorkflowError,
     WorkflowMismatch,
 )
-from safepoint.core.names import Head
+from safepoint.core.journal import Entry, Event
 from safepoint.core.record import Place, seal
 from safepoint.resume import workflow
 from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import note_answers
 from safepoint.resume.workflow import Call, Migration
 from tests.unit.desk import (
     BANK,
@@ -196,7 +195,6 @@ def odd(state: State) -> Any:
         ({"steps": [lambda state: state]}, WorkflowError),
         ({"steps": [later]}, WorkflowError),
         ({"steps": [odd]}, WorkflowError),
-        ({"anchor_before": [fail]}, WorkflowError),
         ({"name": "Not A Name"}, InvalidId),
         ({"version": "1 "}, InvalidId),
         ({"version": "x" * 128}, InvalidId),
@@ -501,23 +499,22 @@ def test_a_thief_of_the_writers_key_cannot_use_a_spent_approval_again(
     assert desk.paid == []
 
 
-@dataclass
-class Clock(InMemoryAnchor):
-    """An anchor that says when it was told of a head."""
+class Clock(InMemoryJournal):
+    """A journal that is told something at a time that the test says."""
 
-    now: datetime = field(default_factory=lambda: datetime.now(UTC))
-
-    def __post_init__(self) -> None:
+    def __init__(self, now: datetime | None = None) -> None:
         super().__init__()
-        self.seen: dict[Head, datetime] = {}
+        self.now = now or datetime.now(UTC)
+        self.times: dict[tuple[str, int], datetime] = {}
 
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        super().advance(store, thread, head)
-        self.seen.setdefault(head, self.now)
+    def record(self, event: Event) -> Entry:
+        entry = super().record(event)
+        self.times[entry.chain, entry.number] = self.now
+        return entry
 
-    def read(self, store: str, thread: str) -> Head | None:
-        head = super().read(store, thread)
-        return head and replace(head, seen=self.seen.get(head))
+    def show(self, **options: Any) -> Iterator[Entry]:
+        for entry in super().show(**options):
+            yield replace(entry, at=self.times[entry.chain, entry.number])
 
 
 def put(desk: Desk, *texts: str, created: datetime, **more: Any) -> None:
@@ -539,36 +536,43 @@ def put(desk: Desk, *texts: str, created: datetime, **more: Any) -> None:
 
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
-# When the record that spends was written, as it says; when the anchor saw it, if it did; and when
-# somebody resumes it: after an approval for an hour.
+# When the record that spends was written, as it says; when the journal was told that it is used, if
+# it was; and when somebody resumes it: after an approval for an hour.
 SPENT: dict[str, tuple[timedelta, timedelta | None, timedelta, bool]] = {
-    "seen in time": (MINUTE, MINUTE, 30 * HOUR, True),
-    "seen at the last moment": (MINUTE, HOUR - TICK, 30 * HOUR, True),
-    "seen too late": (MINUTE, HOUR, HOUR, False),
+    "told in time": (MINUTE, MINUTE, 30 * HOUR, True),
+    "told at the last moment": (MINUTE, HOUR - TICK, 30 * HOUR, True),
+    "told too late": (MINUTE, HOUR, HOUR, False),
     "dated too late": (HOUR, MINUTE, 30 * HOUR, False),
-    "not seen, and it is time": (MINUTE, None, HOUR - TICK, True),
-    "not seen, and it is too late": (MINUTE, None, HOUR, False),
+    "not told, and it is time": (MINUTE, None, HOUR - TICK, True),
+    "not told, and it is too late": (MINUTE, None, HOUR, False),
 }
 
 
 @pytest.mark.parametrize("spent", SPENT)
-def test_an_approval_counts_if_the_anchor_saw_in_time_that_it_was_used(
+def test_an_approval_counts_if_the_journal_was_told_in_time_that_it_was_used(
     desk: Desk, spent: str
 ) -> None:
-    """A thief writes any time. A worker that died before the anchor saw it is asked again."""
-    created, seen, later, counts = SPENT[spent]
+    """A thief writes any time. A worker that died before the journal was told is asked again."""
+    created, told, later, counts = SPENT[spent]
     start = datetime.now(UTC) - 30 * HOUR
-    desk.anchor = clock = Clock(start)
+    desk.journal = clock = Clock(start)
     question = desk.paused().question
     assert question is not None
-    put(desk, Approver("dana", DANA).approve(question, now=start), created=start + created)
-    if seen is not None:
-        clock.now = start + seen
-        desk.ledger().settle("order-7")
+    text = Approver("dana", DANA).approve(question, now=start)
+    put(desk, text, created=start + created)
+    if told is not None:
+        clock.now = start + told
+        people = Approvers({"dana": DANA.public})
+        note_answers(desk.ledger(), [people.open(text)], "done")
     clock.now = start + later
     resume = partial(desk.workflow().resume, desk.ledger(), "order-7", now=start + later)
     if counts:
-        assert resume().state["paid"] == PAID["amount"]
+        desk.fails = 1
+        with pytest.raises(ConnectionError):
+            resume()
+        clock.now += 30 * HOUR  # and whoever comes after a crash goes on with what was used
+        again = partial(desk.workflow().resume, desk.ledger(), "order-7", now=clock.now)
+        assert again().state["paid"] == PAID["amount"]
         return
     with pytest.raises(ApprovalNeeded, match="Nothing shows that it was used before") as refusal:
         resume()
@@ -578,41 +582,8 @@ def test_an_approval_counts_if_the_anchor_saw_in_time_that_it_was_used(
     assert keys(desk) == [KEY]
 
 
-@pytest.mark.parametrize("every", [1, "step"])
-@pytest.mark.parametrize("thief", ["", "spend", "spend and note"])
-def test_a_note_does_not_change_when_an_approval_was_used(
-    desk: Desk, thief: str, every: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And a thief whose record lies below an honest note gets no time from before it."""
-    start = datetime.now(UTC) - 30 * HOUR
-    clock = [start]
-    monkeypatch.setattr("safepoint.core.anchor.utc_now", lambda: clock[0])
-    question = desk.paused().question
-    text = Approver("dana", DANA).approve(question, now=start) if question else ""
-    put(desk, text, created=start + MINUTE)
-    if not thief:
-        desk.ledger().settle("order-7")
-    clock[0] += 20 * HOUR
-    if thief == "spend and note":
-        Ledger(desk.storage, store="invoices", keys=Keyring(WRITER)).note("order-7", {})
-    ledger = partial(desk.ledger, anchor_every=every)
-    ledger().note("order-7", {"mail": "pending"})
-    ledger().note("order-7", {"mail": "sent"})
-    desk.fails = 1
-    resume = partial(desk.workflow().resume, thread="order-7", now=clock[0])
-    if thief:
-        for _ in range(2):
-            with pytest.raises(ApprovalNeeded, match="Nothing shows that it was used before"):
-                resume(ledger())
-        assert desk.paid == []
-        return
-    with pytest.raises(ConnectionError):
-        resume(ledger())
-    assert resume(ledger()).state["paid"] == PAID["amount"]
-
-
-def test_a_worker_whose_anchor_says_that_it_is_too_late_does_not_act(desk: Desk) -> None:
-    desk.anchor = clock = Clock()
+def test_a_worker_whose_journal_says_that_it_is_too_late_does_not_act(desk: Desk) -> None:
+    desk.journal = clock = Clock()
     text = yes(desk.paused().question)
     clock.now += timedelta(days=1)
     assert "order-7 #4 goes on too late" in refused(ApprovalExpired, lambda: desk.go_on(text))
@@ -632,7 +603,8 @@ def test_an_approval_does_not_count_if_what_it_is_about_is_gone(desk: Desk) -> N
     desk.go_on(yes(desk.paused().question))
     back = desk.question(4)
     put(desk, yes(back), created=datetime.now(UTC), done=["fetch", "ask"])
-    desk.ledger()._cut("order-7", 5)
+    ledger = desk.ledger()
+    ledger._cut(ledger._view.at("order-7", 5))
     desk.paid.clear()
     assert "what people were asked about there is gone" in refused(ApprovalMismatch, desk.go_on)
     assert desk.paid == []
@@ -682,7 +654,7 @@ def test_an_approval_is_not_called_spent_where_it_is_not(
             other.note("order-7", {})
         keep(*args, **options)
 
-    monkeypatch.setattr("safepoint.core.ledger._TRIES", 3)
+    monkeypatch.setattr("safepoint.core.ledger.TRIES", 3)
     with monkeypatch.context() as patch:
         patch.setattr(desk.storage, "append", append)
         refused(Conflict, lambda: desk.go_on(text))
@@ -712,7 +684,7 @@ def test_what_a_resume_reads_grows_with_the_notes_and_not_with_their_square(spen
         desk = Desk(storage := Counting())
         question = desk.paused().question
         for _ in range(notes):
-            desk.ledger(anchor_every="step").note("order-7", {})
+            desk.ledger().note("order-7", {}, rides_along=True)
         texts = [yes(question)] if spends else []
         put(desk, *texts, created=datetime.now(UTC))
         storage.count = 0
@@ -743,7 +715,7 @@ def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:
 
 
 def test_a_no_to_what_is_asked_again_ends_the_run_too(desk: Desk) -> None:
-    desk.anchor = clock = Clock()
+    desk.journal = clock = Clock()
     text = yes(desk.paused().question)
     clock.now += 2 * HOUR
     refused(ApprovalExpired, lambda: desk.go_on(text))
@@ -754,44 +726,16 @@ def test_a_no_to_what_is_asked_again_ends_the_run_too(desk: Desk) -> None:
     assert desk.paid == []
 
 
-class Timeless(InMemoryAnchor):
-    """An anchor that does not say when it saw a head."""
-
-    def read(self, store: str, thread: str) -> Head | None:
-        head = super().read(store, thread)
-        return head and replace(head, seen=None)
-
-
-@pytest.mark.parametrize("anchor", [None, Timeless()])
-def test_without_an_anchor_that_tells_the_time_the_journal_does(desk: Desk, anchor: Any) -> None:
-    ledger = partial(desk.ledger, anchor=anchor)
-    start, run = datetime.now(UTC) - 30 * HOUR, desk.workflow().start(ledger(), thread="order-7")
-    resume = partial(desk.workflow().resume, thread="order-7")
-    assert run.question is not None
-    put(desk, Approver("dana", DANA).approve(run.question, now=start), created=start + MINUTE)
-    for _ in range(2):
-        with pytest.raises(ApprovalNeeded, match="Nothing shows that it was used before") as asked:
-            resume(ledger())
-        if anchor:
-            ledger().settle("order-7")
-    assert desk.paid == []
-    desk.fails = 1
-    with pytest.raises(ConnectionError):
-        resume(ledger(), approvals=[yes(asked.value.question)])
-    resume(ledger(), now=datetime.now(UTC) + 30 * HOUR)
-    assert keys(desk) == [KEY] * 2
-
-
 def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: Desk) -> None:
     """An entry is cut at 1,000 characters, so each answer has one of its own."""
     named = {f"{number:02}-{'n' * 60}": SigningKey.generate() for number in range(16)}
     people = Approvers({name: key.public for name, key in named.items()})
     given: State = {"gate": Gate(Policy({Reason.ASKED: 16}), people)}
-    ledger, many = desk.ledger(anchor=None), desk.workflow(**given)
+    ledger, many = desk.ledger(), desk.workflow(**given)
     question = many.start(ledger, thread="order-7").question
     texts = [yes(question, key, name) for name, key in named.items()]
     many.rehydrate(ledger, "order-7", approvals=texts)
-    many.resume(desk.ledger(anchor=None), "order-7", now=datetime.now(UTC) + 30 * HOUR)
+    many.resume(desk.ledger(), "order-7", now=datetime.now(UTC) + 30 * HOUR)
     assert keys(desk) == [KEY]
 
 
@@ -868,7 +812,7 @@ def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
     other = Desk()
     other.paused()
     desk.storage._records["order-7"][2] = other.storage.read("order-7", 2)
-    desk.ledger().load("order-7", 2)  # its own seal is genuine
+    assert "is not the one" in refused(SealBroken, lambda: desk.ledger().load("order-7", 2))
     assert "is not the one that #3 was sealed upon" in refused(SealBroken, lambda: desk.question(2))
 
 
@@ -955,30 +899,22 @@ def test_a_migration_that_fails_changes_nothing(
 # ---------------------------------------------------------------- the anchor, the journal, the list
 
 
-def test_what_a_step_acts_upon_is_anchored_whatever_the_interval(desk: Desk) -> None:
+def test_what_a_step_acts_upon_is_anchored(desk: Desk) -> None:
     """Or cutting off the record of a payment would repeat it."""
 
     def anchored(thread: str = "order-7") -> int:
         head = desk.anchor.read("invoices", thread)
         return 0 if head is None else head.sequence
 
-    def look(state: State) -> None:
-        assert anchored("plain") == 1
-
-    def act(state: State) -> None:
-        assert anchored("plain") == 3
-
-    slow, workflow = desk.ledger(anchor_every=100), desk.workflow()
-    question = workflow.start(slow, thread="order-7").question
+    ledger, workflow = desk.ledger(), desk.workflow()
+    question = workflow.start(ledger, thread="order-7").question
     assert anchored() == 3
-    workflow.rehydrate(desk.ledger(anchor=None), "order-7", approvals=[yes(question)])
+    put(desk, yes(question), created=datetime.now(UTC))
     assert anchored() == 3  # as a crash leaves it
-    run = workflow.rehydrate(slow, "order-7")
+    run = workflow.rehydrate(ledger, "order-7")
     assert anchored() == 4
     run.finish()
     assert anchored() == 5
-    Workflow("plain", [fetch, look, act], anchor_before=[act]).start(slow, thread="plain")
-    assert anchored("plain") == 4
 
 
 def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:
@@ -1044,7 +980,7 @@ def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> N
     # The record that spends the approval was written, and then the journal failed: no step ran.
     assert room == 3
     assert failed.value.what.startswith("It is done (approve), and that could not be written down.")
-    run = desk.workflow().rehydrate(desk.ledger(journal=FullDisk(1)), "order-7")
+    run = desk.workflow().rehydrate(desk.ledger(journal=FullDisk(2)), "order-7")
     for _ in range(3):
         with pytest.raises(JournalUnavailable):
             run.step()

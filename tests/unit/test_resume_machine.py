@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -87,7 +87,7 @@ class Worker:
     runs: dict[str, Run] = field(default_factory=dict)
 
 
-def opened(world: World, anchor_every: int | Literal["step"]) -> Worker:
+def opened(world: World) -> Worker:
     """A process that has just begun."""
     return Worker(
         Ledger(
@@ -95,7 +95,6 @@ def opened(world: World, anchor_every: int | Literal["step"]) -> Worker:
             store=STORE,
             keys=KEYS,
             anchor=world.anchor,
-            anchor_every=anchor_every,
             journal=world.journal,
         )
     )
@@ -107,12 +106,9 @@ class Resuming(RuleBasedStateMachine):
     @initialize(
         quorum=st.integers(1, 2),
         amounts=st.tuples(*[st.integers(1, 2)] * 2),
-        anchor_every=st.sampled_from([1, 3, "step"]),
     )
-    def begin(
-        self, quorum: int, amounts: tuple[int, int], anchor_every: int | Literal["step"]
-    ) -> None:
-        self.world, self.anchor_every = World(), anchor_every
+    def begin(self, quorum: int, amounts: tuple[int, int]) -> None:
+        self.world = World()
         self.world.quorum = quorum
         self.workflows = {variant: workflow_of(self.world, variant) for variant in TOOLS}
         self.workers = [self.opened(), self.opened()]
@@ -124,7 +120,7 @@ class Resuming(RuleBasedStateMachine):
         self.start(1, amounts[1], 1)
 
     def opened(self) -> Worker:
-        return opened(self.world, self.anchor_every)
+        return opened(self.world)
 
     def start(self, slot: int, amount: int, steps: int) -> str:
         """Start a thread, in the place of one that is over."""
@@ -597,15 +593,9 @@ class Answering(RuleBasedStateMachine):
     @initialize(
         amounts=st.tuples(*[st.sampled_from([5, 5, 50, 500])] * 2),
         then=st.tuples(thens, thens),
-        anchor_every=st.sampled_from([1, 3, "step"]),
     )
-    def begin(
-        self,
-        amounts: tuple[int, int],
-        then: tuple[str, str],
-        anchor_every: int | Literal["step"],
-    ) -> None:
-        self.desk, self.anchor_every = Desk(), anchor_every
+    def begin(self, amounts: tuple[int, int], then: tuple[str, str]) -> None:
+        self.desk = Desk()
         self.workers, self.threads = [self.opened(), self.opened()], ["", ""]
         self.copies: list[tuple[dict[str, dict[int, bytes]], dict[str, dict[int, bytes]]]] = []
         self.is_censored = False
@@ -613,7 +603,7 @@ class Answering(RuleBasedStateMachine):
             self.start(slot, amounts[slot], then[slot])
 
     def opened(self) -> Worker:
-        return opened(self.desk, self.anchor_every)
+        return opened(self.desk)
 
     def start(self, slot: int, amount: int, then: str) -> None:
         thread = self.threads[slot] = f"order-{len(self.desk.amounts) + 1}"

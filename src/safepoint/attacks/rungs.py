@@ -30,7 +30,7 @@ from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor
 from safepoint.core.codec import Codec
-from safepoint.core.errors import CheckpointError
+from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.journal import FileJournal, Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
@@ -65,9 +65,9 @@ class Kept(InMemoryCheckpointStorage):
             thread, _, rest = name.partition("/")
             if thread.startswith("@"):
                 scope, (thread, _, rest) = self.tenant(thread[1:]), rest.partition("/")
-                scope.append(thread, int(rest.removesuffix(_RECORD)), content)
+                _put(scope, thread, int(rest.removesuffix(_RECORD)), content)
             elif rest.endswith(_RECORD):
-                self.append(thread, int(rest.removesuffix(_RECORD)), content)
+                _put(self, thread, int(rest.removesuffix(_RECORD)), content)
             elif rest == BASE:
                 first, _, base = content.partition(b"\n")
                 self.prune(thread, int(first), base)
@@ -91,6 +91,12 @@ class Kept(InMemoryCheckpointStorage):
                 for name in medium.names():
                     if name.startswith(f"{thread}/") and name < _name(thread, base[0]):
                         medium.delete(name)
+
+
+def _put(kept: InMemoryCheckpointStorage, thread: str, sequence: int, record: bytes) -> None:
+    """Keep a record anywhere, as whoever can write the memory does."""
+    kept._records.setdefault(thread, {})[sequence] = record  # noqa: SLF001
+    kept._heads[thread] = max(sequence, kept._heads.get(thread, 0))  # noqa: SLF001
 
 
 class _Tapped:
@@ -146,7 +152,18 @@ class SignedChainTarget(Target):
 
     def find(self, thread: str, label: str) -> Any:
         """Look for it from the end back, whatever the storage says."""
-        return self.use(lambda ledger: ledger.find(thread, label).state)
+
+        def found(ledger: Ledger) -> Any:
+            for link in ledger.back(thread):
+                if link.label == label:
+                    return link.state
+            raise NotFound(f"{thread} has no record of the label {label}.", "Check the label.")
+
+        return self.use(found)
+
+    def pend(self, thread: str, value: dict[str, Any]) -> None:
+        """Note it, and leave it to the next state to anchor that."""
+        self.use(lambda ledger: ledger.note(thread, value, rides_along=True))
 
     def prune(self, thread: str, keep: int) -> None:
         """Leave a signed base."""
@@ -263,7 +280,6 @@ class SignedChainTarget(Target):
             store=self.store,
             keys=self.keys,
             anchor=self.anchor,
-            anchor_every=self.anchor_every,
             journal=journal,
             tenant=self.whose,
         )

@@ -106,7 +106,6 @@ class Target(Victim):
         medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
         journal: what was written down, in their hands too: the files below `folder / "journal"`.
         store: the name of the store, if yours has names.
-        anchor_every: after how many records an anchor moves, if yours has one.
         quorum: how many people have to say yes to what a run asks.
         within: how long a run waits for them, None if for ever.
         lasts: how long a yes counts, where it ends.
@@ -121,7 +120,6 @@ class Target(Victim):
         super().__init__(folder)
         self.journal = Disk(self.folder / "journal")
         self.store = "victim-store"
-        self.anchor_every = 1
         self.quorum = 1
         self.within: timedelta | None = None
         self.lasts = timedelta(hours=1)
@@ -182,6 +180,10 @@ class Target(Victim):
     def find(self, thread: str, label: str) -> Any:
         """The victim, in a new process, loads the state of a label, where an index says it is."""
         return self.load(thread, int(self.medium.read(index(thread, label))))
+
+    def pend(self, thread: str, value: dict[str, Any]) -> None:
+        """Keep what a task of a framework wrote, until the next state. Default: as a state."""
+        self.save(thread, value)
 
     def prune(self, thread: str, keep: int) -> None:
         """The victim drops all but the newest records, on purpose."""

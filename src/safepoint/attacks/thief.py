@@ -173,12 +173,13 @@ def thief_writes_journal(target: Target) -> Iterator[Look]:
     yield lambda: "erin" in " ".join(target.journalled("victim"))
 
 
-@residue("cut-unanchored", "SP15")
-def cut_unanchored(target: Target) -> Iterator[Look]:
-    """The anchor moves after every hundredth record, and the ones since then are deleted."""
-    target.anchor_every = 100
-    target.medium.delete(save_steps(target, 3)[-1])
-    yield loads(target, step(2))
+@residue("cut-pending", "SP15")
+def cut_pending(target: Target) -> Iterator[Look]:
+    """A framework's pending write, which rides along with the next state, is cut off before it."""
+    target.save("victim", step(1))
+    target.pend("victim", step(2))
+    target.medium.delete(target.records("victim")[-1])
+    yield loads(target, step(1))
 
 
 @residue("stolen-key-append", "SP08")

@@ -206,12 +206,11 @@ class Place:
         self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
         if self.foreign or self.keys is None:
             return None
-        every: Any = store.anchor_every
         try:
             anchor = self.anchor
             if store.postgres_anchor is not None:
                 anchor = store.anchor_of(self._stack)
-            options = {"anchor": anchor, "anchor_every": every, "tenant": self._tenant}
+            options: Any = {"anchor": anchor, "tenant": self._tenant}
             ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))

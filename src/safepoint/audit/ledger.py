@@ -68,8 +68,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     Returns:
         Under SP15, an error for each thread that contradicts the anchor, and if the anchor cannot
         be asked; a warning if there is no anchor, for a thread that was never anchored, and for
-        one of which more than `anchor_every` checkpoints are not; a note if storage and anchor
-        have one owner, or one device.
+        one whose newest state is not; a note if storage and anchor have one owner, or one device.
 
     Raises:
         StorageError: the storage cannot be listed.
@@ -84,24 +83,25 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
     for scope, thread in threads:
         view = views[scope]
         try:
-            heads[view, thread] = view.latest(thread).header.sequence
+            headers = (opened.header for opened in view.back(thread))  # notes may ride along
+            heads[view, thread] = next(each.sequence for each in headers if each.kind != "note")
         except (AnchorError, RecordsMissing) as refusal:
             found += of_tenant(view.tenant, [refused("SP15", refusal, thread)])
-        except NotFound:
+        except (NotFound, StopIteration):
             continue  # nothing was ever there
         except CheckpointError:
             found += of_tenant(view.tenant, [finding("SP15.not-compared", thread)])
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
-    late = [each for each in heads if any(_lag(ledger, *each, heads[each]))]
+    late = [each for each in heads if any(_lag(*each, heads[each]))]
     if late:
         time.sleep(_PATIENCE)
     for each in late:
-        found += of_tenant(each[0].tenant, _lag(ledger, *each, heads[each]))
+        found += of_tenant(each[0].tenant, _lag(*each, heads[each]))
     return [*worst_first(found), *_apart(ledger)]
 
 
-def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding]:
+def _lag(view: View, thread: str, head: int) -> Iterator[Finding]:
     try:
         anchored = view.anchored(thread)
     except AnchorError as refusal:
@@ -110,11 +110,8 @@ def _lag(ledger: Ledger, view: View, thread: str, head: int) -> Iterator[Finding
     if anchored is None:
         yield finding("SP15.never-anchored", thread)
         return
-    every, most = ledger.anchor_every, ledger.anchor_every
-    if most == "step":  # notes ride along until the next state
-        head, most = view.latest(thread, state=True).header.sequence, 0
-    if head - anchored.sequence > most:
-        yield finding("SP15.behind", thread, head=head, anchored=anchored, every=every)
+    if head > anchored.sequence:
+        yield finding("SP15.behind", thread, head=head, anchored=anchored)
 
 
 def _apart(ledger: Ledger) -> Iterator[Finding]:
@@ -227,7 +224,7 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
         try:
             base = view.base(thread)
             counts.update([base.key] if base is not None else [])
-            for opened in view.walk(thread):
+            for opened in view.back(thread, every_signature=True):
                 counts[opened.key] += 1
         except CheckpointError:
             complete = False

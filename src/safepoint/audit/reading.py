@@ -29,7 +29,7 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head
-from safepoint.core.record import Checkpoint, Cipher, Header
+from safepoint.core.record import Checkpoint, Cipher, Header, Place, open_sealed
 from safepoint.resume.workflow import Payload, without_state
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -223,7 +223,7 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
         entries: list[Entry] = []
         hidden: list[tuple[str | None, DecodeError]] = []
         try:
-            for opened in view.walk(name):
+            for opened in view.forward(name, every_signature=True):
                 tick()
                 if opened.header.kind != "state":
                     continue
@@ -270,6 +270,8 @@ def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
                 found = Header.parse(view.storage.read(thread, int(named[1])).split(b"\n")[1])
                 if found is not None and found.tenant != view.tenant:
                     return "SP30"
-            view.open(thread, int(named[1]))
+            place = Place(view.store, view.tenant, thread, int(named[1]))
+            record = view.storage.read(thread, place.sequence)
+            open_sealed(record, place, view.keys, limits=view.limits)
             return "SP14"  # the record stands by itself, so it is its link that is broken
     return rule

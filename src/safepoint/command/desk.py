@@ -30,7 +30,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name
-from safepoint.core.record import Place
 from safepoint.resume.answers import Answers, Order, held
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
@@ -201,12 +200,7 @@ class Desk:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        if self.answers is None:
-            return self.told(thread, found)
-        place = Place(self.ledger.store, self.ledger.tenant_name, thread, 1)
-        questions, people = [question for question, _ in found], self.gate.people
-        now = self.answers.at_once(place, self.gate.operators, questions, people)
-        return replace(self, answers=now).told(thread, found)
+        return self.told(thread, found)
 
     def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
         """Return what a thread asks with what people said to it."""

@@ -35,7 +35,7 @@ from safepoint._command import (
     unlock,
 )
 from safepoint.command.desk import beside
-from safepoint.core.chain import Span, View, plain_of
+from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -48,7 +48,7 @@ from safepoint.core.journal import Entry, Journal
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, spelled
-from safepoint.core.record import Opened
+from safepoint.core.record import Opened, check_follows
 from safepoint.places import (
     Locations,
     default_locations,
@@ -309,7 +309,7 @@ def _verify(options: argparse.Namespace) -> int:
                 try:
                     count = each.verify(thread, every_signature=options.signatures)
                     if not count:
-                        _view(each).latest(thread)  # which says that there is none
+                        _newest(each, thread)  # which says that there is none
                     records += count
                 except CheckpointError as error:
                     wrong[status_of(error)] += 1
@@ -334,6 +334,12 @@ def _named(ledger: Ledger, thread: str) -> str:
     return f"@{ledger.tenant_name}/{thread}" if ledger.tenant_name else thread
 
 
+def _newest(ledger: Ledger, thread: str) -> Opened:
+    """Return the newest record, a tombstone too."""
+    view = _view(ledger)
+    return next(view.back(thread), None) or view.at(thread)  # which says that there is none
+
+
 def _history(options: argparse.Namespace) -> int:
     if options.follow and options.thread is None:
         options.refuse("--follow needs a THREAD")
@@ -344,22 +350,25 @@ def _history(options: argparse.Namespace) -> int:
             return _threads([(each, thread) for each in scopes for thread in each.threads()])
         view = _view(ledger)
         thread = check_name("thread", options.thread)
-        span = view.span(thread)
-        if span.head < span.first:
-            view.latest(thread)  # which says that there is none
-        if span.first > 1:
-            print(f"It begins at #{span.first}: what came before was pruned, and a seal says so.")
-        while True:
-            for opened in view.along(thread, span):
-                print(_line(opened))
-                span = Span(opened.header.sequence + 1, span.head, opened.digest, None)
-                if opened.header.kind == "deleted":
-                    return 0
-            if not options.follow or not _is_heard():
-                return 0
+        last = None
+        for opened in view.forward(thread, every_signature=True):
+            if last is None and opened.header.sequence > 1:
+                begins = f"It begins at #{opened.header.sequence}"
+                print(f"{begins}: what came before was pruned, and a seal says so.")
+            print(_line(opened))
+            last = opened
+        if last is None:
+            last = view.at(thread)  # which says that there is none
+        while options.follow and last.header.kind != "deleted" and _is_heard():
             time.sleep(_EVERY)
-            anchored = view.anchored(thread)  # before the storage, as `verify` says
-            span = Span(span.first, view.reach(thread, anchored), span.previous, anchored)
+            following = last.header.sequence + 1
+            if next(view.back(thread)).header.sequence < following:
+                continue
+            for opened in [*view.back(thread, first=following)][::-1]:
+                check_follows(opened, last.digest)
+                print(_line(opened))
+                last = opened
+        return 0
 
 
 def _threads(threads: list[tuple[Ledger, str]]) -> int:
@@ -367,7 +376,7 @@ def _threads(threads: list[tuple[Ledger, str]]) -> int:
     worst = 0
     for ledger, thread in threads:
         try:
-            print(f"{_named(ledger, thread)} {_line(_view(ledger).latest(thread))}")
+            print(f"{_named(ledger, thread)} {_line(_newest(ledger, thread))}")
         except CheckpointError as error:
             worst = max(worst, status_of(error))
             print(f"{_named(ledger, thread)} {type(error).__name__}: {error}")
@@ -399,7 +408,7 @@ def _show(options: argparse.Namespace) -> int:
         ledger = _opened(options, stack)
         view, thread, number = _view(ledger), options.thread, options.sequence
         check_name("thread", thread)
-        found = view.latest(thread, state=True) if number is None else view.linked(thread, number)
+        found = view.at(thread, number)
         header, anchored = found.header, view.anchored(thread)
         if not options.state:
             seen = (
@@ -603,8 +612,8 @@ def _prune(options: argparse.Namespace) -> int:
 def _delete(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         ledger, settings = _to_change(options, stack)
-        thread, view = check_name("thread", options.thread), _view(ledger)
-        end, count = view.latest(thread).header, ledger.verify(thread)
+        thread = check_name("thread", options.thread)
+        end, count = _newest(ledger, thread).header, ledger.verify(thread)
         gone = end.kind == "deleted"
         named = f"{_named(ledger, thread)} in store {options.name}"
         print(settings, end="")

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from safepoint.command.desk import Desk, Verb, Wait
 from safepoint.console.pages import MOST, utc
-from safepoint.core.chain import Span, View, plain_of
+from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import check_shape
 from safepoint.core.errors import (
     AnchorError,
@@ -31,7 +31,7 @@ from safepoint.core.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.core.names import check_name, thread_text
+from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, held
 from safepoint.resume.approval import Approval, Question
@@ -218,7 +218,8 @@ class _Walk:
         self.first: Opened | None = None
         self.newest: Opened | None = None
         self.used = dict[str, tuple[Approval, Header]]()
-        self.span: Span
+        self.anchored: Head | None = None
+        self.end = 0
 
     def look_beside(self) -> None:
         """Read the orders of operators."""
@@ -238,8 +239,9 @@ class _Walk:
         ledger = self.ledger
         place, limits = (ledger.storage, ledger.store, ledger.keys), ledger.codec.limits
         view = View(*place, ledger.anchor, limits, tenant=ledger.tenant_name)
-        self.span = view.span(self.thread)
-        for opened in view.along(self.thread, self.span):
+        self.anchored = view.anchored(self.thread)
+        self.end = next((each.header.sequence for each in view.back(self.thread)), 0)
+        for opened in view.forward(self.thread, every_signature=True):
             self.take(opened)
         try:
             next(ledger.back(self.thread))  # there is none, or this process has seen more
@@ -251,7 +253,7 @@ class _Walk:
         self.heads[header.sequence], self.keys[key] = opened.digest, None
         if header.kind == "state":
             self.first, self.newest = self.first or opened, opened
-        if self.span.head - header.sequence < MOST:
+        if self.end - header.sequence < MOST:
             revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
             self.record.history.append(Step(header, f"{key}{revoked}", tuple(self._who(opened))))
 
@@ -276,20 +278,20 @@ class _Walk:
 
     def checks(self) -> Iterator[Check]:
         """Yield what held, in words."""
-        span, anchor = self.span, self.ledger.anchor
-        text = f"Each signature is genuine, by key {', '.join(self.keys)}."
-        yield Check("seal", ok=True, text=text)
-        cut = f" What was before #{span.first} was pruned, and a signed base says so."
-        all_of_it = f"#{span.first} to #{span.head}, {len(self.heads)} in all"
-        links = f"Each record follows the one before it: {all_of_it}.{cut * (span.first > 1)}"
+        first, anchor = min(self.heads, default=1), self.ledger.anchor
+        keys = ", ".join(self.keys)
+        yield Check("seal", ok=True, text=f"Each signature is genuine, by key {keys}.")
+        cut = f" What was before #{first} was pruned, and a signed base says so."
+        all_of_it = f"#{first} to #{self.end}, {len(self.heads)} in all"
+        links = f"Each record follows the one before it: {all_of_it}.{cut * (first > 1)}"
         yield Check("chain", ok=True, text=links)
-        seen = span.anchored
+        seen = self.anchored
         if anchor is None:
             text = "There is no anchor, so nobody could tell an old copy of this run from today's."
         elif seen is None:
             text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
         else:
-            newer = span.head - seen.sequence
+            newer = self.end - seen.sequence
             rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
             text = f"It has seen {seen}.{rest}"
         yield Check("anchor", ok=seen is not None, text=text)
@@ -340,7 +342,7 @@ class _Walk:
         """Tell whether a question is about a record that was verified here, or pruned."""
         place, at = (question.store, question.tenant, question.thread), question.checkpoint
         ours = self.ledger.store, self.ledger.tenant_name, self.thread
-        known = self.heads.get(at.sequence) == at.digest or at.sequence < self.span.first
+        known = self.heads.get(at.sequence) == at.digest or at.sequence < min(self.heads, default=1)
         return place == ours and known
 
     def answered(self) -> Iterator[Said]:

@@ -7,11 +7,9 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from safepoint.core.errors import (
     AnchorMismatch,
@@ -24,8 +22,8 @@ from safepoint.core.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.core.names import Head, check_name, spelled
-from safepoint.core.storage import Tenants, is_thread, utc_now
+from safepoint.core.names import Head, check_name
+from safepoint.core.storage import Tenants, is_thread
 from safepoint.stores import disk
 from safepoint.stores.connections import Database, Schema, place_of
 
@@ -82,12 +80,7 @@ class Anchor(Protocol):
     - **Never silent**: if it cannot be asked, it raises `AnchorUnavailable`. None means that the
       thread was never seen, and nothing else.
 
-    Ours also say since when they know a head, in `Head.seen`, and have `tenant(name)`, which
-    returns the same anchor for the threads of a tenant, and `tenants(store)`, which names those of
-    whom a thread was ever seen. Without both a ledger with this anchor has no tenants. If the new
-    head comes with the very time that was said of the one before it, they keep that: a note alone
-    has followed. Any other time that it comes with is ignored. And `heads(store, threads)` returns
-    what `read` does of many threads, in one look, by the names of those that were seen.
+    Ours are a `TenantAnchor` and a `RewindingAnchor`, too.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -114,6 +107,25 @@ class Anchor(Protocol):
             AnchorMismatch: this is the anchor of another store.
             AnchorUnavailable: the anchor cannot be read.
         """
+
+
+@runtime_checkable
+class TenantAnchor(Protocol):
+    """An anchor that keeps the threads of each tenant apart, as its storage must."""
+
+    def tenant(self, name: str) -> Any:
+        """Return the same anchor for the threads of one tenant."""
+
+    def tenants(self, store: str) -> Iterable[str]:
+        """Return the name of each tenant of whom a thread was ever seen."""
+
+
+@runtime_checkable
+class RewindingAnchor(Protocol):
+    """An anchor that an operator can set back, with `Ledger.accept_loss`."""
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head to what is said, further back or forgotten (None), durably."""
 
 
 def is_further(thread: str, known: Head | None, head: Head) -> bool:
@@ -168,17 +180,6 @@ class _Heads(Tenants, ABC):
         place = check_name("store", store), check_name("thread", thread)
         return self._hold(store, lambda held: self._head(held, *place))
 
-    def heads(self, store: str, threads: Iterable[str]) -> dict[str, Head]:
-        """Return the head of each of these threads that was ever seen, in one look.
-
-        Raises:
-            CheckpointError: as `read`.
-        """
-        check_name("store", store)
-        names = [check_name("thread", each) for each in threads]
-        found = self._hold(store, lambda held: [self._head(held, store, each) for each in names])
-        return {name: head for name, head in zip(names, found, strict=True) if head}
-
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
 
@@ -194,11 +195,9 @@ class _Heads(Tenants, ABC):
 
         def move(held: Any) -> None:
             known = self._head(held, *place)
-            if is_further(thread, known, head):
-                since = known.seen if known and known.seen == head.seen else None
-                self._put(held, *place, replace(head, seen=since or utc_now()))
-            elif head == known:  # written again: who wrote it may have died before the sync
-                self._put(held, *place, known)
+            # The same is written again: who wrote it may have died before the sync.
+            if is_further(thread, known, head) or head == known:
+                self._put(held, *place, head)
 
         self._hold(store, move, write=True)
 
@@ -236,7 +235,7 @@ class _Heads(Tenants, ABC):
             UnsafeLocation: others could change what is stored there.
         """
         place = check_name("store", store), check_name("thread", thread)
-        to = None if head is None else replace(checked(head), seen=utc_now())
+        to = None if head is None else checked(head)
         self._hold(store, lambda held: self._put(held, *place, to), write=True)
 
     @abstractmethod
@@ -415,8 +414,8 @@ class FileAnchor(_Heads):
         if text is None:
             return None
         with suppress(ValueError, InvalidId):
-            *_, sequence, digest, seen = text.decode("ascii").split()
-            head = Head(int(sequence), digest, datetime.fromisoformat(seen))
+            *_, sequence, digest = text.decode("ascii").split()
+            head = Head(int(sequence), digest)
             if text == _line_of(store, name, head):
                 return head
         said = f"the head of thread {thread} of store {store}"
@@ -477,8 +476,7 @@ def _mark_of(store: str | None) -> bytes:
 
 
 def _line_of(store: str, name: str, head: Head) -> bytes:
-    seen = spelled(head.seen) if head.seen else ""
-    return f"{_FORMAT} {store} {name} {head.sequence} {head.digest} {seen}\n".encode()
+    return f"{_FORMAT} {store} {name} {head.sequence} {head.digest}\n".encode()
 
 
 def _of_another_store(path: str, owner: str, store: str) -> AnchorMismatch:
@@ -506,7 +504,6 @@ CREATE TABLE heads (
     thread TEXT NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     digest TEXT NOT NULL,
-    seen TEXT NOT NULL,
     PRIMARY KEY (tenant, thread)
 ) STRICT, WITHOUT ROWID;
 """
@@ -514,10 +511,10 @@ _SCHEMA: Final = Schema(0x53465041, 1, _SQL)  # "SFPA"
 # Whose anchor it is comes with each head, in one look.
 _STORE: Final = "SELECT name FROM store"
 _READ: Final = (
-    "SELECT name, sequence, digest, seen FROM (SELECT 1) LEFT JOIN store"
+    "SELECT name, sequence, digest FROM (SELECT 1) LEFT JOIN store"
     " LEFT JOIN heads ON tenant = ? AND thread = ?"
 )
-_PUT: Final = "REPLACE INTO heads (tenant, thread, sequence, digest, seen) VALUES (?, ?, ?, ?, ?)"
+_PUT: Final = "REPLACE INTO heads (tenant, thread, sequence, digest) VALUES (?, ?, ?, ?)"
 _THREADS: Final = "SELECT thread FROM heads WHERE tenant = ?"
 _TENANTS: Final = "SELECT DISTINCT tenant FROM heads WHERE tenant <> ''"
 _FORGET: Final = "DELETE FROM heads WHERE tenant = ? AND thread = ?"
@@ -584,24 +581,19 @@ class SQLiteAnchor(Database, _Heads):
             gone = isinstance(error.__cause__, FileNotFoundError)
             told = (f"{shell(self._file)} is gone, and with it the anchor.", _GONE)
             raise AnchorUnavailable(*told if gone else (error.what, error.do)) from error
-        except ValueError as error:  # what it holds is no name, no head, no time, or too long
+        except ValueError as error:  # what it holds is no name, no head, or too long
             raise _unreadable(self._file, "what an anchor writes") from error
 
     def _head(self, held: sqlite3.Connection, store: str, thread: str) -> Head | None:
-        owner, sequence, digest, told = held.execute(_READ, (self._tenant, thread)).fetchone()
+        owner, sequence, digest = held.execute(_READ, (self._tenant, thread)).fetchone()
         self._check_owner(owner, store)
-        if sequence is None:
-            return None
-        if (seen := datetime.fromisoformat(told)).tzinfo is None:
-            raise ValueError
-        return Head(sequence, digest, seen)
+        return None if sequence is None else Head(sequence, digest)
 
     def _put(self, held: sqlite3.Connection, store: str, thread: str, head: Head | None) -> None:
         if head is None:
             held.execute(_FORGET, (self._tenant, thread))
         else:
-            seen = spelled(head.seen or utc_now())
-            held.execute(_PUT, (self._tenant, thread, head.sequence, head.digest, seen))
+            held.execute(_PUT, (self._tenant, thread, head.sequence, head.digest))
 
     def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
         return self._names(held, store, "thread", _THREADS, self._tenant)

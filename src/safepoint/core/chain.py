@@ -1,38 +1,35 @@
-"""What a store holds, as far as it can be vouched for: seals, links, and what the anchor says.
+"""Chains of sealed records: one walk, back from the verified end, and one append.
 
-It writes nothing. The anchor is always asked before the storage. A save writes the storage first,
-so a save at the same moment, or one that was killed between its two writes, can only make the
-storage longer than the anchor, and that is no alarm. A prune moves the anchor first and removes
-records after it, so what is missed while the anchor moves is looked for again.
+The anchor is always asked before the storage. A save writes the storage first, so a save at the
+same moment, or one that was killed between its two writes, can only make the storage longer than
+the anchor, and that is no alarm: the next save anchors both. A prune moves the anchor first and
+removes records after it, so what is missed while the anchor moves is looked for again.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from datetime import UTC
-from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from safepoint.core.anchor import Anchor
+from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
     AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
+    Conflict,
     DecodeError,
+    Forked,
     JournalUnavailable,
     KeyRefused,
-    KeyRevoked,
     NotFound,
     RecordsMissing,
-    SealError,
     StorageUnavailable,
     ThreadDeleted,
     WrongPlace,
+    quoted,
     shell,
 )
 from safepoint.core.keys import Keyring
@@ -44,19 +41,22 @@ from safepoint.core.record import (
     Opened,
     Place,
     Use,
+    Witness,
     check_follows,
     check_is,
     check_reaches,
     open_sealed,
 )
-from safepoint.core.storage import CheckpointStorage
+from safepoint.core.storage import (
+    CheckpointStorage,
+    RetentionStorage,
+    ScanningStorage,
+    TenantStorage,
+    missing,
+)
 
-_End = tuple[int, bytes | None]
-"""The last sequence of a thread, and the record there, if the storage gave it along."""
-
-_REMEMBERED = 1024
-_ATTEMPTS = 5
-_P = ParamSpec("_P")
+_REMEMBERED: Final = 1024
+TRIES: Final = 1000  # of a record that others come before
 _T = TypeVar("_T")
 
 
@@ -132,7 +132,7 @@ def scoped(value: Any, tenant: str) -> Any:
     Raises:
         ConfigurationError: it keeps no tenants apart.
     """
-    if not all(callable(getattr(value, method, None)) for method in ("tenant", "tenants")):
+    if not isinstance(value, TenantStorage):
         raise ConfigurationError(
             f"{type(value).__name__} knows no tenants.",
             "Add the methods tenant and tenants of safepoint.core.storage to it.",
@@ -140,8 +140,8 @@ def scoped(value: Any, tenant: str) -> Any:
     return value.tenant(tenant)
 
 
-class Seen(NamedTuple):
-    """The end of a thread as this process last saw it.
+class End(NamedTuple):
+    """The end of a thread as this process last saw it, or wrote it.
 
     Attributes:
         head: its last record.
@@ -151,49 +151,15 @@ class Seen(NamedTuple):
 
     head: Head
     anchored: Head | None
-    state: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """What there is of a thread.
-
-    Attributes:
-        first: the first sequence that is kept.
-        head: the last one; lower than `first` if there is none.
-        previous: the digest that the first record must name.
-        anchored: what the anchor has seen.
-    """
-
-    first: int
-    head: int
-    previous: str | None
-    anchored: Head | None
-
-
-def _settled(
-    look: Callable[Concatenate[View, str, Head | None, _P], _T],
-) -> Callable[Concatenate[View, str, _P], _T]:
-    """Ask the anchor, then look at the storage; again if a prune came between the two."""
-
-    @wraps(look)
-    def looked(self: View, thread: str, /, *args: _P.args, **options: _P.kwargs) -> _T:
-        anchored, first = self.anchored(thread), 1
-        for _ in range(_ATTEMPTS):
-            try:
-                return look(self, thread, anchored, *args, **options)
-            except (NotFound, RecordsMissing):
-                before = anchored, first
-                anchored, first = self.anchored(thread), self.first(thread)
-                if before == (anchored, first):
-                    raise
-        return look(self, thread, anchored, *args, **options)
-
-    return looked
+    state: int | None
 
 
 class View:
-    """Reads records and vouches for them.
+    """Reads the records of a store and vouches for them, and appends to them.
+
+    All is read by going back from the end. The newest record is verified by its seal and by what
+    the anchor has seen, and each one before it by the digest that the one after it names. So a load
+    of an old record costs the records above it.
 
     Args:
         storage: where they are.
@@ -203,6 +169,9 @@ class View:
         limits: how large a record may be.
         use: what they were signed as.
         tenant: whose they are, or "". Storage and anchor are that tenant's.
+
+    Attributes:
+        known: where threads end, as this process saw it.
     """
 
     def __init__(
@@ -222,7 +191,8 @@ class View:
         self.limits = limits
         self.use = use
         self.tenant = tenant
-        self._seen: dict[str, Seen] = {}
+        self._scanning = storage if isinstance(storage, ScanningStorage) else None
+        self.known: dict[str, End] = {}
 
     def of(self, tenant: str) -> View:
         """Return what is seen of one tenant.
@@ -248,280 +218,140 @@ class View:
 
     def tenants(self) -> list[str]:
         """Return the names of the tenants that the storage has or the anchor knows."""
-        with storage_errors("list", "the tenants"):
-            names = set(map(check_tenant, getattr(self.storage, "tenants", list)()))
-        if self.anchor is not None:
+        names = set[str]()
+        if isinstance(self.storage, TenantStorage):
+            with storage_errors("list", "the tenants"):
+                names.update(map(check_tenant, self.storage.tenants()))
+        anchor: object = self.anchor
+        if isinstance(anchor, TenantAnchor):
             with anchor_errors("list", "the tenants"):
-                known = getattr(self.anchor, "tenants", lambda _: ())
-                names.update(map(check_tenant, known(self.store)))
+                names.update(map(check_tenant, anchor.tenants(self.store)))
         return sorted(names)
-
-    # --- the end of a thread
 
     def anchored(self, thread: str) -> Head | None:
         """Return what the anchor has seen of a thread."""
         return None if self.anchor is None else head_in(self.anchor, self.store, thread)
 
-    def silent(self, threads: list[str]) -> set[str]:
-        """Return those that neither the anchor nor the storage knows, if both tell of many at once.
+    # --- the walk
 
-        Of the others nothing is said: look at each.
-        """
-        seen, kept = (getattr(each, "heads", None) for each in (self.anchor, self.storage))
-        if seen is None or kept is None:
-            return set()
-        with anchor_errors("be asked about", "many threads"):
-            known = {*seen(self.store, threads)}
-        with storage_errors("look for", "many threads"):
-            return {*threads} - known - {*kept(threads)}
-
-    @_settled
-    def tip(self, thread: str, anchored: Head | None) -> Seen | None:
-        """Return where a thread ends and what the anchor has seen, None for a new thread.
-
-        Raises:
-            ThreadDeleted: the thread was deleted.
-            CheckpointError: its end does not verify, or does not extend what the anchor has seen.
-        """
-        number = self.reach(thread, anchored)
-        if not number:
-            return None
-        seen = self._seen.get(thread)
-        if seen and seen.head.sequence == number and anchored in (seen.anchored, seen.head):
-            return seen._replace(anchored=anchored)  # this process made or verified it
-        opened = self._end(thread, (number, None), anchored)
-        refuse_deleted(opened)
-        return Seen(opened.head, anchored, _state_in(opened))
-
-    def remembered(self, thread: str) -> Seen | None:
-        """Return the same without a look at the storage, or None if this process does not know.
-
-        It is for whoever appends next, to a storage that takes a record after the last one alone.
-        """
-        seen = self._seen.get(thread)
-        if seen is None or not getattr(self.storage, "in_order", False):
-            return None
-        anchored = self.anchored(thread)
-        known = anchored in (seen.anchored, seen.head)
-        return seen._replace(anchored=anchored) if known else None
-
-    @_settled
-    def latest(
-        self, thread: str, anchored: Head | None, *, anew: bool = False, state: bool = False
-    ) -> Opened:
-        """Return the newest record, verified, as one that extends what the anchor has seen.
+    def back(
+        self,
+        thread: str,
+        *,
+        end: Head | None = None,
+        first: int | None = None,
+        every_signature: bool = False,
+    ) -> Iterator[Opened]:
+        """Return each record, newest first; none of a thread that has none.
 
         Args:
             thread: the thread.
-            anchored: what the anchor has seen of it.
-            anew: whether to follow links, too, that this process has followed before.
-            state: whether to follow them back over notes, to the newest record that is none.
-
-        Raises:
-            NotFound: the thread has none.
-            CheckpointError: it does not verify, or does not extend what the anchor has seen.
-        """
-        end = self._reach(thread, anchored, whole=True)
-        if end[0]:
-            opened = self._end(thread, end, anchored, anew=anew)
-            if not state or opened.header.kind != "note":
-                return opened
-            for before in self._before(opened):
-                if before.header.kind != "note":
-                    return before
-        raise NotFound(
-            f"There is no checkpoint of {thread} in {self.place(thread, 1).owner}.",
-            "Check the name of the thread and the storage's path. If both are right, nothing was"
-            " saved yet.",
-        )
-
-    def back(self, thread: str, *, anew: bool = False) -> Iterator[Opened]:
-        """Return each record, newest first, by the digest that the one after it names.
-
-        Args:
-            thread: the thread.
-            anew: as in `latest`.
+            end: the record to begin with, if not the newest. What follows it is not looked at.
+            first: the sequence to end with, if not where the thread begins.
+            every_signature: check that of each record, too, and not of the newest alone.
 
         Raises:
             CheckpointError: one does not verify. Those after it were already handed out.
+            NotFound: the next one was pruned meanwhile.
         """
-        opened = self.latest(thread, anew=anew)
-        yield opened
-        yield from self._before(opened)
-
-    def _before(self, opened: Opened) -> Iterator[Opened]:
-        thread = opened.header.thread
-        base = self.base(thread)
-        first = 1 if base is None else base.header.sequence
-        for place, record in self._records(
-            thread, range(opened.header.sequence - 1, first - 1, -1)
-        ):
-            opened = self._open(record, place, digest=opened.header.previous)
-            yield opened
-        if opened.header.sequence == first:  # or it was pruned meanwhile, further than this
-            check_follows(opened, base.header.previous if base else None)
-
-    def _end(self, thread: str, end: _End, anchored: Head | None, *, anew: bool = False) -> Opened:
-        """Open the record at the end, and check that it extends what is known."""
-        number, record = end
-        if record is None:
-            opened = self._kept(thread, number, number)
+        if end is None:
+            opened, anchored = self._settled(thread, lambda: self._end(thread))
         else:
-            opened = self._open(record, self.place(thread, number))
-        seen, head = self._seen.get(thread), opened.head
-        if seen is not None and seen.head.sequence == number:
-            check_is(opened, seen.head, PROCESS)
-        state = seen.state if seen and seen.head == head else _state_in(opened)
-        if anchored is not None and (anew or seen != (head, anchored, state)):
-            self._check_extends(opened, anchored)
-        if opened.header.kind != "deleted":
-            self.remember(thread, head, anchored, state)
-        return opened
+            opened, anchored = self._given(thread, end, ANCHOR), None
+        if opened is None:
+            return
+        yield opened
+        base = self.base(thread) if first is None else None
+        begins = first or (base.header.sequence if base else 1)
+        if opened.header.sequence < begins:
+            if self._newest(thread)[0] >= begins:
+                raise _pruned_meanwhile(thread)
+            raise RecordsMissing(
+                f"{thread} was pruned to begin at #{begins}, and ends before it.",
+                "Checkpoints were cut off, or the base is of a longer copy. Restore both from a"
+                " copy that verifies.",
+            )
+        last = opened
+        for last in self._before(opened, begins, every_signature=every_signature):
+            if anchored is not None and last.header.sequence == anchored.sequence:
+                check_is(last, anchored, ANCHOR)
+            yield last
+        if first is None:
+            check_follows(last, base.header.previous if base else None)
 
-    def reach(self, thread: str, anchored: Head | None) -> int:
-        """Return the last sequence in the storage, 0 if there is none.
+    def forward(
+        self, thread: str, *, end: Head | None = None, every_signature: bool = False
+    ) -> Iterator[Opened]:
+        """Return the same, oldest first, once all of it is verified.
 
-        Raises:
-            RolledBack: the anchor, or this process, has seen more.
+        It is read again for that: only digests are kept in mind.
         """
-        return self._reach(thread, anchored)[0]
 
-    def _reach(self, thread: str, anchored: Head | None, *, whole: bool = False) -> _End:
-        """Return the same with the record there, if the storage has a method that gives both."""
-        seen = self._seen.get(thread)  # before asking the storage: others may save meanwhile
-        with storage_errors("find the latest of", thread):
-            newest = getattr(self.storage, "newest", None) if whole else None
-            head, record = newest(thread) if newest else (self.storage.head(thread), None)
-            if type(head) is not int or head < 0 or not isinstance(record, (bytes, NoneType)):
-                raise TypeError
-        check_reaches(thread, head, anchored, ANCHOR)
-        check_reaches(thread, head, seen and seen.head, PROCESS)
-        return head, record
+        def look() -> tuple[int, list[str]]:
+            last, found = 0, list[str]()
+            for opened in self.back(thread, end=end, every_signature=every_signature):
+                last = last or opened.header.sequence
+                found.append(opened.digest)
+            return last, found
 
-    def remember(
-        self, thread: str, head: Head, anchored: Head | None, state: int | None = None
-    ) -> None:
-        """Keep in mind where a thread ends, so that it cannot shrink unnoticed."""
-        if len(self._seen) >= _REMEMBERED:
-            for oldest in list(self._seen)[: _REMEMBERED // 2]:
-                self._seen.pop(oldest, None)
-        self._seen.pop(thread, None)
-        self._seen[thread] = Seen(head, anchored, state)
+        last, digests = self._settled(thread, look)
+        for place, record in self._records(thread, range(last - len(digests) + 1, last + 1)):
+            yield self._open(record, place, digest=digests.pop())
 
-    def forget(self, thread: str) -> None:
-        """Drop what this process remembers of a thread."""
-        self._seen.pop(thread, None)
+    def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
+        """Return the record at `sequence`, or the newest that is no note.
 
-    # --- one record
-
-    def place(self, thread: str, sequence: int) -> Place:
-        """Return where a record of this view belongs."""
-        return Place(self.store, self.tenant, thread, sequence)
-
-    @_settled
-    def at(self, thread: str, anchored: Head | None, sequence: int) -> Opened:
-        """Return the record at `sequence`, verified.
+        One that this process has verified before is known by its digest, as a `Head`: then nothing
+        above it is read.
 
         Raises:
             NotFound: there is none.
             ThreadDeleted: the thread was deleted.
-            CheckpointError: it does not verify, or contradicts what the anchor has seen.
+            CheckpointError: it, or one on the way to it, does not verify.
         """
-        number = self.reach(thread, anchored)
-        if number > sequence:
-            self._refuse_ended(thread, number, anchored)
-        opened = self._kept(thread, sequence, number)
-        if anchored is not None and anchored.sequence <= sequence:
-            self._check_extends(opened, anchored)
-        return opened
+        if isinstance(sequence, Head):
+            return self._given(thread, sequence, PROCESS)
 
-    def linked(self, thread: str, sequence: int) -> Opened:
-        """Return one record after following every link from the thread's end back to it."""
-        self.at(thread, sequence)  # whether there is such a record, in the words of a plain load
-        for opened in self.back(thread, anew=True):
-            if opened.header.sequence == sequence:
-                return opened
-        raise _pruned_meanwhile(thread)
+        def look() -> Opened:
+            for opened in self.back(thread):
+                refuse_deleted(opened)
+                number, kind = opened.header.sequence, opened.header.kind
+                if number == sequence or (sequence is None and kind != "note"):
+                    return opened
+                if sequence is not None and number < sequence:
+                    break
+            if sequence is not None:
+                raise missing(thread, sequence, self._first(thread))
+            raise NotFound(
+                f"There is no checkpoint of {thread} in {self._place(thread, 1).owner}.",
+                "Check the name of the thread and the storage's path. If both are right, nothing"
+                " was saved yet.",
+            )
 
-    @_settled
-    def refuse_ended(self, thread: str, anchored: Head | None) -> None:
-        """Refuse a thread that was deleted, before anything older of it is handed out.
+        return self._settled(thread, look)
+
+    def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
+        """Check each record and each link of a thread, and return how many records there are.
+
+        Args:
+            thread: the thread.
+            every_signature: check that of each record, too.
+            anchor: let the anchor see the end that was verified.
 
         Raises:
-            ThreadDeleted: it was.
-            CheckpointError: the record that the anchor has seen does not verify.
+            CheckpointError: one does not verify, or the anchor cannot move.
         """
-        self._refuse_ended(thread, self.reach(thread, anchored), anchored)
 
-    def _refuse_ended(self, thread: str, number: int, anchored: Head | None) -> None:
-        """However genuine an old record is: whether its thread was deleted, the end says."""
-        if anchored is not None:
-            try:
-                self._check_anchored(thread, anchored)
-            except KeyRevoked:
-                # What a thief wrote deletes nothing, if it is what was anchored, and not over it.
-                with suppress(KeyRevoked):
-                    self.open(thread, anchored.sequence, digest=anchored.digest)
-        if number and (anchored is None or number > anchored.sequence):
-            try:
-                end = self.open(thread, number)
-            except (SealError, NotFound):
-                return  # it deletes nothing, and is refused where it is asked for
-            refuse_deleted(end)
+        def look() -> tuple[Head | None, int]:
+            head, count = None, 0
+            for opened in self.back(thread, every_signature=every_signature):
+                head, count = head or opened.head, count + 1
+            return head, count
 
-    def _check_anchored(self, thread: str, anchored: Head) -> Opened:
-        """Open the record that the anchor has seen, which is there and no tombstone."""
-        try:
-            opened = self.open(thread, anchored.sequence)
-        except NotFound:
-            raise _pruned_beyond(thread, anchored) from None
-        check_is(opened, anchored, ANCHOR)
-        refuse_deleted(opened)
-        return opened
-
-    def _check_extends(self, opened: Opened, anchored: Head) -> None:
-        """Follow the links from the anchored record to this one."""
-        thread = opened.header.thread
-        if anchored.sequence == opened.header.sequence:
-            check_is(opened, anchored, ANCHOR)
-            return
-        link = self._check_anchored(thread, anchored)
-        for sequence in range(anchored.sequence + 1, opened.header.sequence):
-            following = self._kept(thread, sequence, opened.header.sequence)
-            check_follows(following, link.digest)
-            refuse_deleted(following)
-            link = following
-        check_follows(opened, link.digest)
-
-    def _kept(self, thread: str, sequence: int, number: int) -> Opened:
-        """Open a record that must be there unless a signed base, or the end, says otherwise."""
-        try:
-            return self.open(thread, sequence)
-        except NotFound:
-            if sequence > number:
-                raise
-            base = self.base(thread)
-            if base is not None and sequence < base.header.sequence:
-                raise
-            raise _gone(thread, sequence) from None
-
-    def open(self, thread: str, sequence: int, *, digest: str | None = None) -> Opened:
-        """Return one record, verified by its seal alone, or by a digest that is known."""
-        place = self.place(thread, sequence)
-        with storage_errors("read", place):
-            record = self.storage.read(thread, sequence)
-            if type(record) is not bytes:
-                raise TypeError
-        return self._open(record, place, digest=digest)
-
-    def _open(
-        self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
-    ) -> Opened:
-        return open_sealed(
-            record, place, self.keys, base=base, digest=digest, limits=self.limits, use=self.use
-        )
-
-    # --- the beginning
+        head, count = self._settled(thread, look)
+        if anchor and head is not None:
+            self._move(thread, head)
+        return count
 
     def base(self, thread: str) -> Opened | None:
         """Return what `prune` left of a thread's beginning, verified, or None if all is there."""
@@ -529,112 +359,94 @@ class View:
         if found is None:
             return None
         first, record = found
-        return self._open(record, self.place(thread, first), base=True)
+        return self._open(record, self._place(thread, first), base=True)
 
-    def first(self, thread: str) -> int:
-        """Return where the storage says that a thread begins, 1 if nothing was pruned."""
-        found = self._stored_base(thread)
-        return 1 if found is None else found[0]
+    def _place(self, thread: str, sequence: int) -> Place:
+        return Place(self.store, self.tenant, thread, sequence)
 
-    def _stored_base(self, thread: str) -> tuple[int, bytes] | None:
-        with storage_errors("read the base of", thread):
-            found = getattr(self.storage, "base", lambda _: None)(thread)
-            if found is None:
-                return None
-            first, record = found
-            if type(first) is not int or type(record) is not bytes:
-                raise TypeError
-            return first, record
+    def _settled(self, thread: str, look: Callable[[], _T]) -> _T:
+        """Look, and look again if what was missing had been pruned meanwhile."""
+        before: object = None
+        while True:
+            try:
+                return look()
+            except (NotFound, RecordsMissing):
+                now = self.anchored(thread), self._first(thread)
+                if now == before:
+                    raise
+                before = now
 
-    # --- the whole thread
+    def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
+        """Return the newest record, verified, and what the anchor had seen before it was read."""
+        anchored, known = self.anchored(thread), self.known.get(thread)
+        number, record = self._newest(thread)
+        check_reaches(thread, number, anchored, ANCHOR)
+        check_reaches(thread, number, known and known.head, PROCESS)
+        if not number:
+            return None, anchored
+        place = self._place(thread, number)
+        opened = self._read(thread, number) if record is None else self._open(record, place)
+        head, kind = opened.head, opened.header.kind
+        if known is not None and known.head.sequence == number:
+            check_is(opened, known.head, PROCESS)
+        if anchored is not None and (known is None or known[:2] != (head, anchored)):
+            self._check_extends(opened, anchored)
+        if kind != "deleted":
+            same = known.state if known and known.head == head else None
+            self._remember(thread, End(head, anchored, number if kind == "state" else same))
+        return opened, anchored
 
-    @_settled
-    def span(self, thread: str, anchored: Head | None) -> Span:
-        """Find where a thread begins and ends, by what the base and the anchor vouch for.
-
-        Raises:
-            CheckpointError: the base does not verify, or the thread ends before it or the anchor.
-        """
+    def _check_extends(self, opened: Opened, anchored: Head) -> None:
+        """Follow the links from the newest record back to the one that the anchor has seen."""
+        last = opened
         try:
-            base = self.base(thread)
-        except SealError:
-            self.reach(thread, anchored)  # that something was cut off matters more
-            raise
-        head = self.reach(thread, anchored)
-        if base is None:
-            return Span(1, head, None, anchored)
-        span = Span(base.header.sequence, head, base.header.previous, anchored)
-        if anchored is not None and anchored.sequence < span.first:
-            raise _pruned_beyond(thread, anchored)
-        if head < span.first:
-            raise RecordsMissing(
-                f"{thread} was pruned to begin at #{span.first}, and ends before it.",
-                "Checkpoints were cut off, or the base is of a longer copy. Restore both from a"
-                " copy that verifies.",
-            )
-        return span
+            for last in self._before(opened, anchored.sequence):  # noqa: B007
+                pass
+        except NotFound:
+            raise _pruned_beyond(opened.header.thread, anchored) from None
+        check_is(last, anchored, ANCHOR)
 
-    def walk(self, thread: str, *, end: Head | None = None) -> Iterator[Opened]:
-        """Return each record, oldest first, after its seal and its link were checked.
+    def _given(self, thread: str, end: Head, witness: Witness) -> Opened:
+        """Return a record that somebody else vouches for."""
+        check_reaches(thread, self._newest(thread)[0], end, witness)
+        try:
+            opened = self._read(thread, end.sequence)
+        except NotFound:
+            raise _pruned_beyond(thread, end) from None
+        check_is(opened, end, witness)
+        return opened
 
-        Args:
-            thread: the thread.
-            end: the record to end with. What follows it is not looked at.
-
-        Raises:
-            CheckpointError: one does not verify. Those before it were already handed out.
-        """
-        span = self.span(thread)
-        if end is not None:
-            check_reaches(thread, span.head, end, ANCHOR)
-            if end.sequence < span.first:
-                raise _pruned_beyond(thread, end)
-            span = replace(span, head=end.sequence)
-        for opened in self.along(thread, span):
-            if end is not None and opened.header.sequence == end.sequence:
-                check_is(opened, end, ANCHOR)
-            yield opened
-
-    def along(self, thread: str, span: Span) -> Iterator[Opened]:
-        """Return each record of a span, after its seal and its link were checked."""
-        previous = span.previous
-        for place, record in self._records(thread, range(span.first, span.head + 1)):
-            opened = self._open(record, place)
-            check_follows(opened, previous)
-            _check_last_words(opened, span)
-            if span.anchored is not None and place.sequence == span.anchored.sequence:
-                check_is(opened, span.anchored, ANCHOR)
-            previous = opened.digest
-            yield opened
-
-    @_settled
-    def verify(self, thread: str, _: Head | None, *, every_signature: bool = False) -> int:
-        """Check each record and each link of a thread, and return how many records there are.
-
-        Where the head is anchored, the links carry the proof: the anchor vouches for one digest,
-        that record names the one before it, and so on back to the first. Signatures are checked at
-        the head and on what is newer than the anchor.
-
-        Raises:
-            CheckpointError: one does not verify.
-        """
-        span = self.span(thread)
-        if every_signature or span.anchored is None:
-            return sum(1 for _ in self.along(thread, span))
-        return self._verify_links(thread, span, span.anchored)
-
-    def _verify_links(self, thread: str, span: Span, anchored: Head) -> int:
-        """Follow the links from the anchored record to the first."""
-        with suppress(ThreadDeleted):  # what follows a tombstone is found below
-            self.latest(thread, anew=True)
-        digest: str | None = anchored.digest
-        found = self._records(thread, range(anchored.sequence, span.first - 1, -1))
-        for place, record in found:
+    def _before(
+        self, opened: Opened, first: int, *, every_signature: bool = False
+    ) -> Iterator[Opened]:
+        """Return what comes before a record, down to `first`, each as the one after it names it."""
+        thread, last = opened.header.thread, opened.header.sequence - 1
+        for place, record in self._records(thread, range(last, first - 1, -1)):
+            following, digest = opened, None if every_signature else opened.header.previous
             opened = self._open(record, place, digest=digest)
-            _check_last_words(opened, span)
-            digest = opened.header.previous
-        check_follows(opened, span.previous)
-        return span.head - span.first + 1
+            check_follows(following, opened.digest)
+            if opened.header.kind == "deleted":
+                raise WrongPlace(
+                    f"{thread} #{place.sequence} says that the thread was deleted, and others"
+                    " follow it.",
+                    "Whoever wrote those had the key and not this package. Replace the key.",
+                )
+            yield opened
+
+    def _newest(self, thread: str) -> tuple[int, bytes | None]:
+        with storage_errors("find the latest of", thread):
+            if self._scanning is None:
+                head, record = self.storage.head(thread), None
+            else:
+                head, record = self._scanning.newest(thread)
+            if type(head) is not int or head < 0 or not isinstance(record, (bytes, NoneType)):
+                raise TypeError
+            return head, record
+
+    def _read(self, thread: str, sequence: int) -> Opened:
+        """Return one record that must be there, verified by its seal."""
+        [(place, record)] = self._records(thread, range(sequence, sequence + 1))
+        return self._open(record, place)
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
         """Return the records of a range that must all be there, as fast as the storage can.
@@ -646,23 +458,155 @@ class View:
         sequence = 0
         try:
             with storage_errors("read", thread):
-                scan = getattr(self.storage, "scan", None)
-                found = (
-                    scan(thread, sequences[0], sequences[-1])
-                    if sequences and callable(scan)
-                    else (self.storage.read(thread, sequence) for sequence in sequences)
-                )
-                following = iter(found)
+                if self._scanning is not None and len(sequences) > 1:
+                    found = self._scanning.scan(thread, sequences[0], sequences[-1])
+                else:
+                    found = (self.storage.read(thread, each) for each in sequences)
                 for sequence in sequences:
-                    record = next(following)
+                    record = next(found)
                     if type(record) is not bytes:
                         raise TypeError
-                    yield self.place(thread, sequence), record
+                    yield self._place(thread, sequence), record
         except NotFound as error:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
                 raise _pruned_meanwhile(thread) from error
-            raise _gone(thread, sequence) from error
+            raise RecordsMissing(
+                f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
+                "Somebody removed it. Restore it from a copy that verifies.",
+            ) from error
+
+    def _open(
+        self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
+    ) -> Opened:
+        return open_sealed(
+            record, place, self.keys, base=base, digest=digest, limits=self.limits, use=self.use
+        )
+
+    def _first(self, thread: str) -> int:
+        """Return where the storage says that a thread begins, 1 if nothing was pruned."""
+        found = self._stored_base(thread)
+        return 1 if found is None else found[0]
+
+    def _stored_base(self, thread: str) -> tuple[int, bytes] | None:
+        if not isinstance(self.storage, RetentionStorage):
+            return None
+        with storage_errors("read the base of", thread):
+            found = self.storage.base(thread)
+            if found is None:
+                return None
+            first, record = found
+            if type(first) is not int or type(record) is not bytes:
+                raise TypeError
+            return first, record
+
+    # --- the append
+
+    def append(
+        self,
+        thread: str,
+        write: Callable[[Place, str | None], tuple[bytes, Opened]],
+        *,
+        after: int | None = None,
+        fence: int | None = None,
+        rides_along: bool = False,
+        tries: int = TRIES,
+        missed: Callable[[CheckpointError], object] = id,
+    ) -> Opened:
+        """Append a record after the end of a thread, and let the anchor see it.
+
+        Where this process wrote the end and the anchor agrees, it does not look at the storage
+        first: that takes a record at the next place alone. If another writer was faster, it looks,
+        and tries again.
+
+        Args:
+            thread: the thread.
+            write: seals the record for a place, after the record of a digest. It is asked again
+                for each try.
+            after: the newest state to build on, if the caller cares.
+            fence: the token of a lease.
+            rides_along: leave it to the next record to move the anchor.
+            tries: how often others may be faster; once, for what must follow the end as it is.
+            missed: is told why a record that was written for a place did not get there.
+
+        Raises:
+            Conflict: the thread has another state than `after`, or others were faster.
+            ThreadDeleted: the thread was deleted.
+            CheckpointError: its end does not verify, or the storage or the anchor refused.
+        """
+        options = {} if fence is None else {"fence": fence}
+        end = self._remembered(thread)
+        if end is None or after not in (None, end.state):
+            end = self._built_on(thread, after)
+        for left in range(tries - 1, -1, -1):
+            place = self._place(thread, end.head.sequence + 1 if end else 1)
+            record, opened = write(place, end.head.digest if end else None)
+            try:
+                with storage_errors("keep", place):
+                    self.storage.append(thread, place.sequence, record, **options)
+                break
+            except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
+                if not left:
+                    raise
+                missed(error)
+                end = self._built_on(thread, after)
+        anchored, kind = end and end.anchored, opened.header.kind
+        if self.anchor is not None and not rides_along:
+            self._move_after(thread, opened.head)
+            anchored = opened.head
+        if kind != "deleted":
+            state = place.sequence if kind == "state" else end and end.state
+            self._remember(thread, End(opened.head, anchored, state))
+        return opened
+
+    def _built_on(self, thread: str, after: int | None) -> End | None:
+        """Return where a thread ends, if its newest state is the one that a record builds on."""
+        opened, anchored = self._settled(thread, lambda: self._end(thread))
+        number = 0
+        if opened is not None:
+            refuse_deleted(opened)
+            if self.anchor is not None and anchored is None:
+                self.verify(thread)  # nothing vouches for the past yet, so all of it is looked at
+            if after is not None:
+                number = self.at(thread).header.sequence
+        if after not in (None, number):
+            raise Conflict(
+                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
+                "Nothing was overwritten. Load the latest, and decide again.",
+            )
+        return None if opened is None else End(opened.head, anchored, number or None)
+
+    def _move_after(self, thread: str, head: Head) -> None:
+        """Move the anchor to what was just saved."""
+        saved = f"{thread} {head} is saved, but not anchored."
+        try:
+            self._move(thread, head)
+        except Forked as error:
+            raise Forked(f"{saved} {error.what}", error.do) from error
+        except CheckpointError as error:
+            raise AnchorUnavailable(
+                f"{saved} {error.what}",
+                "Nothing is lost. Mend the anchor: the next save moves it.",
+            ) from error
+
+    def _move(self, thread: str, head: Head) -> None:
+        if self.anchor is not None:
+            with anchor_errors("be moved for", thread):
+                self.anchor.advance(self.store, thread, head)
+
+    # --- what this process knows of its threads: an aid to speed, and a witness while it runs
+
+    def _remembered(self, thread: str) -> End | None:
+        known = self.known.get(thread)
+        if known is None:
+            return None
+        anchored = self.anchored(thread)
+        return known._replace(anchored=anchored) if anchored in known[:2] else None
+
+    def _remember(self, thread: str, end: End) -> None:
+        if len(self.known) >= _REMEMBERED and thread not in self.known:
+            self.known.clear()
+        self.known[thread] = end
 
 
 def head_in(heads: Heads, store: str, thread: str) -> Head | None:
@@ -673,10 +617,7 @@ def head_in(heads: Heads, store: str, thread: str) -> Head | None:
     """
     with anchor_errors("be asked about", thread):
         head = heads.read(store, thread)
-        if head is None or (type(head) is Head and head.seen and head.seen.tzinfo is UTC):
-            return head
-        seen = None if head.seen is None else head.seen.astimezone(UTC)
-        return Head(head.sequence, head.digest, seen)
+        return None if head is None else Head(head.sequence, head.digest)
 
 
 def refuse_deleted(opened: Opened) -> None:
@@ -694,40 +635,17 @@ def refuse_deleted(opened: Opened) -> None:
         )
 
 
-def _state_in(opened: Opened) -> int | None:
-    return None if opened.header.kind == "note" else opened.header.sequence
-
-
-def _gone(thread: str, sequence: int) -> RecordsMissing:
-    """Say that a record is missing that nothing signed says was pruned."""
-    return RecordsMissing(
-        f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
-        "Somebody removed it. Restore it from a copy that verifies.",
-    )
-
-
 def _pruned_meanwhile(thread: str) -> NotFound:
     return NotFound(f"{thread} was pruned while it was read.", "Nothing is wrong: read it again.")
 
 
 def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:
-    """Say that the record that the anchor vouches for is no longer there."""
     return RecordsMissing(
         f"{thread} {anchored}, which the anchor has seen, is not in the storage, and later ones"
         " are.",
         "Restore it from a backup. If a ledger without the anchor pruned it, accept that by name"
         " with Ledger.accept_loss.",
     )
-
-
-def _check_last_words(opened: Opened, span: Span) -> None:
-    header = opened.header
-    if header.kind == "deleted" and header.sequence != span.head:
-        raise WrongPlace(
-            f"{header.thread} #{header.sequence} says that the thread was deleted, and others"
-            " follow it.",
-            "Whoever wrote those had the key and not this package. Replace the key.",
-        )
 
 
 def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:

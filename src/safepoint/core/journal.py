@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import Seen, View, anchor_errors, journal_errors, storage_errors
+from safepoint.core.chain import View, journal_errors, storage_errors
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     AnchorError,
@@ -30,7 +30,6 @@ from safepoint.core.errors import (
     CheckpointError,
     CodecError,
     ConfigurationError,
-    Conflict,
     Forked,
     InvalidId,
     JournalBroken,
@@ -56,7 +55,7 @@ from safepoint.core.names import (
     is_digest,
     spelled,
 )
-from safepoint.core.record import Opened, seal
+from safepoint.core.record import Opened, Place, seal
 from safepoint.core.storage import CheckpointStorage
 from safepoint.stores import disk
 from safepoint.stores.files import FileCheckpointStorage
@@ -114,6 +113,14 @@ def _valid(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def _shortened(detail: str) -> str:
+    text = _valid(detail)
+    if len(text) <= MAX_DETAIL:
+        return text
+    mark = f"... ({len(text)} characters)"
+    return text[: MAX_DETAIL - len(mark)] + mark
+
+
 What = Literal[
     "save",
     "verify",
@@ -163,8 +170,8 @@ class Event:
         thread: the thread, or None if it is about the whole store.
         sequence: the checkpoint, or None.
         digest: the digest of the record, or None.
-        detail: the rest, for people. What is longer than 1,000 characters is cut and says so, and
-            half a character (a lone surrogate) is spelled out.
+        detail: the rest, for people. Of what is longer than 1,000 characters, the entry has the
+            beginning and says so, and half a character (a lone surrogate) is spelled out.
         tenant: whose thread it is, or "".
 
     Raises:
@@ -197,11 +204,6 @@ class Event:
             check_name("thread", self.thread)
         if self.sequence is not None:
             check_sequence(self.sequence)
-        text = _valid(self.detail)
-        if len(text) > MAX_DETAIL:
-            mark = f"... ({len(text)} characters)"
-            text = text[: MAX_DETAIL - len(mark)] + mark
-        object.__setattr__(self, "detail", text)
 
     @property
     def chain(self) -> str:
@@ -247,7 +249,6 @@ _RESTORE: Final = (
     " one that verifies."
 )
 _MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
-_TRIES: Final = 1000
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
@@ -287,7 +288,7 @@ class Journal:
                 of a tenant already.
         """
         scope = copy(self)
-        vars(scope).update(_view=self._view.of(check_tenant(name, self._view.tenant)))
+        scope._view = self._view.of(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
         return scope
 
     def __repr__(self) -> str:
@@ -310,20 +311,17 @@ class Journal:
         view = self._view.of(event.tenant)
         key = view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
+        said["detail"] = _shortened(event.detail)
         actor = {"how": event.actor.how, "name": event.actor.name}
-        payload = _write({**said, "actor": actor}).encode()
-        chain = event.chain
+        payload, chain = _write({**said, "actor": actor}).encode(), event.chain
+
+        def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
+            now = datetime.now(UTC)
+            return seal(payload, place, key, created=now, previous=previous, use="journal")
+
         with _told():
-            end = view.remembered(chain) or view.tip(chain)
-            for _ in range(_TRIES):
-                with suppress(Conflict, RecordsMissing):
-                    done = _append(view, chain, key, payload, end).header
-                    at = datetime.fromisoformat(done.created)
-                    return Entry(**said, number=done.sequence, at=at)
-                end = view.tip(chain)  # another writer was first, or something is wrong
-        raise JournalUnavailable(
-            f"Other writers were faster than this one {_TRIES} times in a row.", "Try again."
-        )
+            done = view.append(chain, write).header
+        return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
     def show(
         self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
@@ -349,9 +347,9 @@ class Journal:
             shown = (
                 [
                     e
-                    for e in map(_entry, view.walk(chain))
+                    for e in map(_entry, view.back(chain))
                     if thread in (None, e.thread) and what in (None, e.what)
-                ]
+                ][::-1]
                 for view, chain in chains
             )
             yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
@@ -375,7 +373,7 @@ class Journal:
         with _told():
             return {
                 f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
-                    1 for _ in map(_entry, view.walk(chain))
+                    1 for _ in map(_entry, view.back(chain))
                 )
                 for view, chain in _chains(self._view)
             }
@@ -444,27 +442,6 @@ class FileJournal(Journal):
         super().__init__(storage, keys=keys, name=name, anchor=anchor)
 
 
-def _append(view: View, chain: str, key: SigningKey, payload: bytes, end: Seen | None) -> Opened:
-    head = end and end.head
-    place = view.place(chain, head.sequence + 1 if head else 1)
-    record, opened = seal(
-        payload,
-        place,
-        key,
-        created=datetime.now(UTC),
-        previous=head.digest if head else None,
-        use="journal",
-    )
-    following = opened.head
-    with storage_errors("keep", str(place)):
-        view.storage.append(chain, place.sequence, record)
-    if view.anchor is not None:
-        with anchor_errors("be moved for", chain):
-            view.anchor.advance(view.store, chain, following)
-    view.remember(chain, following, following if view.anchor else None)
-    return opened
-
-
 def _chains(whole: View) -> Iterator[tuple[View, str]]:
     """Return each chain, those of the tenants too, and where it is."""
     for view in (whole, *map(whole.of, whole.tenants())):
@@ -483,7 +460,7 @@ def _entry(opened: Opened) -> Entry:
         said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)
-        whole = fields.keys() == set(_SAID) and entry.detail == fields["detail"]
+        whole = fields.keys() == set(_SAID) and _shortened(entry.detail) == entry.detail
         here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
         if whole and here:  # show(thread=…) looks there
             return entry

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, cast
+from itertools import islice
+from typing import Any, Final, NamedTuple, cast
 
-from safepoint.core.anchor import Anchor
+from safepoint.core.anchor import Anchor, RewindingAnchor
 from safepoint.core.chain import (
-    Seen,
-    Span,
+    TRIES,
     View,
     anchor_errors,
     check_apart,
@@ -30,77 +24,34 @@ from safepoint.core.chain import (
     scoped,
     storage_errors,
 )
-from safepoint.core.codec import Codec, check_shape
+from safepoint.core.codec import Codec
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     Conflict,
     EncodeError,
-    Forked,
-    InvalidId,
     KeyRevoked,
     LimitExceeded,
     NotFound,
-    NotOwner,
     RecordsMissing,
     quoted,
 )
 from safepoint.core.journal import NO_NEWS, READING, Actor, Journal, Notes, What
 from safepoint.core.keys import Keyring
-from safepoint.core.names import Head, Heads, check_name, check_sequence, check_store, check_tenant
-from safepoint.core.record import (
-    KEY_ID,
-    Checkpoint,
-    Cipher,
-    Kind,
-    Opened,
-    Place,
-    check_app,
-    reseal,
-    seal,
+from safepoint.core.names import (
+    MAX_SEQUENCE,
+    Head,
+    Heads,
+    check_name,
+    check_sequence,
+    check_store,
+    check_tenant,
 )
-from safepoint.core.storage import (
-    CheckpointStorage,
-    Lease,
-    LeasingStorage,
-    RetentionStorage,
-)
-
-if TYPE_CHECKING:
-    from safepoint.places import Locations
+from safepoint.core.owner import Held, Owned, Owners
+from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
+from safepoint.core.storage import CheckpointStorage, PurgingStorage, RetentionStorage
 
 _NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
-_RETENTION: Final = ("base", "prune")
-_LEASING: Final = ("acquire", "renew", "release", "lease")
-_TRIES: Final = 1000  # of a save that others come before
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The policy that the first write to a thread takes its lease, where nobody can call `own`.
-
-    Another ledger gets NotOwner until this one calls `release`, or has not written for so long that
-    the lease ended. Who lost a thread in that way gets NotOwner until it calls `release`, too, so
-    that a run that was overtaken does not go on. Release a thread when its run is over.
-
-    What `tenant`, `with_codec` and `rotated` give of a ledger is one owner with it. Any other
-    ledger is another one, in one process as in two.
-
-    Attributes:
-        worker: the name of this worker, and of no other live one; one that no other ledger has, if
-            you leave it out. Give the same name after a restart, and the thread is yours at once.
-        seconds: how long the lease lasts. A write renews it once half of that has passed.
-    """
-
-    worker: str | None = None
-    seconds: float = 60.0
-    _other: str = field(default_factory=lambda: secrets.token_hex(8), init=False, repr=False)
-
-    @property
-    def owner(self) -> str:
-        """The name that stands in the lease. A process that was forked has another one."""
-        return self.worker or f"{self._other}-{os.getpid()}"
 
 
 class Ledger:
@@ -128,29 +79,28 @@ class Ledger:
         codec: turns state into bytes and back. Give it your own types: `Codec([Invoice])`.
         cipher: encrypts what the codec wrote, before it is sealed. A ledger with one loads nothing
             that is not encrypted, and a ledger without loads nothing that is.
-        anchor: remembers the head of each thread where the storage's writer cannot write. Without
-            one, nobody notices that the newest checkpoints were cut off.
-        anchor_every: after how many records a save moves the anchor, notes counted; or "step":
-            each state moves it, and notes ride along until the next one. What is newer than the
-            anchor could be cut off unnoticed: with "step", the notes after the newest state, and
-            that state too if the writer died before the anchor moved.
+        anchor: remembers the head of each thread where the storage's writer cannot write. What is
+            saved is anchored when the call returns. Without one, nobody notices that the newest
+            checkpoints were cut off.
         journal: where each save and each refusal is written down. If it cannot be written, nothing
             is saved.
         actor: who acts, for the journal; the user of this process if you leave it out.
         tenant: whose threads these are. Storage, anchor and journal are asked for that tenant's,
             and the name is sealed into every record. `tenant` gives the same of a ledger that is
             open.
-        ownership: who may write a thread that nobody has called `own` for. `"unowned"`: anybody,
-            until somebody owns it. `"claim"`: whoever writes first, as `Claim` says.
+        worker: as whom this ledger writes, where nobody can call `own`: the first write to a thread
+            takes its lease, and a write renews it. Give each live worker a name of its own, and the
+            same one after a restart. What `tenant` and `rotated` give is the same worker.
+        seconds: how long such a lease lasts without a write.
 
     Raises:
         ConfigurationError: `keys` or `anchor` is of the wrong kind, the anchor or the journal is in
-            one place with the storage, or the storage knows no owners and is to claim threads.
+            one place with the storage, or a worker is named and the storage knows no owners.
         InvalidId: `store` is outside the grammar.
         KeyRefused: a key lies inside the storage's `path`, if it says one.
     """
 
-    places: Locations
+    places: Any = None
     """Where things are, in a ledger that `open_ledger` gave."""
 
     def __init__(
@@ -162,13 +112,13 @@ class Ledger:
         codec: Codec | None = None,
         cipher: Cipher | None = None,
         anchor: Anchor | None = None,
-        anchor_every: int | Literal["step"] = 1,
         journal: Journal | None = None,
         actor: Actor | None = None,
         tenant: str = "",
-        ownership: Claim | Literal["unowned", "claim"] = "unowned",
+        worker: str | None = None,
+        seconds: float = 60.0,
     ) -> None:
-        if not isinstance(keys, Keyring) or not (anchor is None or _has(anchor, ("advance",))):
+        if not isinstance(keys, Keyring) or not (anchor is None or hasattr(anchor, "advance")):
             raise ConfigurationError(
                 "A ledger takes a Keyring as keys, and an anchor that is open.",
                 "Write Ledger(..., keys=Keyring(key), anchor=FileAnchor(path)).",
@@ -186,23 +136,10 @@ class Ledger:
         self.codec: Final = codec if codec is not None else Codec()
         self.cipher: Final = cipher
         self.anchor: Final = anchor
-        self.anchor_every: Final[int | Literal["step"]] = (
-            anchor_every if anchor_every == "step" else _count("anchor_every", anchor_every)
-        )
         self.journal: Final = journal
         self.notes: Final = Notes(journal, actor, store, tenant)
+        self.owners = Owners(storage, tenant, self.notes, Held(worker, seconds))
         self._view: Final = self._look(anchor)
-        policy = Claim() if ownership == "claim" else ownership
-        # Anew: ledgers that were given one and the same policy are not one owner.
-        self.ownership: Final = replace(policy) if isinstance(policy, Claim) else policy
-        self._held: dict[tuple[str, str], Owned] = {}  # by tenant and thread
-        self._claiming: Final = Lock()
-        if isinstance(self.ownership, Claim):
-            self._require(_LEASING, "knows no owners")
-        elif ownership != "unowned":
-            raise ConfigurationError(
-                f"{quoted(ownership)} is no policy of ownership.", 'Write "unowned" or "claim".'
-            )
 
     def _watching(
         self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
@@ -233,13 +170,6 @@ class Ledger:
         """
         return self._like(tenant=check_tenant(name, self.tenant_name))
 
-    def with_codec(self, codec: Codec) -> Ledger:
-        """Return a ledger of the same store that writes and reads states by another codec.
-
-        An adapter takes it, to add the types of its framework. Both are one owner of a thread.
-        """
-        return self._like(codec=codec)
-
     def _like(self, **changes: Any) -> Ledger:
         storage, anchor, journal = self._whole
         given: dict[str, Any] = {
@@ -248,15 +178,13 @@ class Ledger:
             "codec": self.codec,
             "cipher": self.cipher,
             "anchor": anchor,
-            "anchor_every": self.anchor_every,
             "journal": journal,
             "actor": self.notes.actor,
             "tenant": self.tenant_name,
-            "ownership": self.ownership,
         }
         made = Ledger(storage, **(given | changes))
-        shared = {"places", "ownership", "_held", "_claiming"}  # both are one owner
-        vars(made).update((k, v) for k, v in vars(self).items() if k in shared)
+        made.places = self.places
+        made.owners = Owners(made.storage, made.tenant_name, made.notes, self.owners.held)
         return made
 
     # --- save
@@ -270,27 +198,26 @@ class Ledger:
         tools: str | None = None,
         label: str = "",
         after: int | None = None,
-        anchor: Literal["now"] | None = None,
     ) -> Checkpoint:
         """Seal `state` as the thread's next checkpoint. When this returns, it is durable.
 
-        The checkpoint that it returns carries the very object that you gave as its state.
+        If there is an anchor, that has seen it, too. The checkpoint that it returns carries the
+        very object that you gave as its state.
 
         Args:
             thread: one run of one workflow.
             state: anything the codec can restore faithfully.
             app: what writes it: a name, a version.
             tools: the digest of the tool set in force.
-            label: what it can be found by. Whoever can read the storage reads it.
+            label: a word that `back` shows beside it. Whoever can read the storage reads it.
+                `needs/7` says that this state counts with record 7 alone: while it is the newest
+                one, `prune` keeps that.
             after: the sequence of the state that you built on, 0 for a new thread. If the thread
                 has another state since, the save is refused and nothing is lost. A note in between
                 is no other state. Without it, this one comes after whatever is there.
-            anchor: `"now"` before a step that cannot be undone: when this returns, the checkpoint
-                is anchored too, whatever `anchor_every` says.
 
         Raises:
             InvalidId: the thread, `app`, `tools` or `label` is outside its grammar.
-            ConfigurationError: `anchor` is something else, or there is no anchor.
             EncodeError: the state holds something that could not be restored.
             LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: the thread has another state than the one that you built on.
@@ -304,8 +231,7 @@ class Ledger:
             AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
                 written, and the message says that the checkpoint is saved.
         """
-        said = _Said("state", app, tools, label)
-        return self._keep(thread, state, said, after, anchor)
+        return self._keep(thread, state, _Said("state", app, tools, label), after)
 
     def note(
         self,
@@ -314,115 +240,78 @@ class Ledger:
         *,
         label: str = "",
         after: int | None = None,
-        anchor: Literal["now"] | None = None,
+        rides_along: bool = False,
     ) -> Checkpoint:
         """Seal `value` as the thread's next record, which is no new state.
 
         It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
-        `latest` and `history` pass over it, `back`, `find` and `load` show it, and `verify` counts
-        it. The arguments are as in `save`, and so are the errors. With `anchor="now"` it is a turn
-        of its own, from which on the anchor counts its time; else it leaves that as it is.
+        `latest` and `history` pass over it, `back` and `load` show it, and `verify` counts it. The
+        arguments are as in `save`, and so are the errors.
+
+        Args:
+            thread: the thread.
+            value: what to note.
+            label: as in `save`.
+            after: as in `save`.
+            rides_along: leave it to the next state to anchor this. It is for the pending writes of
+                a framework, which are done again if they are lost: until then, somebody could cut
+                the note off unnoticed.
 
         Raises:
             NotFound: the thread has no state to note anything about.
         """
-        return self._keep(thread, value, _Said("note", label=label), after, anchor)
+        return self._keep(thread, value, _Said("note", label=label), after, rides_along)
 
     def _keep(
-        self, thread: str, value: Any, said: _Said, after: int | None, anchor: str | None
+        self,
+        thread: str,
+        value: Any,
+        said: _Said,
+        after: int | None,
+        rides_along: bool = False,
     ) -> Checkpoint:
         check_name("thread", thread)
-        if anchor not in (None, "now"):
-            raise ConfigurationError(
-                f"{quoted(anchor)} is no time to anchor.", 'Write anchor="now", or leave it out.'
-            )
-        now = anchor == "now"
-        if now:
-            self._anchor()
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            end = self._view.remembered(thread)
-            if end is None or after not in (None, end.state):
-                end = self._built_on(thread, after, said)
-            for _ in range(_TRIES):
-                try:
-                    return self._append(thread, payload, end, said, now=now).checkpoint(value)
-                except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
-                    # What is written down must be what is done: that one was not.
-                    self.notes.refuse("save", thread, error)
-                    end = self._built_on(thread, after, said)
-            return self._append(thread, payload, end, said, now=now).checkpoint(value)
-
-    def _built_on(self, thread: str, after: int | None, said: _Said) -> Seen | None:
-        """Return where a thread ends, if its newest state is the one that a save builds on."""
-        end = self._view.tip(thread)
-        number = end.state if end else 0
-        if number is None and after is not None:
-            number = self._view.latest(thread, state=True).header.sequence
-        if after not in (None, number):
-            raise Conflict(
-                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
-                "Nothing was overwritten. Load the latest, and decide again.",
-            )
-        if end is None and said.kind == "note":
-            raise NotFound(
-                f"{thread} has no state yet, so there is nothing to note.",
-                "Save its first state, then note what belongs to it.",
-            )
-        return end and end._replace(state=number)
+            opened = self._append(thread, payload, said, after, rides_along=rides_along)
+            return opened.checkpoint(value)
 
     def _append(
         self,
         thread: str,
         payload: bytes,
-        end: Seen | None,
         said: _Said,
+        after: int | None = None,
         *,
-        now: bool = False,
+        rides_along: bool = False,
     ) -> Opened:
-        """Seal a record after the end of a thread, keep it, and let the anchor see it."""
-        owned = self._claimed(thread)
-        head = end and end.head
-        place = self._view.place(thread, head.sequence + 1 if head else 1)
-        record, opened = self._seal(payload, place, said, head.digest if head else None)
-        if self.journal is not None:
-            what: What = "delete" if said.kind == "deleted" else "save"
-            self.notes.write(what, "intended", thread, opened.head)
-        # What the storage need not know of, it is not told.
-        options: dict[str, Any] = {} if owned is None else {"fence": owned.lease.token}
-        self._store(thread, place.sequence, record, said.label, options)
-        anchored = end and end.anchored
-        if self.anchor_every == "step":
-            due = said.kind != "note"
-        else:
-            due = anchored is None or place.sequence - anchored.sequence >= self.anchor_every
-        if self.anchor is not None and (now or due):
-            try:
-                # If a note of ours is all that is new to the anchor, its time stays what it was.
-                same = anchored if said.kind == "note" and not now and head == anchored else None
-                self._move(thread, replace(opened.head, seen=same.seen) if same else opened.head)
-            except Forked as error:
-                saved = f"{thread} {opened.head} is saved, but not anchored."
-                raise Forked(f"{saved} {error.what}", error.do) from error
-            except CheckpointError as error:
-                raise AnchorUnavailable(
-                    f"{thread} {opened.head} is saved, but not anchored. {error.what}",
-                    "Nothing is lost. Mend the anchor; the next save, or Ledger.anchor_now, moves"
-                    " it.",
-                ) from error
-            anchored = opened.head
-        if said.kind != "deleted":
-            state = place.sequence if said.kind == "state" else end and end.state
-            self._view.remember(thread, opened.head, anchored, state)
-        return opened
+        """Seal a record after the end of a thread, write that down, keep it and anchor it."""
+        what: What = "delete" if said.kind == "deleted" else "save"
 
-    def _store(
-        self, thread: str, sequence: int, record: bytes, label: str, options: dict[str, Any]
-    ) -> None:
-        if label and _has(self.storage, ("find",)):
-            options = {**options, "label": label}
-        with storage_errors("keep", thread):
-            self.storage.append(thread, sequence, record, **options)
+        def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
+            if previous is None and said.kind == "note":
+                raise NotFound(
+                    f"{thread} has no state yet, so there is nothing to note.",
+                    "Save its first state, then note what belongs to it.",
+                )
+            sealed = self._seal(payload, place, said, previous)
+            if self.journal is not None:
+                self.notes.write(what, "intended", thread, sealed[1].head)
+            return sealed
+
+        def missed(error: CheckpointError) -> None:
+            # What is written down must be what is done: that one was not.
+            self.notes.refuse(what, thread, error)
+
+        return self._view.append(
+            thread,
+            write,
+            after=after,
+            fence=self.owners.token(thread),
+            rides_along=rides_along,
+            tries=1 if said.kind == "deleted" else TRIES,  # what ends is what was verified
+            missed=missed,
+        )
 
     def _seal(
         self, payload: bytes, place: Place, said: _Said, previous: str | None
@@ -449,31 +338,29 @@ class Ledger:
 
     # --- load
 
-    def load(self, thread: str, sequence: int, *, linked: bool = False) -> Checkpoint:
+    def load(self, thread: str, sequence: int | Head) -> Checkpoint:
         """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
-        An old one is verified by its own seal. A thief of the key can rewrite it: `verify` and
-        `history` notice, because they follow every link.
+        It is found by the links from the end of the thread back to it, so it costs a read of each
+        record between. A thief of the key cannot put another one in its place.
 
         Args:
             thread: the thread.
-            sequence: which of its checkpoints.
-            linked: follow the links from the newest checkpoint back to this one, too. It costs a
-                read of each one between.
+            sequence: which of its checkpoints; or its `Head`, if you walked over it before: then it
+                is known by its digest, and no other record is read.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
             NotFound: there is none.
             ThreadDeleted: the thread was deleted.
-            SealError: it does not verify. Nothing in it was decoded.
+            SealError: it, or one that follows it, does not verify. Nothing in it was decoded.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
             DecodeError: it holds a type that this ledger's codec does not know.
         """
         check_name("thread", thread)
-        check_sequence(sequence)
+        check_sequence(sequence.sequence if isinstance(sequence, Head) else sequence)
         with self._watching("verify", thread, READING):
-            found = self._view.linked(thread, sequence) if linked else None
-            return self._decoded(found or self._view.at(thread, sequence))
+            return self._decoded(self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest state, verified. It never falls back to an older one.
@@ -488,22 +375,23 @@ class Ledger:
         """
         check_name("thread", thread)
         with self._watching("verify", thread, READING):
-            return self._decoded(self._view.latest(thread, state=True))
+            return self._decoded(self._view.at(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
-        """Return each state, oldest first, after its seal and its link were verified.
+        """Return each state, oldest first, once the whole thread was verified from its end.
 
         Notes are verified with them, and not returned: `back` returns both.
 
         Raises:
-            SealError: one does not verify. Those before it were already handed out.
+            SealError: one does not verify. None was handed out.
             NotFound: the next one was pruned while you looked at the last.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
         with self._watching("verify", thread, READING):
-            self._view.refuse_ended(thread)  # a tombstone comes last, and must be heard first
-            for opened in self._view.walk(thread):
+            for opened in islice(self._view.back(thread), 1):
+                refuse_deleted(opened)  # a tombstone comes last, and must be heard first
+            for opened in self._view.forward(thread):
                 if opened.header.kind != "note":
                     yield self._decoded(opened)
 
@@ -524,8 +412,8 @@ class Ledger:
             print(link.sequence, link.kind, link.label, link.state)
             #> 2 note  {'mail': 'pending'}
             #> 1 state fetch-1 {'amount': 42}
-        print(ledger.latest("order-7").state, ledger.find("order-7", "fetch-1").sequence)
-        #> {'amount': 42} 1
+        print(ledger.latest("order-7").state)
+        #> {'amount': 42}
         ```
 
         Raises:
@@ -535,29 +423,12 @@ class Ledger:
         """
         check_name("thread", thread)
         with self._watching("verify", thread, READING):
+            opened = None
             for opened in self._view.back(thread):
                 refuse_deleted(opened)
                 yield Link(opened, self._decoded)
-
-    def find(self, thread: str, label: str) -> Checkpoint:
-        """Return the newest state or note of a label, looked for as `back` does.
-
-        Raises:
-            NotFound: there is none.
-            CheckpointError: as `back`.
-        """
-        check_name("thread", thread)
-        if not check_app(label, "a label"):
-            raise InvalidId("A label to look for is not empty.", "Use latest, or back.")
-        with self._watching("verify", thread, READING):
-            for opened in self._view.back(thread):
-                refuse_deleted(opened)
-                if opened.header.label == label:
-                    return self._decoded(opened)
-        raise NotFound(
-            f"{thread} has no record of the label {label}.",
-            "Check the label. It may have been pruned.",
-        )
+            if opened is None:
+                self._view.at(thread)  # which says that there is none
 
     def threads(self) -> list[str]:
         """Return the names of the threads that the storage has or the anchor knows, sorted.
@@ -580,74 +451,40 @@ class Ledger:
 
     # --- verify and anchor
 
-    def verify(self, thread: str, *, every_signature: bool = False) -> int:
+    def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
         """Verify each record of a thread and each link, notes too, without decoding any.
 
-        Up to the anchored head, the digests prove that header and state are the ones that were
-        sealed, and the signatures above them are not looked at.
+        The newest record's signature vouches for it, and each record for the one before: the
+        digests prove that header and state are the ones that were sealed.
 
         Args:
             thread: the thread.
-            every_signature: check those, too.
+            every_signature: check the signatures of the others, too.
+            anchor: let the anchor see the end of the thread then, if it has not: of a thread from
+                before there was an anchor, or whose writer died between its two writes. A save does
+                so by itself.
 
         Returns:
             How many there are; 0 for a thread that nobody has seen.
 
         Raises:
+            ConfigurationError: it is to be anchored, and there is no anchor.
             SealError: one does not verify, or does not follow the one before it.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
+        if anchor:
+            self._anchor()
         with self.notes.watching("verify", thread):
-            return self._view.verify(thread, every_signature=every_signature)
-
-    def anchor_now(self, thread: str) -> Head:
-        """Verify a whole thread and move the anchor to its head, as after turning anchoring on.
-
-        Raises:
-            ConfigurationError: there is no anchor.
-            NotFound: the thread has no checkpoint.
-            CheckpointError: the thread does not verify, or the anchor cannot be written.
-        """
-        self._anchor()
-        head = self._verified(thread).head
-        self._move(thread, head)
-        return head
-
-    def _verified(self, thread: str) -> Opened:
-        """Verify a whole thread, let the anchor see its end, and return that."""
-        self.verify(thread)
-        opened = self._view.latest(thread)
-        self.settle(thread)
-        return opened
+            return self._view.verify(thread, every_signature=every_signature, anchor=anchor)
 
     def anchored(self, thread: str) -> Head | None:
-        """Return what the anchor has seen of a thread, and since when; None if there is none.
+        """Return what the anchor has seen of a thread; None if there is none.
 
         Raises:
             AnchorError: it cannot be asked.
         """
         return self._view.anchored(check_name("thread", thread))
-
-    def settle(self, thread: str) -> None:
-        """Let the anchor see the newest checkpoint, if there is an anchor and it has not yet.
-
-        A workflow does this before it goes on: what a step acts upon cannot be cut off unnoticed.
-
-        Raises:
-            CheckpointError: the newest checkpoint does not verify, or the anchor cannot move.
-        """
-        check_name("thread", thread)
-        if self.anchor is None:
-            return
-        with self._watching("verify", thread, READING):
-            anchored = self._view.anchored(thread)
-            if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
-                self._view.verify(thread)
-            # Once a step, notes ride along, and so do not move the time either.
-            head = self._view.latest(thread, state=self.anchor_every == "step").head
-            if anchored is None or head.sequence > anchored.sequence:
-                self._move(thread, head)
 
     def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:
         """Verify what the storage has of a thread, and set the anchor back to that.
@@ -666,21 +503,19 @@ class Ledger:
         """
         check_name("thread", thread)
         anchor = self._anchor()
-        rewind = getattr(anchor, "rewind", None)
-        if not callable(rewind):
+        if not isinstance(anchor, RewindingAnchor):
             raise ConfigurationError(
                 f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
                 "Set it back with the tools of whatever keeps it, or give the class a rewind.",
             )
         with self.notes.doing("accept-loss", thread):
-            before, after = self._view.anchored(thread), None
-            bare = self._look(None)
+            before, bare = self._view.anchored(thread), self._look(None)
             self._seal_base_anew(bare, thread)
-            for opened in bare.walk(thread):
-                after = opened.head
+            bare.verify(thread, every_signature=True)
+            after = next((each.head for each in bare.back(thread)), None)
             with anchor_errors("be set back for", thread):
-                rewind(self.store, thread, after)
-            self._view.forget(thread)
+                anchor.rewind(self.store, thread, after)
+            self._view.known.pop(thread, None)
             return before, after
 
     def _seal_base_anew(self, bare: View, thread: str) -> None:
@@ -688,11 +523,9 @@ class Ledger:
         try:
             bare.base(thread)
         except KeyRevoked:
-            first = bare.first(thread)
-            previous = bare.open(thread, first).header.previous
-            for _ in bare.along(thread, Span(first, bare.reach(thread, None), previous, None)):
-                pass  # what it stands before has to verify
-            self._cut(thread, first)
+            first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
+            *_, opened = bare.back(thread, first=first, every_signature=True)
+            self._cut(opened)  # what it stands before has verified
 
     def _anchor(self) -> Anchor:
         if self.anchor is None:
@@ -701,9 +534,13 @@ class Ledger:
             )
         return self.anchor
 
-    def _move(self, thread: str, head: Head) -> None:
-        with anchor_errors("be moved for", thread):
-            self._anchor().advance(self.store, thread, head)
+    def _retention(self) -> RetentionStorage:
+        if not isinstance(self.storage, RetentionStorage):
+            raise ConfigurationError(
+                f"{type(self.storage).__name__} cannot remove records.",
+                "Add the methods of safepoint.core.storage.RetentionStorage to it.",
+            )
+        return self.storage
 
     # --- forget
 
@@ -713,10 +550,8 @@ class Ledger:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
         A signed base says where the thread begins now, so that what is left still verifies. More
-        is kept where a workflow goes on from what people approved: up to the record that they were
-        asked about, without which their approval does not count. A question about going back, which
-        nobody has acted upon yet, keeps nothing: what it names may be gone, and people are asked
-        about another.
+        is kept where the newest state says that it needs it, by its label, as that of a workflow
+        does which goes on from what people approved.
 
         Args:
             thread: the thread.
@@ -730,47 +565,34 @@ class Ledger:
         Raises:
             ConfigurationError: the storage cannot remove records, or `keep` is not 1 or more.
             NotFound: the thread has no checkpoint.
-            DecodeError: the newest state is encrypted, and this ledger cannot read it, so it cannot
-                tell what people answered about. Nothing was removed.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
-        _count("keep", keep)
-        self._require(_RETENTION, "cannot remove records")
-        if dry_run:
-            self.verify(thread)
-        # What is verified is anchored, and so the anchored record stays.
-        end = self._view.latest(thread) if dry_run else self._verified(thread)
-        head = end.header.sequence
-        first, left, needed = 1, keep, head
-        with suppress(NotFound):  # another process prunes, too, and further
-            for opened in self._view.back(thread):
-                if opened.header.kind != "note" and opened.header.sequence <= head:
-                    if left == keep and opened.header.kind == "state":
-                        needed = self._asked_about(opened) or head
-                    left -= 1
-                    if not left:
-                        first = opened.header.sequence
-                        break
-        begins = self._view.span(thread).first
-        # Not before `begins`: an interrupted prune to there is finished.
-        first = max(min(first, needed, since or first), begins)
-        if first == 1 or dry_run:
-            return first - begins
-        with self.notes.doing("prune", thread, detail=f"keep from #{first} on"):
-            return self._cut(thread, first)
-
-    def _asked_about(self, newest: Opened) -> int | None:
-        """Return the record that people answered about, if a workflow's newest state has an answer.
-
-        Its state may be of types that this ledger does not know, so it is not decoded.
-        """
-        plain = plain_of(newest, self.cipher)
-        with suppress(CheckpointError, ValueError, KeyError, TypeError):
-            check_shape(plain, self.codec.limits)
-            resumed = json.loads(plain)["resumed"]
-            if resumed["statements"] and type(resumed["sequence"]) is int:
-                return max(resumed["sequence"], 1)
-        return None
+        if type(keep) is not int or keep < 1:
+            raise ConfigurationError(
+                f"keep is {quoted(keep)}, and must be a whole number from 1 up.",
+                "Write keep=1, or more.",
+            )
+        self._retention()
+        if not self.verify(thread, anchor=self.anchor is not None and not dry_run):
+            self._last(thread)
+        # What is verified is anchored, and the anchored record stays.
+        anchored = None if dry_run else self._view.anchored(thread)
+        left, needed, removed, first = keep, since or MAX_SEQUENCE, 0, None
+        for opened in self._view.back(thread):
+            header = opened.header
+            if header.kind != "note" and (anchored is None or header.sequence <= anchored.sequence):
+                if left == keep:
+                    needed = min(needed, _needed_by(header.label) or needed)
+                left -= left > 0
+            if first is not None:
+                removed += 1
+            elif not left and header.sequence <= needed:
+                first = opened
+        if first is None or first.header.sequence == 1 or dry_run:
+            return removed
+        detail = f"keep from #{first.header.sequence} on"
+        with self.notes.doing("prune", thread, detail=detail):
+            return self._cut(first)
 
     def delete(self, thread: str) -> Head:
         """Delete a thread: end it with a signed record that says so, and is anchored at once.
@@ -790,13 +612,18 @@ class Ledger:
             AnchorUnavailable: the tombstone is saved, and not anchored.
         """
         self.verify(thread)
-        opened = self._view.latest(thread)
+        opened = self._last(thread)
         if opened.header.kind == "deleted":
-            self.settle(thread)  # whoever wrote it may have died before this
+            if self.anchor is not None:  # whoever wrote it may have died before this
+                self.verify(thread, anchor=True)
             return opened.head
-        end = Seen(opened.head, self._view.anchored(thread))
         with self.notes.watching("delete", thread, opened.head):
-            return self._append(thread, _NOTHING, end, _Said("deleted"), now=True).head
+            return self._append(thread, _NOTHING, _Said("deleted")).head
+
+    def _last(self, thread: str) -> Opened:
+        """Return the newest record, a tombstone too."""
+        check_name("thread", thread)
+        return next(self._view.back(thread), None) or self._view.at(thread)  # which says that none
 
     def erase(self, thread: str) -> int:
         """Remove what came before the tombstone of a deleted thread, and what was set aside of it.
@@ -816,36 +643,27 @@ class Ledger:
                 SQLite database that another program uses. The message says what to do.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
-        self._require(_RETENTION, "cannot remove records")
-        opened = self._verified(thread)  # and the anchor points to nothing that is removed
+        self._retention()
+        self.verify(thread, anchor=self.anchor is not None)  # so it points to nothing that goes
+        opened = self._last(thread)
         if opened.header.kind != "deleted":
             raise ConfigurationError(
                 f"{thread} is not deleted, so nothing of it is erased.",
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
         with self.notes.doing("erase", thread, opened.head):
-            removed = self._cut(thread, opened.header.sequence)
-            if _has(self.storage, ("purge",)):
+            removed = self._cut(opened)
+            if isinstance(self.storage, PurgingStorage):
                 with storage_errors("purge", thread):
-                    removed += cast("Any", self.storage).purge(thread)
+                    removed += self.storage.purge(thread)
             return removed
 
-    def _cut(self, thread: str, first: int) -> int:
-        """Leave a signed base at `first`, and remove what is before it.
-
-        Returns:
-            How many records were removed: none if another process has pruned further already.
-        """
-        try:
-            previous = self._view.open(thread, first).header.previous
-        except NotFound:
-            further = self._view.base(thread)
-            if further is None or further.header.sequence <= first:
-                raise
-            return 0
-        base, _ = self._seal(_NOTHING, self._view.place(thread, first), _Said("base"), previous)
-        with storage_errors("prune", thread):
-            return cast("RetentionStorage", self.storage).prune(thread, first, base)
+    def _cut(self, first: Opened) -> int:
+        """Leave a signed base before a record, remove what is there, and return how many."""
+        place = first.header.place
+        base, _ = self._seal(_NOTHING, place, _Said("base"), first.header.previous)
+        with storage_errors("prune", place.thread):
+            return self._retention().prune(place.thread, place.sequence, base)
 
     # --- keys, and copies under another key
 
@@ -912,37 +730,44 @@ class Ledger:
         end = None if up_to is None else head_in(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
-        for _ in self._view.walk(thread, end=end):
-            pass  # each signature, too: with links alone, one that is broken would show half-way
-        count, last = 0, None
-        for opened in self._view.walk(thread, end=end):
-            target._take(thread, opened, begins=not count and opened.header.sequence > 1)
-            count, last = count + 1, opened.head
-        if last is not None and target.anchor is not None:
-            target._move(thread, last)
+        count = 0
+        for opened in self._view.forward(thread, end=end, every_signature=True):
+            if not count:
+                there = target._digests(thread, opened.header.sequence)
+            target._take(opened, there, begins=not count and opened.header.sequence > 1)
+            count += 1
+        if count and target.anchor is not None:
+            with anchor_errors("be moved for", thread):
+                target.anchor.advance(self.store, thread, opened.head)
         return count
 
-    def _take(self, thread: str, opened: Opened, *, begins: bool) -> None:
+    def _digests(self, thread: str, first: int) -> dict[int, str]:
+        """Return what a copy finds here already, from where it begins."""
+        with suppress(NotFound):  # it was pruned here, further than that
+            found = self._look(None).back(thread, first=first)
+            return {each.header.sequence: each.digest for each in found}
+        return {}
+
+    def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
         """Keep a record of another storage under our key; if a thread begins there, with a base."""
+        thread, sequence = opened.header.thread, opened.header.sequence
         if begins:
-            self._require(_RETENTION, "cannot remove records")
-        sequence = opened.header.sequence
+            self._retention()
         try:
-            record = reseal(opened, self.keys.signing)
-            self._store(thread, sequence, record, opened.header.label, {})
-        except Conflict:
-            try:
-                same = self._view.open(thread, sequence).digest == opened.digest
-            except NotFound:  # it was pruned there
-                same = False
-            if not same:
-                raise Conflict(
-                    f"{thread} #{sequence} is another record in the storage to copy to, or was"
-                    " pruned there.",
-                    "Nothing was overwritten. Copy into a new, empty storage.",
-                ) from None
+            if sequence not in there:
+                record = reseal(opened, self.keys.signing)
+                with storage_errors("keep", opened.header.place):
+                    self.storage.append(thread, sequence, record)
+        except (Conflict, RecordsMissing):
+            there = {sequence: ""}
+        if there.get(sequence, opened.digest) != opened.digest:
+            raise Conflict(
+                f"{thread} #{sequence} is another record in the storage to copy to, or was"
+                " pruned there.",
+                "Nothing was overwritten. Copy into a new, empty storage.",
+            )
         if begins:
-            self._cut(thread, sequence)
+            self._cut(opened)
 
     # --- who writes a thread
 
@@ -964,127 +789,15 @@ class Ledger:
             ConfigurationError: the storage knows no owners, or `seconds` is no time.
             JournalError: it cannot be written down.
         """
-        self._require(_LEASING, "knows no owners")
-        storage = cast("LeasingStorage", self.storage)
-        at = self.tenant_name, check_name("thread", thread)
-        if at in self._held:
-            raise ConfigurationError(
-                f"This ledger owns {thread} already.",
-                "Use what own returned, or release it first.",
-            )
-        with self.notes.watching("own", thread), storage_errors("lease", thread):
-            lease = storage.acquire(thread, worker, seconds)
-        try:
-            detail = f"{lease.owner} with token {lease.token}"
-            self.notes.write("own", "done", thread, detail=detail)
-        except BaseException:
-            storage.release(lease)
-            raise
-        self._held[at] = owned = Owned(self, lease, seconds)
-        return owned
+        return self.owners.own(thread, worker, seconds)
 
-    def disown(self, owned: Owned) -> None:
-        """Let a thread go, once."""
-        thread = owned.lease.thread
-        if self._held.get((self.tenant_name, thread)) is owned:
-            del self._held[self.tenant_name, thread]
-            if owned.process != os.getpid():
-                return  # it is that of the process that this one was forked from
-            with suppress(NotOwner), storage_errors("release", thread):
-                cast("LeasingStorage", self.storage).release(owned.lease)
 
-    def release(self, thread: str | None = None) -> None:
-        """Let a thread go that this ledger owns or has claimed; all of them, if you name none.
+def with_codec(ledger: Ledger, codec: Codec) -> Ledger:
+    """Return a ledger of the same store that writes and reads states by another codec.
 
-        If another worker has it by now, it stays theirs.
-        """
-        for (tenant, name), owned in list(self._held.items()):
-            if tenant == self.tenant_name and thread in (None, name):
-                self.disown(owned)
-
-    def owner(self, thread: str) -> str | None:
-        """Return the name of the worker whose lease on a thread counts, None if it is free.
-
-        A lease that has ended counts until somebody owns the thread after it: until then the
-        storage refuses what anybody else saves.
-        """
-        lease = self._lease(thread)
-        return None if lease is None else lease.owner
-
-    def holder(self, thread: str) -> str | None:
-        """Return the same, if that is another worker than this ledger's.
-
-        A ledger that claims threads takes one over whose lease has ended.
-        """
-        lease, owned = self._lease(thread), self._mine(thread)
-        if lease is None or (owned is not None and owned.lease.token == lease.token):
-            return None
-        if self.ownership != "unowned" and owned is None and lease.expires <= datetime.now(UTC):
-            return None
-        return lease.owner
-
-    def keep(self, thread: str) -> None:
-        """Renew the lease on a thread, if this ledger has one or claims one, before a step acts.
-
-        Raises:
-            NotOwner: another worker holds it.
-        """
-        if owned := self._mine(thread):
-            self._renew(owned)
-            return
-        if self._claimed(thread) is not None:
-            return
-        other = self.holder(thread)
-        held = other and f"is held by worker '{other}', and this ledger does not own it"
-        with storage_errors("find the owner of", thread):
-            foreign = getattr(self.storage, "foreign", None)  # of PostgreSQL, which knows logins
-            if other is None and callable(foreign) and foreign(thread):
-                held = "was written by another login, and this one has not acquired it"
-        if held:
-            raise NotOwner(
-                f"Thread '{thread}' {held}.", "Own it first: what you save would be refused."
-            )
-
-    def _claimed(self, thread: str) -> Owned | None:
-        """Return what this ledger owns of a thread, claimed or renewed if that is the policy."""
-        owned, claim = self._mine(thread), self.ownership
-        if not isinstance(claim, Claim):
-            return owned
-        if owned is None:
-            with self._claiming:  # or two threads of this process would fence each other off
-                if (owned := self._held.get((self.tenant_name, thread))) is None:
-                    return self.own(thread, claim.owner, seconds=claim.seconds)
-        if time.monotonic() - owned.renewed > owned.seconds / 2:
-            self._renew(owned)
-        return owned
-
-    def _mine(self, thread: str) -> Owned | None:
-        """Return what this ledger holds of a thread. What was claimed before a fork is left."""
-        owned = self._held.get((self.tenant_name, thread))
-        if owned and owned.process != os.getpid() and isinstance(self.ownership, Claim):
-            self._held.pop((self.tenant_name, thread), None)
-            return None
-        return owned
-
-    def _renew(self, owned: Owned) -> None:
-        thread, storage = owned.lease.thread, cast("LeasingStorage", self.storage)
-        with self.notes.watching("own", thread), storage_errors("lease", thread):
-            owned.lease = storage.renew(owned.lease, owned.seconds)
-        owned.renewed = time.monotonic()
-
-    def _lease(self, thread: str) -> Lease | None:
-        check_name("thread", thread)
-        if not _has(self.storage, _LEASING):
-            return None
-        with storage_errors("find the owner of", thread):
-            return cast("LeasingStorage", self.storage).lease(thread)
-
-    def _require(self, methods: tuple[str, ...], said: str) -> None:
-        if not _has(self.storage, methods):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} {said}.",
-                f"Add the methods {', '.join(methods)} of safepoint.core.storage to it.",
-            )
+    An adapter takes it, to add the types of its framework. Both are one worker.
+    """
+    return ledger._like(codec=codec)  # noqa: SLF001  the other half of the class
 
 
 class _Said(NamedTuple):
@@ -1132,41 +845,7 @@ class Link:
         return self.checkpoint.state
 
 
-@dataclass(eq=False)
-class Owned:
-    """A thread that a ledger owns, until the end of a `with`.
-
-    Attributes:
-        ledger: the ledger.
-        lease: the lease as it was last renewed.
-        seconds: for how long it is renewed before each step.
-    """
-
-    ledger: Ledger
-    lease: Lease
-    seconds: float
-    renewed: float = field(default_factory=time.monotonic, init=False, repr=False)
-    process: int = field(default_factory=os.getpid, init=False, repr=False)
-
-    def release(self) -> None:
-        """Let the thread go. If another worker has it by now, it stays theirs."""
-        self.ledger.disown(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-
-def _has(value: object, methods: tuple[str, ...]) -> bool:
-    return all(callable(getattr(value, method, None)) for method in methods)
-
-
-def _count(name: str, value: int) -> int:
-    if type(value) is not int or value < 1:
-        raise ConfigurationError(
-            f"{name} is {quoted(value)}, and must be a whole number from 1 up.",
-            f"Write {name}=1, or more" + (', or "step".' if name == "anchor_every" else "."),
-        )
-    return value
+def _needed_by(label: str) -> int | None:
+    """Return the sequence that a state's label says it needs."""
+    before, _, number = label.partition("/")
+    return int(number) if before == "needs" and number.isdecimal() else None

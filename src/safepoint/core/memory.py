@@ -10,6 +10,7 @@ from safepoint.core.names import check_name, check_tenant
 from safepoint.core.storage import (
     Leasing,
     Ownership,
+    ahead,
     check_place,
     missing,
     sized,
@@ -37,7 +38,6 @@ class InMemoryCheckpointStorage(Leasing):
         self._lock = Lock()
         self._records: dict[str, dict[int, bytes]] = {}
         self._heads: dict[str, int] = {}
-        self._labels: dict[str, dict[str, int]] = {}
         self._bases: dict[str, tuple[int, bytes]] = {}
         self._owners: dict[str, Ownership] = {}
         self._tenant = ""
@@ -56,32 +56,24 @@ class InMemoryCheckpointStorage(Leasing):
         check_tenant(name, self._tenant)
         with self._lock:
             scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
-            vars(scope).update(_tenant=name)
+            scope._tenant = name  # noqa: SLF001  of our own kind
             return scope
 
     def append(
-        self,
-        thread: str,
-        sequence: int,
-        record: bytes,
-        *,
-        fence: int | None = None,
-        label: str = "",
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep a copy of `record` at `(thread, sequence)`, never over another one."""
+        """Keep a copy of `record` at `(thread, sequence)`, behind the last one alone."""
         check_place(thread, sequence, fence)
         copy = sized(record)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
-            first = self._first(thread)
-            if sequence < first or sequence in self._records.get(thread, ()):
+            head, first = self._heads.get(thread, 0), self._first(thread)
+            if sequence <= head:
                 raise taken(thread, sequence, first)
-            records = self._records.setdefault(thread, {})
-            records[sequence] = copy
-            if label:
-                labels = self._labels.setdefault(thread, {})
-                labels[label] = max(sequence, labels.get(label, 0))
-            self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+            if head and sequence != head + 1:
+                raise ahead(thread, sequence, head)
+            self._records.setdefault(thread, {})[sequence] = copy
+            self._heads[thread] = sequence
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -96,17 +88,6 @@ class InMemoryCheckpointStorage(Leasing):
             if record is None:
                 raise missing(thread, sequence, self._first(thread))
             return record
-
-    def find(self, thread: str, label: str) -> int | None:
-        """Return the newest sequence of a label, or None. It proves nothing.
-
-        Raises:
-            InvalidId: the thread is outside the grammar.
-        """
-        check_name("thread", thread)
-        with self._lock:
-            found = self._labels.get(thread, {}).get(label, 0)
-            return found if found in self._records.get(thread, ()) else None
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
@@ -164,6 +145,12 @@ class InMemoryCheckpointStorage(Leasing):
             for sequence in below:
                 del records[sequence]
             return len(below)
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the head with the record there; 0 and None of a thread that has none."""
+        head = self.head(thread)
+        with self._lock:
+            return head, self._records.get(thread, {}).get(head)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.

@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b32decode, b32encode
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -195,8 +195,6 @@ class Head:
     Attributes:
         sequence: of its last record.
         digest: of that record.
-        seen: when an anchor was first told of it, by the anchor's own clock, if it says so. A note
-            does not change that if the anchor was told of it at once.
 
     Raises:
         InvalidId: the sequence or the digest is outside its grammar.
@@ -204,7 +202,6 @@ class Head:
 
     sequence: int
     digest: str
-    seen: datetime | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_sequence(self.sequence)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Final, Protocol, Self, cast
+from typing import Any, Final, Protocol, Self, cast, runtime_checkable
 
 from safepoint.core.errors import (
     ConfigurationError,
@@ -214,29 +214,19 @@ class CheckpointStorage(Protocol):
     Treat whatever you implement this on as private infrastructure. The ledger detects a record
     that somebody changed; it cannot give you back the one that was there.
 
-    A ledger also looks for four more. `path`, to keep keys, anchor and journal out of it.
-    `in_order`: True says that `append` refuses any place but the next one. `newest(thread)`, the
-    head with the record there, or with None where `read` is to be asked: without it a ledger asks
-    twice. And `scan(thread, first, last)`, an iterator over the records from `first` to `last`,
-    downwards if `last` is the lower one, which ends with NotFound at one that is not there: without
-    it they are read one by one. Refuse bad names and sequences with InvalidId, or say
-    `guarded = False` in the suite.
-
-    Five more are yours to give. `tenant(name)` returns a storage that shares what this one is kept
-    in and sees that tenant's threads alone, as this one sees none of them. `tenants()` returns the
-    name of each tenant that has a record, and none of a tenant's own: an audit and a copy go
-    through them. Without both a ledger has no tenants. `find(thread, label)` returns the newest
-    sequence that was appended with `label=label`, or None. An adapter asks it where to look first,
-    and believes neither answer. `ends()` returns the head of each thread that has a record, by its
-    name: the console asks it which threads moved, and believes none of it. `heads(threads)` returns
-    the same of these alone: where answers are kept, it tells at once who has said nothing.
+    What more a storage can do, the protocols below say, each by itself. If it has an attribute
+    `path`, a ledger keeps keys, anchor and journal out of that. Refuse bad names and sequences with
+    InvalidId, or say `guarded = False` in the suite.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
-        """Keep `record` at `(thread, sequence)`, durably, and never over another one.
+        """Keep `record` at `(thread, sequence)`, durably, behind the last one and nowhere else.
+
+        A thread without a record takes any place: a copy begins where a pruned thread does.
 
         Raises:
-            Conflict: there is a record already.
+            Conflict: there is a record already, or there was one before the thread was pruned.
+            RecordsMissing: the record before it is not there.
         """
 
     def read(self, thread: str, sequence: int) -> bytes:
@@ -253,15 +243,38 @@ class CheckpointStorage(Protocol):
         """Return the name of each thread that has a record, in any order."""
 
 
-class RetentionStorage(CheckpointStorage, Protocol):
+@runtime_checkable
+class ScanningStorage(Protocol):
+    """A storage that reads faster than one record at a time."""
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the head with the record there, or with None where `read` is to be asked."""
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        Raises:
+            NotFound: one is not there. Those before it were already handed out.
+        """
+
+
+@runtime_checkable
+class TenantStorage(Protocol):
+    """A storage that keeps the threads of each tenant apart."""
+
+    def tenant(self, name: str) -> Any:
+        """Return one that shares what this is kept in, and sees that tenant's threads alone."""
+
+    def tenants(self) -> Iterable[str]:
+        """Return the name of each tenant that has a record; none, of a tenant's own."""
+
+
+@runtime_checkable
+class RetentionStorage(Protocol):
     """A storage that can forget the beginning of a thread, which `prune` and `erase` need.
 
     What was pruned is gone for every method: below the base there is nothing to read, to scan or
     to append, even while the files are still being removed.
-
-    If yours keeps it elsewhere for a while, in a log or among what was set aside, give it
-    `purge(thread)`, which `erase` calls after `prune`: it removes that, too, returns how many more
-    records went, and raises if some are left.
     """
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
@@ -282,34 +295,26 @@ class RetentionStorage(CheckpointStorage, Protocol):
         """
 
 
-class LeasingStorage(CheckpointStorage, Protocol):
+@runtime_checkable
+class PurgingStorage(Protocol):
+    """A storage that keeps what was pruned for a while, in a log or among what was set aside."""
+
+    def purge(self, thread: str) -> int:
+        """Remove that, too, after `prune`, and return how many more went; raise if some stay."""
+
+
+@runtime_checkable
+class LeasingStorage(Protocol):
     """A storage that knows which worker owns a thread, and takes records of that one alone.
+
+    Its `append` takes a `fence`: the token of the lease under which somebody saves, None if the
+    thread is not leased. It raises NotOwner if the thread has an owner whose token is not `fence`,
+    be the lease expired or not; or if it has none, and `fence` is not None.
 
     A token is one higher than the one before it, whatever became of that lease: expired, released,
     or lost in a crash. Hand it out once it is durable. Compare it and keep the record in one step:
     if a new token goes out between the two, a worker that slept overwrites the work of another.
     """
-
-    def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> None:
-        """Keep `record` at `(thread, sequence)`, durably, and never over another one.
-
-        Args:
-            thread: the thread.
-            sequence: the place of the record in it.
-            record: the bytes.
-            fence: the token of the lease under which you save; None if the thread is not leased.
-
-        Raises:
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            NotOwner: the thread has an owner whose token is not `fence`, be the lease expired or
-                not; or it has none, and `fence` is not None.
-            RecordsMissing: the record before it is gone, and the storage looks for that.
-            LimitExceeded: the record is too large.
-            StorageFull: there is no room. Nothing was saved.
-            StorageError: the storage cannot be used. If the record may be there, it says so.
-        """
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
         """Let a worker own a thread, with a new token, also if it owned the thread before.
@@ -358,7 +363,7 @@ class Tenants:
             ConfigurationError: this is a tenant's itself.
         """
         scope = copy(self)
-        vars(scope).update(_tenant=check_tenant(name, self._tenant))
+        scope._tenant = check_tenant(name, self._tenant)  # noqa: SLF001  of our own kind
         return scope
 
     def _tenants_in(self, found: Iterable[str]) -> list[str]:

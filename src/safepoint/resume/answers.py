@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, anchor_errors, check_apart, storage_errors
+from safepoint.core.chain import View, check_apart
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     AnchorUnavailable,
@@ -28,7 +28,6 @@ from safepoint.core.errors import (
     ApprovalUntrusted,
     CheckpointError,
     ConfigurationError,
-    Conflict,
     InvalidId,
     KeyRefused,
     LimitExceeded,
@@ -51,7 +50,6 @@ ORDERS: Final = 1000
 MAX_WHY: Final = 1000
 _LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with its quotes escaped
 _CODEC: Final = Codec(limits=_LIMITS)
-_TRIES: Final = 1000
 
 
 class Order(NamedTuple):
@@ -113,7 +111,6 @@ class Answers:
         self.storage: Final = storage
         self.anchor: Final = anchor
         self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
-        self._silent = set[tuple[str, str]]()  # the chains that nobody began, of a moment ago
 
     def __repr__(self) -> str:
         return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
@@ -213,78 +210,28 @@ class Answers:
         Once it is anchored, a hold is done: somebody may have released it, so the same is another.
         """
         view, payload = self._view(person.key, tenant), _CODEC.encode(value)
+
+        def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
+            if place.sequence > most:
+                raise LimitExceeded(
+                    f"{person.name} has said {most} things about this, and no more are kept.",
+                    "Nothing was put. Look at what is there already.",
+                )
+            now, key = datetime.now(UTC), person.key
+            return seal(payload, place, key, created=now, previous=previous, use="order")
+
         with _told():
-            for _ in range(_TRIES):
-                end = view.tip(chain)
-                number = end.head.sequence if end else 0
-                last = view.open(chain, number) if number else None
-                # Put before, and cut short. A hold that was anchored may be released since, by
-                # somebody whose chain this one does not know: held again, it is another hold.
-                done = end is not None and end.anchored == end.head
-                anew = done and "why" in value
-                if last is not None and last.payload == payload and not anew:
-                    record, opened = view.storage.read(chain, number), last
-                elif number >= most:
-                    raise LimitExceeded(
-                        f"{person.name} has said {number} things about this, and no more are kept.",
-                        "Nothing was put. Look at what is there already.",
-                    )
-                else:
-                    record, opened = seal(
-                        payload,
-                        view.place(chain, number + 1),
-                        person.key,
-                        created=datetime.now(UTC),
-                        previous=last.digest if last else None,
-                        use="order",
-                    )
-                    try:
-                        with storage_errors("keep", chain):
-                            view.storage.append(chain, number + 1, record)
-                    except (Conflict, RecordsMissing):
-                        continue  # another process of the same person was first
-                try:
-                    with anchor_errors("be moved for", chain):
-                        cast("Anchor", view.anchor).advance(ANSWERS, chain, opened.head)
-                except CheckpointError as error:
-                    raise AnchorUnavailable(
-                        f"It is put, and not anchored. {error.what}",
-                        "Put the same again once the anchor can be written.",
-                    ) from error
-                return record, opened
-        raise AnswersUnavailable(
-            f"Others were faster than this one {_TRIES} times in a row.", "Try again."
-        )
+            last = next(view.back(chain), None)
+            # Put before, and cut short. A hold that was anchored may be released since, by
+            # somebody whose chain this one does not know: held again, it is another hold.
+            again = last is not None and view.anchored(chain) == last.head and "why" in value
+            if last is not None and last.payload == payload and not again:
+                view.verify(chain, anchor=True)
+            else:
+                last = view.append(chain, write)
+            return view.storage.read(chain, last.header.sequence), last
 
     # --- what workers do
-
-    def at_once(
-        self, place: Place, operators: Approvers, questions: list[Question], people: Approvers
-    ) -> Answers:
-        """Return these for now, when all is looked up at once that might be said of a thread.
-
-        Of whom the anchor and the storage know nothing at this moment, nothing is read any more.
-        What the others said is looked up and verified as ever.
-
-        Args:
-            place: the thread, with its store and its tenant.
-            operators: who may have ordered something about it.
-            questions: what it asks.
-            people: who may have answered.
-
-        Raises:
-            AnswersError: the place cannot be asked.
-        """
-        thread = f"{place.store}/{place.thread}"
-        about = [("order", key, thread) for _, key in operators.keys.values()]
-        about += [("answer", key, q.text) for q in questions for _, key in people.keys.values()]
-        now = copy(self)
-        for _, key, _ in about[:1]:
-            with _told():
-                view = self._view(key, place.tenant)
-                silent = view.silent([_chain(*each) for each in about])
-            vars(now)["_silent"] = {(place.tenant, chain) for chain in silent}
-        return now
 
     def about(self, question: Question, people: Approvers) -> list[Approval]:
         """Return all that these people answered to a question, verified, as far as it is put here.
@@ -315,8 +262,9 @@ class Answers:
             AnswersError: the place cannot vouch for what is there.
         """
         with _told():
-            end = self._view(key, question.tenant).tip(_chain("answer", key, question.text))
-            return end is None or end.anchored == end.head
+            view, chain = self._view(key, question.tenant), _chain("answer", key, question.text)
+            end = next(view.back(chain), None)
+            return end is None or view.anchored(chain) == end.head
 
     def orders(
         self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
@@ -352,7 +300,7 @@ class Answers:
         with _told():
             try:
                 chains = self._chains(people, tenant)
-                return sum(1 for view, chain in chains for _ in view.walk(chain))
+                return sum(view.verify(chain, every_signature=True) for view, chain in chains)
             except UnknownKey as error:
                 raise AnswersBroken(
                     f"The answers hold something of nobody who is listed. {error.what}",
@@ -375,7 +323,7 @@ class Answers:
         for view, chain in chains:
             try:
                 with _told():
-                    for opened in view.walk(chain):
+                    for opened in self._walk(view, chain, ORDERS):
                         put = _CODEC.decode(opened.payload)
                         if "answer" not in put:
                             continue
@@ -396,18 +344,16 @@ class Answers:
         return [(view, chain) for view in views for chain in view.threads()]
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
-        if (view.tenant, chain) in self._silent:
-            return
         with _told():
-            span = view.span(chain)
-            if span.head > most:
+            found = list(islice(view.back(chain, every_signature=True), most + 1))
+            if len(found) > most:
                 raise LimitExceeded(
-                    f"The answers hold {span.head} records of one key about one thing, over the"
-                    f" limit of {most}.",
+                    f"The answers hold {found[0].header.sequence} records of one key about one"
+                    f" thing, over the limit of {most}.",
                     "Nothing is resumed. Find out who wrote them. If the key signed them, revoke"
                     " it; if not, restore a copy that verifies.",
                 )
-            yield from view.along(chain, span)
+            yield from reversed(found)
 
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)

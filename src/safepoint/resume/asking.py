@@ -275,8 +275,6 @@ def _copy_new(
 def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
     who = Actor(order.by, f"signature of key {order.key}")
     ledger.notes.write(order.what, "intended", thread, detail=str(order), actor=who)
-    # Not anchored at once: by the anchor's time a yes counts that was spent before this. What the
-    # order says is anchored where it is.
     ledger.note(thread, {**value, "order": order.text}, label=ORDERED)
     ledger.notes.write(order.what, "done", thread, detail=str(order), actor=who)
 
@@ -429,10 +427,8 @@ class Asking(NamedTuple):
 
     def _append(self, enough: tuple[Approval, ...], more: dict[str, Any] | None = None) -> None:
         texts = {"question": self.question.text, "statements": [each.text for each in enough]}
-        # At once: until the anchor has seen it, it could be cut off and spent again.
-        self.ledger.note(
-            self.question.thread, self.value | texts | (more or {}), label=SPENT, anchor="now"
-        )
+        said = self.value | texts | (more or {})
+        self.ledger.note(self.question.thread, said, label=SPENT)
 
     def _note(self, what: What, outcome: Outcome) -> None:
         asked = self.question
@@ -510,7 +506,7 @@ class Asking(NamedTuple):
         """See to it that the anchor knows a note: who wrote it may have died before."""
         head = self.ledger.anchored(self.question.thread)
         if head is None or head.sequence < note.sequence:
-            self.ledger.anchor_now(self.question.thread)
+            self.ledger.verify(self.question.thread, anchor=True)
 
     def _undoes(self, note: Link, found: tuple[Approval, ...]) -> bool:
         """Tell whether a note is the no that came before anybody was given this yes."""

@@ -471,7 +471,7 @@ class Resumption:
             migrates_from=workflow.migrations,
             asked=payload.asked is not None,
             lapsed=lapsed,
-            owner=None if to_ask else ledger.holder(self.thread),
+            owner=None if to_ask else ledger.owners.other(self.thread),
         )
         self.asked, self.has_lapsed = payload.asked, bool(lapsed)
         if granted and Reason.ASKED in decision.reasons:
@@ -499,7 +499,7 @@ class Resumption:
         """
         latest = checkpoint = ledger.latest(thread)
         if sequence is not None and check_sequence(sequence) != latest.sequence:
-            checkpoint = ledger.load(thread, sequence, linked=True)
+            checkpoint = ledger.load(thread, sequence)
         wanted = cls(workflow, ledger, checkpoint, latest, to_ask=to_ask, now=now)
         if wanted.granted and checkpoint is latest:  # who goes back is asked anew
             wanted.check_source()
@@ -572,7 +572,7 @@ class Resumption:
         asked, same = self.granted[0].question, False
         with suppress(WorkflowMismatch):
             try:
-                source = self.ledger.load(self.thread, asked.checkpoint.sequence, linked=True)
+                source = self.ledger.load(self.thread, asked.checkpoint.sequence)
                 end = self.ledger.load(self.thread, asked.head.sequence)
             except NotFound:
                 raise ApprovalMismatch(
@@ -635,9 +635,8 @@ class Resumption:
     def _lapsed(self, now: datetime) -> str:
         """Say why what people approved no longer counts, or "" if it does.
 
-        It was used when the anchor first saw the record that spends it: whoever has the writer's
-        key can write any time. If the anchor has not seen that yet, it is used now. Where no anchor
-        tells the time, the journal does: it was told before that record was written.
+        It was used when the journal was told so: whoever has the writer's key can write any time.
+        If it was not told yet, it is used now.
         """
         gate, granted, used = self.gate, self.granted, self.checkpoint.created
         if self.checkpoint is not self.latest:
@@ -655,12 +654,7 @@ class Resumption:
             return _FEWER  # nobody may approve it any more
         if asked.next != self.next:
             return _OTHER_STEP
-        ledger = self.ledger
-        head = ledger.anchored(self.thread) if ledger.anchor is not None else None
-        if ledger.anchor is None or (head and head.sequence >= self.checkpoint.sequence):
-            # Where there is no journal either, nobody but the writer knows the time.
-            seen = head and head.seen
-            now = seen or (noted(ledger, granted, "intended") if ledger.journal else used) or now
+        now = noted(self.ledger, granted, "done") or now
         try:
             for each in granted:
                 each.check_time(max(used, now), gate.policy.lifetime)
@@ -880,6 +874,18 @@ class Resumption:
         written = run.record(following, app=checkpoint.app)
         note("expire", "done", self.thread, _head(written), detail)
 
+    def settle(self) -> None:
+        """Anchor what the run goes on from, and write down that it does.
+
+        A crash may have come between that record and its anchor, or before the journal was told.
+        """
+        ledger = self.ledger
+        anchored = ledger.anchored(self.thread)
+        if ledger.anchor and (anchored is None or anchored.sequence < self.latest.sequence):
+            ledger.verify(self.thread, anchor=True)
+        if self.granted and self.asked is None and not noted(ledger, self.granted, "done"):
+            note_answers(ledger, self.granted, "done")
+
     def check_steps(self) -> None:
         """Refuse a run that has done something else than the workflow of today begins with.
 
@@ -1077,10 +1083,9 @@ class Run:
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
             raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
-        self.ledger.keep(self.thread)
+        self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
-        acts = self.approved is not None or name in self.workflow.anchor_before
-        if acts:
+        if self.approved is not None:
             self._check_still_here(name)
         given = copy.deepcopy(self.state)
         returned = self.workflow.call(name, given, self._call(name))
@@ -1098,23 +1103,20 @@ class Run:
             asked=asked,
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
-        checkpoint = self.record(payload, at_once=acts)
+        checkpoint = self.record(payload)
         self.approved = None
         return checkpoint
 
-    def record(
-        self, payload: Payload, *, at_once: bool = False, app: str | None = None
-    ) -> Checkpoint:
+    def record(self, payload: Payload, *, app: str | None = None) -> Checkpoint:
         """Save a payload as the thread's next checkpoint; it is for the workflow's own use.
 
         Args:
             payload: all that the checkpoint holds.
-            at_once: whether the anchor must see it at once, as it must see each turning point.
             app: what wrote it, if not this workflow.
         """
         before, self.payload = self.payload, payload
-        turns = payload.asked is not None or payload.resumed is not None or payload.expired != ""
-        now = self.ledger.anchor is not None and (at_once or turns)
+        resumed = payload.resumed
+        needs = f"needs/{resumed.sequence}" if resumed and resumed.statements else ""
         try:
             self.at = self.ledger.save(
                 self.thread,
@@ -1122,7 +1124,7 @@ class Run:
                 app=self.workflow.app if app is None else app,
                 tools=payload.tools.digest if payload.tools else None,
                 after=self.head,
-                anchor="now" if now or self.next in self.workflow.anchor_before else None,
+                label=needs,
             )
         except (AnchorUnavailable, Forked):
             self._at_odds = True  # it may be saved, so this run does not know where it is
@@ -1189,7 +1191,7 @@ class Run:
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
         self.workflow.gate.check_apart(self.ledger.keys)
-        check_journal(self.ledger, f"The step {name} can ask people")
+        check_journal(self.ledger, f"The step {name} can ask people", anchor=True)
 
 
 def _changes(
@@ -1251,8 +1253,6 @@ class Workflow:
         tools: what the run can use. A wider set than a checkpoint's goes through the gate.
         migrations: how the state of an older version becomes one of this version.
         gate: who may resume into what. The default is strict, and knows nobody who approves.
-        anchor_before: the steps that cannot be undone. The checkpoint before each of them is
-            anchored at once, whatever the ledger's interval.
 
     Raises:
         WorkflowError: the steps are none, not plain functions, or two of one name.
@@ -1269,21 +1269,14 @@ class Workflow:
         tools: ToolSet | Iterable[Tool] = (),
         migrations: Iterable[Migration] = (),
         gate: Gate | None = None,
-        anchor_before: Iterable[Step] = (),
     ) -> None:
         self.name = check_name("workflow", name)
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
-        self.anchor_before = frozenset(map(_step_name, anchor_before))
         if not named or len(self.steps) < len(named):
             raise WorkflowError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
-            )
-        if unknown := sorted(self.anchor_before - self.steps.keys()):
-            raise WorkflowError(
-                f"anchor_before names {unknown[0]}, which is no step of the workflow {name}.",
-                "Name in it the steps that cannot be undone, as they are in steps.",
             )
         self._told = frozenset(name for name, step in named if _is_told(step))
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
@@ -1408,7 +1401,7 @@ class Workflow:
                 if wanted.decision.reasons:
                     return wanted.go_on(accepted)
                 wanted.check_steps()
-            ledger.settle(thread)  # a crash may have come between the last save and its anchor
+            wanted.settle()
             less = wanted.decision.notes
             if wanted.is_over:
                 wanted.note_late()

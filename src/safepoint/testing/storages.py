@@ -25,6 +25,7 @@ from safepoint.core.errors import (
     InvalidId,
     NotFound,
     NotOwner,
+    RecordsMissing,
     quoted,
 )
 from safepoint.core.keys import Keyring, SigningKey
@@ -160,12 +161,6 @@ class Asked:
         self.gives(last, "head", thread)
         if self.has("newest"):
             self.gives((last, b"record %d" % last), "newest", thread)
-        if self.has("heads"):
-            self.gives({thread: last}, "heads", [thread, "never-begun"])
-        if self.has("ends"):
-            ends = self.storage.ends()
-            expect(ends.get(thread) == last, f"ends() must say that {thread} ends at {last}.")
-            expect(sorted(ends) == sorted(self.storage.threads()), "ends() must name each thread.")
 
     def taken_over(self, thread: str, owner: str) -> Lease:
         """Acquire a thread whose lease is about to end."""
@@ -235,8 +230,7 @@ class StorageSuite:
     ```
 
     What a storage does not have, such as `prune` or leases, is skipped, with a reason; the four
-    methods are required. A class that says `in_order = True` takes a record behind the last one
-    alone, and is held to that.
+    methods are required, and that `append` takes a record behind the last one alone.
 
     Attributes:
         shared: whether another opening, in another process say, sees the same records.
@@ -440,19 +434,12 @@ class StorageSuite:
 
     @claim()
     def test_a_place_out_of_order_is_refused(self, storage: Asked) -> None:
-        """A record goes behind the last one alone. Without `in_order`, the ledger may see to it."""
+        """A record goes behind the last one alone: a ledger builds on that without a look."""
         storage.fill("a", 2)
         for sequence in (4, MAX_SEQUENCE):
-            try:
-                storage.append("a", sequence, b"after a gap")
-            except CheckpointError:
-                storage.refuses(NotFound, "read", "a", sequence)
-                storage.gives(2, "head", "a")
-            else:
-                expect(not getattr(storage, "in_order", False), "in_order = True is not true.")
-                raise NotOffered(
-                    "It keeps a record at any free place: the ledger sees to the order."
-                )
+            storage.refuses(RecordsMissing, "append", "a", sequence, b"after a gap")
+            storage.refuses(NotFound, "read", "a", sequence)
+            storage.gives(2, "head", "a")
         storage.fill("a", 3, first=3)
         storage.holds("a", 1, 3)
 
@@ -814,27 +801,6 @@ class StorageSuite:
         for each in (storage, self._another() if self.shared else storage):
             each.gives(["acme", "globex"], "tenants")
         Asked(storage.tenant("acme")).gives([], "tenants")
-
-    # Labels.
-
-    @claim("find")
-    def test_a_label_finds_the_newest_record(self, storage: Asked) -> None:
-        """Of that thread and tenant, by each letter of it, unless it was pruned."""
-        label = "Az09._@/+:-" + "x" * 117
-        for sequence, options in enumerate(({"label": label}, {}, {"label": label}), start=1):
-            storage.fill("a", sequence, first=sequence, **options)
-        storage.fill("a", 4, first=4, label="y")
-        storage.holds("a", 1, 4)
-        for thread, wanted, found in (("a", label, 3), ("a", "y", 4), ("b", "y", None)):
-            storage.gives(found, "find", thread, wanted)
-        for wanted in (label.lower(), label[:-1], "%", "Y", ""):
-            storage.gives(None, "find", "a", wanted)
-        if storage.has("prune"):
-            storage.prune("a", 4, b"base")
-            storage.gives(None, "find", "a", label)
-            storage.gives(4, "find", "a", "y")
-        if storage.has("tenant"):
-            Asked(storage.tenant("acme")).gives(None, "find", "a", "y")
 
     # Under a ledger.
 
