@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import RATIO, beside, table, without_fsync
-from safepoint import FileAnchor, FileCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLiteAnchor
 
 FILES = 2_000
 CHECKPOINTS = 10_000
@@ -75,7 +75,7 @@ def _of_checkpoints(folder: Path) -> None:
     """Audit a store with every check that applies to it: files, seals, links, anchor."""
     folder.mkdir(mode=0o700)
     key = SigningKey.from_file(folder / "keys/key", create=True)
-    anchor = FileAnchor(folder / "anchor", create=True)
+    anchor = SQLiteAnchor(folder / "anchor/heads.db", create=True)
     storage = FileCheckpointStorage(folder / "state")
     ledger = Ledger(storage, store="invoices", keys=Keyring(key), anchor=anchor)
     with without_fsync():

@@ -2,18 +2,18 @@
 
 from safepoint import (
     AnchorError,
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
 )
 
 
 def set_up():
     """Once, by hand. Later a missing key or anchor is refused."""
     SigningKey.from_file("keys/signing.key", create=True)
-    FileAnchor("anchor", create=True)
+    SQLiteAnchor("anchor/heads.db", create=True)
 
 
 def opened():
@@ -22,7 +22,7 @@ def opened():
         FileCheckpointStorage("state"),
         store="invoices",
         keys=Keyring(SigningKey.from_file("keys/signing.key")),
-        anchor=FileAnchor("anchor"),
+        anchor=SQLiteAnchor("anchor/heads.db"),
     )
 
 

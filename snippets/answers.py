@@ -10,14 +10,14 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     Policy,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.core.errors import ThreadHeld
@@ -34,11 +34,12 @@ dana, erin = make_key("dana/own.key"), make_key("erin/own.key")
 omar = make_key("omar/own.key")  # an operator: he holds, and releases
 
 # Once, when you set it up: a lost anchor must not begin anew.
-FileAnchor("answers-anchor", create=True)
+SQLiteAnchor("answers-anchor/heads.db", create=True)
 
 # --8<-- [start:gate]
 answers = Answers(
-    FileCheckpointStorage("answers"), FileAnchor("answers-anchor")
+    FileCheckpointStorage("answers"),
+    SQLiteAnchor("answers-anchor/heads.db"),
 )
 gate = Gate(
     Policy(
@@ -67,14 +68,16 @@ def pay(state, call):
     return {"paid": call.approved.arguments["amount"]}
 
 
-journal = FileJournal(
-    "journal", keys=Keyring(make_key("worker/journal.key")), create=True
+journal = SQLiteJournal(
+    "journal/journal.db",
+    keys=Keyring(make_key("worker/journal.key")),
+    create=True,
 )
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(make_key("worker/writer.key")),
-    anchor=FileAnchor("anchor", create=True),
+    anchor=SQLiteAnchor("anchor/heads.db", create=True),
     journal=journal,
 )
 payment = Workflow("payment", [ask, pay], gate=gate)

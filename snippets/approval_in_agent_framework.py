@@ -12,13 +12,13 @@ import agent_framework as af
 from safepoint import (
     Approver,
     Approvers,
-    FileAnchor,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
 )
 from safepoint.agent_framework import SealedCheckpointStorage
 from safepoint.core.errors import ApprovalError
@@ -32,8 +32,8 @@ def key_of(file):  # create=True by hand, once
 writer_key = key_of("worker/ledger.key")
 dana_key = key_of("dana/own.key")
 log_keys = Keyring(key_of("worker/log.key"))
-FileAnchor("anchor", create=True)
-FileJournal("journal", keys=log_keys, create=True)
+SQLiteAnchor("anchor/heads.db", create=True)
+SQLiteJournal("journal/journal.db", keys=log_keys, create=True)
 Out = af.WorkflowContext[None, str]
 
 
@@ -62,8 +62,8 @@ def payments():
         SQLiteCheckpointStorage("state/ledger.db"),
         store="invoices",
         keys=Keyring(writer_key),
-        anchor=FileAnchor("anchor"),
-        journal=FileJournal("journal", keys=log_keys),
+        anchor=SQLiteAnchor("anchor/heads.db"),
+        journal=SQLiteJournal("journal/journal.db", keys=log_keys),
     )
     gate = Gate(approvers=Approvers({"dana": dana_key.public}))
     storage = SealedCheckpointStorage(ledger, gate=gate)

@@ -16,13 +16,13 @@ from safepoint import (
     Approver,
     Approvers,
     CheckpointError,
-    FileAnchor,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     VerifyingKey,
 )
 from safepoint.core.errors import ResumeRefused
@@ -66,9 +66,9 @@ def set_up():
     if not Path("people/dana.pub").exists():
         dana.public.to_file("people/dana.pub")
     SigningKey.from_file("worker/writer.key", create=True)
-    FileAnchor("anchor", create=True)
+    SQLiteAnchor("anchor/heads.db", create=True)
     key = SigningKey.from_file("worker/journal.key", create=True)
-    FileJournal("journal", keys=Keyring(key), create=True)
+    SQLiteJournal("journal/journal.db", keys=Keyring(key), create=True)
 
 
 def opened():
@@ -78,8 +78,10 @@ def opened():
         SQLiteCheckpointStorage("state/checkpoints.db"),
         store="invoices",
         keys=Keyring(SigningKey.from_file("worker/writer.key")),
-        anchor=FileAnchor("anchor"),
-        journal=FileJournal("journal", keys=Keyring(journal_key)),
+        anchor=SQLiteAnchor("anchor/heads.db"),
+        journal=SQLiteJournal(
+            "journal/journal.db", keys=Keyring(journal_key)
+        ),
     )
     dana = VerifyingKey.from_file("people/dana.pub")
     gate = Gate(approvers=Approvers({"dana": dana}))

@@ -15,13 +15,13 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     VerifyingKey,
     Workflow,
 )
@@ -55,7 +55,7 @@ def opened(keys, journal=None):
         FileCheckpointStorage("state"),
         store="invoices",
         keys=keys,
-        anchor=FileAnchor("anchor"),
+        anchor=SQLiteAnchor("anchor/heads.db"),
         journal=journal,
     )
     # --8<-- [end:payment]
@@ -65,7 +65,9 @@ def opened(keys, journal=None):
 def for_writing():
     writer_key = SigningKey.from_file("worker/writer.key")
     journal_key = SigningKey.from_file("worker/journal.key")
-    journal = FileJournal("journal", keys=Keyring(journal_key))
+    journal = SQLiteJournal(
+        "journal/journal.db", keys=Keyring(journal_key)
+    )
     return opened(Keyring(writer_key), journal)
 
 
@@ -120,9 +122,9 @@ def set_up():
         public = Path("people", f"{name}.pub")
         if not public.exists():
             key.public.to_file(public)
-    FileAnchor("anchor", create=True)
+    SQLiteAnchor("anchor/heads.db", create=True)
     key = SigningKey.from_file("worker/journal.key", create=True)
-    FileJournal("journal", keys=Keyring(key), create=True)
+    SQLiteJournal("journal/journal.db", keys=Keyring(key), create=True)
     # --8<-- [end:all]
 
 

@@ -13,13 +13,13 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     VerifyingKey,
     Workflow,
 )
@@ -39,10 +39,11 @@ writer.public.to_file("dana/writer.pub")
 
 # Once, when you set it up: a lost anchor must not begin anew.
 for name in ("anchor", "answers-anchor"):
-    FileAnchor(name, create=True)
+    SQLiteAnchor(f"{name}/heads.db", create=True)
 
 answers = Answers(
-    FileCheckpointStorage("answers"), FileAnchor("answers-anchor")
+    FileCheckpointStorage("answers"),
+    SQLiteAnchor("answers-anchor/heads.db"),
 )
 gate = Gate(
     approvers=Approvers({"dana": dana.public, "erin": erin.public}),
@@ -63,9 +64,9 @@ ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(writer),
-    anchor=FileAnchor("anchor"),
-    journal=FileJournal(
-        "journal",
+    anchor=SQLiteAnchor("anchor/heads.db"),
+    journal=SQLiteJournal(
+        "journal/journal.db",
         keys=Keyring(make_key("worker/journal.key")),
         create=True,
     ),
@@ -82,7 +83,7 @@ def open_desk():
         FileCheckpointStorage("state"),
         store="invoices",
         keys=Keyring(verify=known),
-        anchor=FileAnchor("anchor"),
+        anchor=SQLiteAnchor("anchor/heads.db"),
     )
     return Desk(ledger, answers, gate)
 

@@ -26,7 +26,7 @@ for state in ("x" * 100_000, [0] * 2_000, [[[[[[[[[0]]]]]]]]]):
         ledger.save("order-7", state)
     except LimitExceeded as refusal:
         print(refusal.what)
-        #> The state takes more than 65536 bytes when encoded.
+        #> The encoded state has 100005 bytes, and the limit is 65536.
         #> The state holds more than 1000 values.
         #> The state is nested deeper than 8 levels, or contains itself.
 

@@ -20,6 +20,8 @@ class TableStorage:
         query = "insert into records values (?, ?, ?)"
         row = (thread, sequence, record)
         try:
+            if self.head(thread) not in (0, sequence - 1):
+                raise sqlite3.IntegrityError
             with self.db:
                 self.db.execute("begin immediate")
                 head = self.head(thread)
@@ -31,7 +33,7 @@ class TableStorage:
                 self.db.execute(query, row)
         except sqlite3.IntegrityError:
             raise Conflict(
-                f"{thread} #{sequence} is taken.",
+                f"{thread} #{sequence} is not the next one.",
                 "Load the latest, and decide again.",
             ) from None
 

@@ -9,14 +9,14 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     Policy,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.core.errors import ApprovalError, WaitEnded
@@ -46,9 +46,9 @@ ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(writer),
-    anchor=FileAnchor("anchor", create=True),
-    journal=FileJournal(
-        "journal", keys=Keyring(journal_key), create=True
+    anchor=SQLiteAnchor("anchor/heads.db", create=True),
+    journal=SQLiteJournal(
+        "journal/journal.db", keys=Keyring(journal_key), create=True
     ),
 )
 gate = Gate(

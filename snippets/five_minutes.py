@@ -2,10 +2,10 @@
 
 # --8<-- [start:enable]
 from safepoint import (
-    FileAnchor,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
     Workflow,
 )
@@ -16,7 +16,7 @@ ledger = Ledger(
     SQLiteCheckpointStorage("state/checkpoints.db"),
     store="invoices",
     keys=Keyring(key),
-    anchor=FileAnchor("anchor", create=True),
+    anchor=SQLiteAnchor("anchor/heads.db", create=True),
 )
 # --8<-- [end:enable]
 
@@ -73,7 +73,7 @@ ledger = Ledger(
     SQLiteCheckpointStorage("state/checkpoints.db"),
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/signing.key")),
-    anchor=FileAnchor("anchor"),
+    anchor=SQLiteAnchor("anchor/heads.db"),
 )
 fresh = Workflow("invoice", [fetch, check, pay])
 

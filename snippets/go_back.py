@@ -8,13 +8,13 @@ from pathlib import Path
 from safepoint import (
     Approver,
     Approvers,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.audit import check_resumptions
@@ -27,10 +27,12 @@ def make_key(path):
 # Dana makes her key where she works, and keeps it there.
 writer, dana = make_key("keys/writer.key"), make_key("dana/dana.key")
 gate = Gate(approvers=Approvers({"dana": dana.public}))
-journal = FileJournal(
-    "journal", keys=Keyring(make_key("keys/journal.key")), create=True
+journal = SQLiteJournal(
+    "journal/journal.db",
+    keys=Keyring(make_key("keys/journal.key")),
+    create=True,
 )
-anchor = FileAnchor("anchor", create=True)
+anchor = SQLiteAnchor("anchor/heads.db", create=True)
 bank: list[str] = []  # the keys of the payments that it has seen
 
 

@@ -6,26 +6,26 @@ Run it in an empty folder.
 from safepoint import (
     Actor,
     CheckpointError,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
 )
 
 # Its own key, its own folder, and an anchor for its own end.
-journal = FileJournal(
-    "journal",
+journal = SQLiteJournal(
+    "journal/journal.db",
     keys=Keyring(SigningKey.from_file("keys/journal.key", create=True)),
-    anchor=FileAnchor("journal-anchor", create=True),
+    anchor=SQLiteAnchor("journal-anchor/heads.db", create=True),
     create=True,
 )
 ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(SigningKey.from_file("keys/writer.key", create=True)),
-    anchor=FileAnchor("anchor", create=True),
+    anchor=SQLiteAnchor("anchor/heads.db", create=True),
     journal=journal,
     actor=Actor("worker-1", how="client certificate"),
 )

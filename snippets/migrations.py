@@ -6,12 +6,12 @@ Run it in an empty folder.
 from decimal import Decimal
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.resume.workflow import Migration
@@ -22,9 +22,9 @@ ledger = Ledger(
     FileCheckpointStorage("state"),
     store="invoices",
     keys=Keyring(writer),
-    anchor=FileAnchor("anchor", create=True),
-    journal=FileJournal(
-        "journal", keys=Keyring(journal_key), create=True
+    anchor=SQLiteAnchor("anchor/heads.db", create=True),
+    journal=SQLiteJournal(
+        "journal/journal.db", keys=Keyring(journal_key), create=True
     ),
 )
 

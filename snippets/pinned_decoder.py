@@ -48,5 +48,5 @@ for tag in ("pickle", "invoices/1", "invoices/2"):
         print(f"{tag}: {refusal.what}")
         #> pickle: order-7 is not of the format invoices/2.
         #> invoices/1: order-7 is not of the format invoices/2.
-        #> invoices/2: The encoded state is not JSON.
+        #> invoices/2: The encoded state is not in canonical form.
 db.close()

@@ -6,15 +6,15 @@ Run it in an empty folder: it makes the key, the store and the loss.
 import shutil
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     RolledBack,
     SigningKey,
+    SQLiteAnchor,
 )
 
-FileAnchor("anchor", create=True)
+SQLiteAnchor("anchor/heads.db", create=True)
 keys = Keyring(SigningKey.from_file("keys/signing.key", create=True))
 
 
@@ -23,7 +23,9 @@ def opened(state):
         FileCheckpointStorage(state),
         store="invoices",
         keys=keys,
-        anchor=FileAnchor("anchor"),  # as it is today, never restored
+        anchor=SQLiteAnchor(
+            "anchor/heads.db"
+        ),  # as it is today, never restored
     )
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from safepoint import (
     CheckpointError,
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
 )
 
 
@@ -24,11 +24,11 @@ def opened(keys, state="state", anchor="anchor"):
         FileCheckpointStorage(state),
         store="invoices",
         keys=keys,
-        anchor=FileAnchor(anchor),
+        anchor=SQLiteAnchor(f"{anchor}/heads.db"),
     )
 
 
-FileAnchor("anchor", create=True)
+SQLiteAnchor("anchor/heads.db", create=True)
 old = SigningKey.from_file("keys/2026.key", create=True)
 worker = opened(Keyring(old))
 worker.save("order-7", {"payee": "alice"})
@@ -59,12 +59,12 @@ new = SigningKey.from_file("keys/2027.key", create=True)
 
 # --8<-- [start:copied]
 # (a) The copy of the anchor from before the theft.
-before = FileAnchor("night/anchor")
+before = SQLiteAnchor("night/anchor/heads.db")
 # --8<-- [end:copied]
 
 # --8<-- [start:backup]
 # (b) No such copy, but a backup of the storage: make one from it.
-FileAnchor("night/heads", create=True)
+SQLiteAnchor("night/heads/heads.db", create=True)
 backup = opened(
     Keyring(verify=[old]), state="night/state", anchor="night/heads"
 )
@@ -73,7 +73,7 @@ for thread in backup.threads():
     print(thread, "counts up to", backup.anchored(thread))
     #> order-7 counts up to #1
     #> order-8 counts up to #1
-before = FileAnchor("night/heads")
+before = SQLiteAnchor("night/heads/heads.db")
 # --8<-- [end:backup]
 
 
@@ -101,9 +101,9 @@ late = after(before, evidence)
 for thread, checkpoints in late.items():
     for each in checkpoints:
         print(thread, each.sequence, each.state)
-        #> order-7 2 {'amount': 42, 'payee': 'alice'}
-        #> order-7 3 {'amount': 42, 'payee': 'mally'}
-        #> order-8 2 {'amount': 99, 'payee': 'bob'}
+        #> order-7 2 {'payee': 'alice', 'amount': 42}
+        #> order-7 3 {'payee': 'mally', 'amount': 42}
+        #> order-8 2 {'payee': 'bob', 'amount': 99}
         #> order-9 1 {'payee': 'carol'}
 # --8<-- [end:list]
 
@@ -157,5 +157,5 @@ for thread in ledger.threads():
     #> order-8 verifies: 2
     #> order-9 verifies: 1
 print(ledger.latest("order-7").state)
-#> {'amount': 42, 'payee': 'alice'}
+#> {'payee': 'alice', 'amount': 42}
 # --8<-- [end:look]

@@ -4,11 +4,11 @@ Run it in an empty folder: it makes the keys and the store.
 """
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
 )
 
 OLD, NEW = "keys/2026.key", "keys/2027.key"
@@ -21,13 +21,13 @@ def worker(*, signs, verifies=(), state="state"):
         FileCheckpointStorage(state),
         store="invoices",
         keys=Keyring(SigningKey.from_file(signs), verify=older),
-        anchor=FileAnchor("anchor"),
+        anchor=SQLiteAnchor("anchor/heads.db"),
     )
 
 
 # As it was: two workers, one key.
 SigningKey.from_file(OLD, create=True)
-FileAnchor("anchor", create=True)
+SQLiteAnchor("anchor/heads.db", create=True)
 first, second = worker(signs=OLD), worker(signs=OLD)
 first.save("order-7", {"step": 1})
 

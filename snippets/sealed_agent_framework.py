@@ -17,10 +17,10 @@ from agent_framework import (
 )
 
 from safepoint import (
-    FileAnchor,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
 from safepoint.agent_framework import (
@@ -29,7 +29,9 @@ from safepoint.agent_framework import (
 )
 
 SigningKey.from_file("keys/ledger.key", create=True)  # by hand, once
-FileAnchor("anchor", create=True)  # then a lost one is refused
+SQLiteAnchor(
+    "anchor/heads.db", create=True
+)  # then a lost one is refused
 
 
 @dataclass
@@ -67,7 +69,7 @@ def payments():
         SQLiteCheckpointStorage("state/ledger.db"),
         store="invoices",
         keys=Keyring(SigningKey.from_file("keys/ledger.key")),
-        anchor=FileAnchor("anchor"),
+        anchor=SQLiteAnchor("anchor/heads.db"),
     )
     storage = SealedCheckpointStorage(ledger, types=[Invoice])
     workflow = WorkflowBuilder(

@@ -34,7 +34,7 @@ except EncodeError as refusal:
     #> EncodeError
 
 # Validators run on load, too: they are part of the type.
-edited = codec.encode(refund).replace(b"42", b"5000000")
+edited = codec.encode(refund).replace(b"amount\x2a", b"amount\x7f")
 try:
     codec.decode(edited)
 except DecodeError as refusal:

@@ -113,13 +113,12 @@ def open_record(
     check((header["kind"] == "base") == base, "WrongPlace")
 
     check(digest_of(rest) == header["digest"], "SealBroken")
-    check(rest.endswith(b"\n"), "SealBroken")
 
     digest = digest_of(line_2)
     if revoked and key_id in revoked:
         until = revoked[key_id]  # a sequence and a digest, or None
         check(counts(until, sequence, digest, base), "KeyRevoked")
-    return header, digest, rest[:-1]
+    return header, digest, rest
 
 
 def check_cipher(header, encrypted):
@@ -181,23 +180,123 @@ def verify_thread(
 
 # --8<-- [end:thread]
 # --8<-- [start:state]
-TAG = re.compile(
-    r"\$(date|datetime|time|timedelta|decimal|uuid|bytes|int|tuple"
-    "|set|frozenset|dict|odict|path|posixpath|windowspath)"
-)
+import math
+import struct
+
+# First byte: what it begins, how long its number is, and the least
+# that is written so.
+HEADS = {
+    0xC4: ("bytes", 1, 0),
+    0xC5: ("bytes", 2, 256),
+    0xC6: ("bytes", 4, 65536),
+    0xC7: ("extension", 1, 0),
+    0xC8: ("extension", 2, 256),
+    0xC9: ("extension", 4, 65536),
+    0xCC: ("number", 1, 128),
+    0xCD: ("number", 2, 256),
+    0xCE: ("number", 4, 65536),
+    0xCF: ("number", 8, 2**32),
+    0xD9: ("text", 1, 32),
+    0xDA: ("text", 2, 256),
+    0xDB: ("text", 4, 65536),
+    0xDC: ("array", 2, 16),
+    0xDD: ("array", 4, 65536),
+    0xDE: ("map", 2, 16),
+    0xDF: ("map", 4, 65536),
+}
+CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
+
+
+def part(data, at, size):
+    check(at + size <= len(data), "DecodeError")
+    return data[at : at + size]
+
+
+def head_of(data, at):
+    """Return what begins here, its number, and where that ends."""
+    head, at = part(data, at, 1)[0], at + 1
+    if head in CONSTANTS:
+        return "constant", CONSTANTS[head], at
+    if head < 0x80 or head >= 0xE0:
+        return "number", head if head < 0x80 else head - 256, at
+    if head < 0xC0:
+        kinds = {0x80: "map", 0x90: "array"}
+        size = head & 15 if head < 0xA0 else head & 31
+        return kinds.get(head & 0xF0, "text"), size, at
+    if head == 0xCB:
+        (number,) = struct.unpack(">d", part(data, at, 8))
+        check(math.isfinite(number), "DecodeError")
+        return "constant", number, at + 8
+    if 0xD0 <= head <= 0xD3:
+        size = 1 << head - 0xD0
+        number = int.from_bytes(part(data, at, size), signed=True)
+        most = -(2 ** (4 * size - 1)) if size > 1 else -32
+        check(number < most, "DecodeError")
+        return "number", number, at + size
+    if 0xD4 <= head <= 0xD8:
+        return "extension", 1 << head - 0xD4, at
+    check(head in HEADS, "DecodeError")
+    kind, size, least = HEADS[head]
+    number = int.from_bytes(part(data, at, size))
+    check(number >= least, "DecodeError")
+    fixed = kind == "extension" and number in (1, 2, 4, 8, 16)
+    check(not fixed, "DecodeError")
+    return kind, number, at + size
+
+
+def read_value(data, at=0):
+    """Return a value of MessagePack, and where it ends, or refuse."""
+    kind, number, at = head_of(data, at)
+    if kind in ("constant", "number"):
+        return number, at
+    if kind in ("text", "bytes"):
+        found = part(data, at, number)
+        return text_of(found) if kind == "text" else found, at + number
+    if kind == "extension":
+        code, body = part(data, at, 1)[0], part(data, at + 1, number)
+        check(1 <= code <= 12, "DecodeError")  # 0: a type of yours
+        inner = text_of(body) if code < 9 else read_state(body)
+        return (code, inner), at + 1 + number
+    values = []
+    for _ in range(number if kind == "array" else 2 * number):
+        value, at = read_value(data, at)
+        values.append(value)
+    if kind == "array":
+        return values, at
+    names = values[::2]
+    check(all(isinstance(name, str) for name in names), "DecodeError")
+    check(len(set(names)) == len(names), "DecodeError")
+    return dict(zip(names, values[1::2], strict=True)), at
+
+
+def text_of(data):
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise Refused("DecodeError") from None
+
+
+def read_state(data):
+    """Return what canonical MessagePack says, or refuse.
+
+    Nobody looks at what an extension type means: it stays its code,
+    with what follows it.
+    """
+    value, end = read_value(data)
+    check(end == len(data), "DecodeError")
+    return value
+
+
+# --8<-- [end:state]
+# --8<-- [start:approval]
+TAG = re.compile(r"\$(bytes|date|datetime|time|decimal|uuid)")
 
 
 def tagged(pairs):
-    tags = [key for key, _ in pairs if key.startswith("$")]
-    if tags and (len(pairs) > 1 or not TAG.fullmatch(tags[0])):
+    is_tag = len(pairs) == 1 and pairs[0][0].startswith("$")
+    if is_tag and not TAG.fullmatch(pairs[0][0]):
         raise ValueError
     return dict(pairs)
-
-
-def whole(digits):
-    if not -(2**63) <= int(digits) < 2**63:
-        raise ValueError
-    return int(digits)
 
 
 def spell(value):
@@ -206,15 +305,13 @@ def spell(value):
     )
 
 
-def read_state(data, error="DecodeError"):
+def read_json(data, error):
     """Return what canonical JSON says, or refuse.
 
     A value with a tag stays as it is, and nobody looks inside.
     """
     try:
-        value = json.loads(
-            data, object_pairs_hook=tagged, parse_int=whole
-        )
+        value = json.loads(data, object_pairs_hook=tagged)
         json.dumps(value, ensure_ascii=False).encode()  # no half pair
         spelled = spell(value).encode()
     except (ValueError, RecursionError):
@@ -223,8 +320,6 @@ def read_state(data, error="DecodeError"):
     return value
 
 
-# --8<-- [end:state]
-# --8<-- [start:approval]
 TEXT = "(?s:.*)"
 DEVICE = "con|prn|aux|nul|(?:com|lpt)[0-9]"
 NO_DEVICE = rf"(?!(?:{DEVICE})\Z){NAME}"
@@ -277,16 +372,10 @@ def is_head(value):
 
 
 def are_named(arguments):
-    """An object; or its pairs, where a name begins with `$`."""
-    if not isinstance(arguments, dict):
-        return False
-    pairs = arguments.get("$dict")
-    if isinstance(pairs, list):
-        return all(
-            isinstance(pair, list) and pair and isinstance(pair[0], str)
-            for pair in pairs
-        )
-    return not any(name.startswith("$") for name in arguments)
+    """An object, and not one that is a tag."""
+    return isinstance(arguments, dict) and not (
+        len(arguments) == 1 and next(iter(arguments)).startswith("$")
+    )
 
 
 def is_list(values, grammar):
@@ -319,7 +408,7 @@ def unwrapped(text):
 
 def open_question(text):
     """Return its fields, or refuse. Nobody has signed them."""
-    fields = read_state(unwrapped(text), "ApprovalMalformed")
+    fields = read_json(unwrapped(text), "ApprovalMalformed")
     check(is_statement(fields, QUESTION), "ApprovalMalformed")
     return fields
 
@@ -343,7 +432,7 @@ def open_approval(text, approvers, revoked=()):
     genuine = is_genuine(key, message, signature)
     check(genuine, "ApprovalUntrusted")
 
-    fields = read_state(line_2, "ApprovalMalformed")
+    fields = read_json(line_2, "ApprovalMalformed")
     known = is_statement(fields, {**QUESTION, **ANSWER})
     check(known, "ApprovalMalformed")
     check(exists(fields["issued"]), "ApprovalMalformed")
@@ -395,7 +484,7 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
         raise Refused("JournalBroken") from None
     found = []
     for state in states:
-        entry = read_state(state, "JournalBroken")
+        entry = read_json(state, "JournalBroken")
         check(is_entry(entry, *where[1:]), "JournalBroken")
         found.append(entry)
     return found
@@ -445,29 +534,27 @@ def thread_name(text):
 records = {}
 records[1] = b"""\
 safepoint/1 c3c41284c8b117fd \
-Gyp3Az9nr9Wx8Sa69R/LJP9/iOu4o/nfvYBs3C/UfiioElA34+rhP5tikx3O/SA4\
-BX+3uG6Kz8RToGsTTblpDg==
+Qe9BfFv02NBS/whCECqJnMEXxoA8qQfGTK8H+tUWoFwDpP0BKHRWGXh38xE+Z7kJ\
+kBfwF+2t64/7bZ8wtpYPCA==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:01:00.000000Z","digest":"sha256:\
-79648ffb98a05a67d00ee67f08503504bf51a632a8533a2dd6994cb6bd4e19a5",\
+ffa9ffbcb4bbe60cb6ce64555fa3fa52cdf0e096d5b89f9499f5cff9f29159a2",\
 "kind":"state","label":"","previous":null,\
 "sequence":1,"store":"invoices","tenant":"",\
 "thread":"order-7","tools":null}
-{"amount":42}
-"""
+\x81\xa5payee\xa5alice"""
 records[2] = b"""\
 safepoint/1 c3c41284c8b117fd \
-ZFVkp4UsXwkccUmxdTQqgkrRNT27V4xm3T8zgOWKm+A6IQTR85TynsEbqy9OQyhc\
-xbU6spmYI8UPzG9eLVUCAg==
+/XxWeiD67CPVI2qrChCPgjLDvnt1ERmxZQYC1C4/dhqaL58wc0xDethKbA/CCsYG\
+X5wQT7nrAHVQ1NBpGWkTCg==
 {"app":"invoice/1.4","cipher":null,\
 "created":"2026-11-15T12:02:00.000000Z","digest":"sha256:\
-1284011b559fb0e572e846007695ba67b5af29ca7bfca29358746bd71b022e1b",\
+abf9a6440126f7f59e13c0f0351ec4efa6a5779ece1088f0df2327291311c516",\
 "kind":"state","label":"","previous":"sha256:\
-6226e3a738e388028eb48e9236e33f500be661c31692b0a2d532d970a5ed520b",\
+f59d9808d2050f9c268c30a5901e0f955f66512862d020161bdaaaab875b9a7a",\
 "sequence":2,"store":"invoices","tenant":"",\
 "thread":"order-7","tools":null}
-{"amount":43}
-"""
+\x81\xa5payee\xa5bella"""
 
 key_id, public = read_key(
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvA5ne49L"
@@ -478,7 +565,7 @@ keys = {key_id: public}
 print(len(verify_thread(records, where, keys)), "records")
 #> 2 records
 
-records[2] = records[2].replace(b":43}", b":99}")
+records[2] = records[2].replace(b"bella", b"mally")
 try:
     verify_thread(records, where, keys)
 except Refused as refusal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from safepoint.core.anchor import FileAnchor, InMemoryAnchor, SQLiteAnchor
+from safepoint.core.anchor import InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     AnchorError,
@@ -16,7 +16,7 @@ from safepoint.core.errors import (
     SealBroken,
     SealError,
 )
-from safepoint.core.journal import Actor, FileJournal, InMemoryJournal
+from safepoint.core.journal import Actor, InMemoryJournal
 from safepoint.core.keys import Keyring, SigningKey, VerifyingKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -28,7 +28,7 @@ from safepoint.resume.gate import Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Workflow
 from safepoint.stores.files import FileCheckpointStorage
-from safepoint.stores.sqlite import SQLiteCheckpointStorage
+from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
 __all__ = [
     "Actor",
@@ -41,9 +41,7 @@ __all__ = [
     "CheckpointError",
     "Codec",
     "Conflict",
-    "FileAnchor",
     "FileCheckpointStorage",
-    "FileJournal",
     "Gate",
     "InMemoryAnchor",
     "InMemoryCheckpointStorage",
@@ -58,6 +56,7 @@ __all__ = [
     "RolledBack",
     "SQLiteAnchor",
     "SQLiteCheckpointStorage",
+    "SQLiteJournal",
     "SealBroken",
     "SealError",
     "SigningKey",

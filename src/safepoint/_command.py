@@ -21,7 +21,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
-from safepoint.core.anchor import FileAnchor
 from safepoint.core.errors import (
     AnchorError,
     AnchorUnavailable,
@@ -51,6 +50,7 @@ from safepoint.core.keys import (
     VerifyingKey,
     read_key_file,
 )
+from safepoint.stores.sqlite import SQLiteAnchor
 
 _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
 _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
@@ -243,7 +243,7 @@ def _public(key: Key) -> Key:
 
 def _revoked(named: str) -> Revoked:
     file, copied, until = named.partition("=")
-    return Revoked(key_of(file), FileAnchor(until) if copied else None)
+    return Revoked(key_of(file), SQLiteAnchor(until, read_only=True) if copied else None)
 
 
 def imported(named: str, example: str) -> Any:

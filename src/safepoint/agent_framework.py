@@ -9,7 +9,6 @@ signed is used up by a note, `spent/`.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields, replace
@@ -63,9 +62,9 @@ except ImportError as _missing:
 
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
+_DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
-_ORDERED: Final = {"messages", "pending_request_info_events"}
 _ASKED: Final = (
     *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
     *(Any, date, datetime, Decimal, time, timedelta, UUID),
@@ -552,15 +551,14 @@ def _built(link: Link) -> WorkflowCheckpoint:
 
 
 def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
-    """Return its fields. Who comes first in some of them runs first after a restart."""
+    """Return its fields, of which some are dicts: the framework does not look."""
     data = _set_fields(checkpoint)
-    return data | {name: OrderedDict(data[name]) for name in _ORDERED & data.keys()}
+    return data | {name: dict(data[name]) for name in _DICTS & data.keys()}
 
 
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
-    plain = {name: dict(data[name]) for name in _ORDERED & data.keys()}
     data = {name: each for name, each in data.items() if name != "left"}  # of a migration
-    return WorkflowCheckpoint.from_dict(data | plain)
+    return WorkflowCheckpoint.from_dict(data)
 
 
 def _given(value: Any) -> dict[str, Any]:

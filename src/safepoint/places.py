@@ -24,7 +24,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
-from safepoint.core.anchor import FileAnchor, SQLiteAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ConfigurationError,
@@ -35,14 +34,13 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
-from safepoint.core.journal import Actor, FileJournal, Journal
+from safepoint.core.journal import Actor, Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_store
 from safepoint.resume.answers import Answers
 from safepoint.stores import disk
-from safepoint.stores.files import FileCheckpointStorage
-from safepoint.stores.sqlite import SQLiteCheckpointStorage
+from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
 _LOG = logging.getLogger("safepoint")
 _KEY = re.compile(r"(signing|journal)(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
@@ -132,9 +130,14 @@ class Locations:
         return self.keys / "journal.key"
 
     @property
+    def journal_file(self) -> Path:
+        """The database of the journal, in its folder."""
+        return self.journal / "journal.db"
+
+    @property
     def journal_anchor(self) -> Path:
         """For the anchor of a journal, beside the other. No store can have its name."""
-        return self.anchor.with_name(f"{self.anchor.name}.journal")
+        return self.anchor.with_name(f"{self.anchor.name}.journal") / "heads.db"
 
     def key_files(self, of: Literal["signing", "journal"] = "signing") -> list[Path]:
         """Return the files of the keys that are there: that which signs, then the others.
@@ -208,7 +211,7 @@ class Locations:
         parts = {name: getattr(self, name) for name in _PARTS}
         return {
             **parts,
-            "journal's anchor": self.journal_anchor,
+            "journal's anchor": self.journal_anchor.parent,
             "answers": self.answers_file.parent,
             "anchor of the answers": self.answers_anchor.parent,
         }
@@ -455,7 +458,7 @@ def open_ledger(
 
 def open_journal(
     store: str, *, places: Locations | None = None, create: bool = False
-) -> FileJournal:
+) -> SQLiteJournal:
     """Open the journal of a store in the default places, with a key and an anchor of its own.
 
     ```python
@@ -483,15 +486,16 @@ def open_journal(
     new = create and not found.key_files("journal")
     if new:
         found.create()
-        anchor = FileAnchor(found.journal_anchor, create=True)
-        FileJournal(found.journal, keys=Keyring(SigningKey.generate()), create=True)
-        # The key comes last, here too: where it is, all of it was there.
-        for used in (FileCheckpointStorage(found.journal).threads(), anchor.threads(store)):
-            if used:
+        with (
+            SQLiteAnchor(found.journal_anchor, create=True) as heads,
+            SQLiteCheckpointStorage(found.journal_file) as entries,
+        ):
+            if entries.threads() or entries.tenants() or heads.threads(store):
                 raise _begun("journal", store, found.journal_key)
-    anchor = FileAnchor(found.journal_anchor)
+    # The key comes last, here too: where it is, all of it was there.
+    anchor = SQLiteAnchor(found.journal_anchor)
     keys = _ring(found, "journal", create=new)
-    return FileJournal(found.journal, keys=keys, name=store, anchor=anchor)
+    return SQLiteJournal(found.journal_file, keys=keys, name=store, anchor=anchor)
 
 
 def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:

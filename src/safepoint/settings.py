@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from safepoint._command import beginning, keyring_of
-from safepoint.core.anchor import Anchor, FileAnchor, SQLiteAnchor
+from safepoint.core.anchor import Anchor
 from safepoint.core.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
-from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.journal import Journal
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
@@ -43,9 +43,10 @@ from safepoint.places import default_locations
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approvers, Reason
 from safepoint.resume.gate import Gate, Policy
+from safepoint.stores.database import BESIDE, is_open
 from safepoint.stores.disk import replaceable_refusals
 from safepoint.stores.files import FileCheckpointStorage
-from safepoint.stores.sqlite import SQLiteCheckpointStorage, is_open
+from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
 Use = Literal["audit", "look", "change"]
 """What settings are read for. Whoever signs or changes is the strictest."""
@@ -59,8 +60,6 @@ _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
 # How a log begins, its index on machines of either order, and a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
-BESIDE: Final = ("", "-wal", "-shm", "-journal")
-"""What SQLite puts beside a database, behind its name."""
 
 OPTIONS: Final = """
 key FILE. the key that sealed the records, secret or public; again for each older one
@@ -75,7 +74,7 @@ people N how many different people have to approve what a step asks (1)
 app NAME@VERSION. what runs today: threads that another version of it wrote show
 answers PATH the folder or the file of signed answers and holds
 answers-anchor PATH the folder or the file of the anchor of these
-journal PATH the folder of the journal
+journal PATH the folder or the file of the journal
 journal-key FILE. the key that signs the journal, secret or public; again for each older one
 journal-anchor PATH the folder or the file of the journal's own anchor
 journal-name NAME the journal's name (journal); in the default places it is the store's
@@ -182,7 +181,10 @@ class Store:
             dsn = self.postgres_journal
             made = PostgresJournal(dsn, keys=keys, name=self.journal_name, anchor=anchor)
             return stack.enter_context(made)
-        return FileJournal(str(self.journal), keys=keys, name=self.journal_name, anchor=anchor)
+        file, name = database_in(str(self.journal)), self.journal_name
+        return stack.enter_context(
+            SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=not write)
+        )
 
     def journal_anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
         """Open the journal's own anchor, None if it has none."""
@@ -462,7 +464,7 @@ def in_default_places(name: str) -> Store:
     parts: dict[str, Any] = {}
     if signs:
         parts |= {
-            "journal": str(found.journal),
+            "journal": str(found.journal_file),
             "journal_key": tuple(map(str, signs)),
             "journal_anchor": str(found.journal_anchor),
             "journal_name": name,
@@ -644,7 +646,4 @@ def _anchor(path: str | None, dsn: str | None, stack: ExitStack, *, write: bool)
         return stack.enter_context(PostgresAnchor(dsn))
     if path is None:
         return None
-    file = database_in(path)
-    if is_database(file):
-        return stack.enter_context(SQLiteAnchor(file, read_only=not write))
-    return FileAnchor(path)
+    return stack.enter_context(SQLiteAnchor(database_in(path), read_only=not write))

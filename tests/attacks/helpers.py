@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import CheckpointError, FileAnchor, FileCheckpointStorage, Keyring, Ledger
+from safepoint import CheckpointError, FileCheckpointStorage, Keyring, Ledger, SQLiteAnchor
 from safepoint import SigningKey as Key
 
 THREAD = "order-7"
@@ -30,7 +30,7 @@ class Shop:
         self.path = path
         self.key = key or Key.generate()
         path.mkdir(exist_ok=True)
-        anchor = FileAnchor(path / "anchor", create=True) if anchored else None
+        anchor = SQLiteAnchor(path / "anchor/heads.db", create=True) if anchored else None
         self.options = {"anchor": anchor, "store": "invoices", **options}
 
     def ledger(self, **options: Any) -> Ledger:
@@ -44,11 +44,11 @@ class Shop:
     def file(self, sequence: int, thread: str = THREAD) -> Path:
         return self.path / "state" / thread / f"{sequence:010}.checkpoint"
 
-    def edit(self, sequence: int, old: str, new: str) -> None:
+    def edit(self, sequence: int, old: bytes, new: bytes) -> None:
         file = self.file(sequence)
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new))
+        record = file.read_bytes()
+        assert old in record
+        file.write_bytes(record.replace(old, new))
 
 
 def refused(error: type[CheckpointError], act: Callable[..., object], *arguments: Any) -> str:

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
 from safepoint.attacks import Miss, Target
@@ -126,7 +126,7 @@ def sealed_sqlite(folder: Path) -> Iterator[Sealed]:
 
 def ledger_in(folder: Path, storage: Any) -> Ledger:
     key = SigningKey.from_file(folder.parent / "writer.key", create=True)
-    anchor = FileAnchor(folder.parent / "anchor", create=True)
+    anchor = SQLiteAnchor(folder.parent / "anchor/heads.db", create=True)
     return Ledger(storage, store="invoices", keys=Keyring(key), anchor=anchor)
 
 

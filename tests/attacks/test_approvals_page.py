@@ -13,10 +13,10 @@ from safepoint import (
     ApprovalNeeded,
     Approver,
     Approvers,
-    FileJournal,
     Gate,
     Keyring,
     SigningKey,
+    SQLiteJournal,
     Tool,
     ToolSet,
     Workflow,
@@ -71,7 +71,9 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(tmp_path: Path) 
 
     keys, dana = Keyring(SigningKey.generate()), SigningKey.generate()
     gate = Gate(approvers=Approvers({"dana": dana.public}))
-    shop = Shop(tmp_path, journal=FileJournal(tmp_path / "journal", keys=keys, create=True))
+    shop = Shop(
+        tmp_path, journal=SQLiteJournal(tmp_path / "journal/journal.db", keys=keys, create=True)
+    )
     mail, wide = Tool("mail"), [Tool("mail"), Tool("shell", permissions=["run"])]
     Workflow("errand", [write], tools=[mail], gate=gate).begin(shop.ledger(), THREAD)
     wider = Workflow("errand", [write], tools=wide, gate=gate)

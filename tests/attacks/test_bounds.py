@@ -84,13 +84,13 @@ def test_oversized_record_of_any_storage_is_refused_before_its_first_line_is_rea
 
 
 HOSTILE: Final = {
-    "many lists": "b'[' + b'[],' * (5 * MIB) + b'0]'",
-    "many objects": "b'[' + b'{},' * (5 * MIB) + b'0]'",
-    "many strings": "b'[' + b'\"\",' * (5 * MIB) + b'0]'",
-    "deep": "b'[' * (8 * MIB) + b']' * (8 * MIB)",
-    "quotes": "b'\"' * (16 * MIB)",
-    "digits": "b'1' * (16 * MIB)",
-    "a path": "b'{\"$path\":\"' + b'a/' * (5 * MIB) + b'a\"}'",
+    "many lists": "b'\\xdd' + (16 * MIB - 5).to_bytes(4) + b'\\x90' * (16 * MIB - 5)",
+    "many dicts": "b'\\xdd' + (16 * MIB - 5).to_bytes(4) + b'\\x80' * (16 * MIB - 5)",
+    "many texts": "b'\\xdd' + (16 * MIB - 5).to_bytes(4) + b'\\xa0' * (16 * MIB - 5)",
+    "lists of 15": "(b'\\x9f' + b'\\x80' * 14) * MIB",
+    "deep": "b'\\x91' * (16 * MIB)",
+    "claims": "b'\\xdd\\xff\\xff\\xff\\xff' * (3 * MIB)",
+    "a path": "b'\\xc9' + (10 * MIB).to_bytes(4) + b'\\x07' + b'a/' * (5 * MIB)",
 }
 
 
@@ -103,7 +103,7 @@ def test_many_values_do_not_fill_the_memory(name: str, tmp_path: Path) -> None:
 
 
 def test_the_heaviest_state_within_the_limits_is_as_heavy_as_the_page_says(tmp_path: Path) -> None:
-    prepare = "data = b'[' + b','.join([b'{\"a\":{}}'] * 499_999) + b']'"
+    prepare = "data = b'\\xdd' + (499_999).to_bytes(4) + b'\\x81\\xa1a\\x80' * 499_999"
     outcome, growth = grown(tmp_path, "Codec().decode(data)", prepare)
     assert outcome == "accepted"
     assert 100 < growth < 250
@@ -112,7 +112,7 @@ def test_the_heaviest_state_within_the_limits_is_as_heavy_as_the_page_says(tmp_p
 def test_the_limits_of_the_reader_hold_whatever_the_writer_allowed(tmp_path: Path) -> None:
     shop, low = Shop(tmp_path), Limits(state_bytes=100, depth=2, items=10)
     states: list[tuple[Any, str]] = [
-        ("x" * 99, "takes more than 100 bytes"),
+        ("x" * 99, "and the limit is 100"),
         ([0] * 11, "holds more than 10 values"),
         ([[[]]], "nested deeper than 2 levels"),
     ]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileAnchor, NotOwner, Workflow
+from safepoint import NotOwner, SQLiteAnchor, Workflow
 from safepoint.core.errors import WrongPlace
 from tests.attacks.helpers import THREAD, Shop, refused
 
@@ -46,7 +46,9 @@ def test_an_anchor_that_is_restored_with_the_storage_notices_nothing(
     for name in ("state", "anchor"):
         rmtree(tmp_path / name)
         copytree(tmp_path / f"{name}-copy", tmp_path / name)
-    assert shop.ledger(anchor=FileAnchor(tmp_path / "anchor")).latest(THREAD).sequence == 1
+    assert (
+        shop.ledger(anchor=SQLiteAnchor(tmp_path / "anchor/heads.db")).latest(THREAD).sequence == 1
+    )
 
 
 def test_a_lease_does_not_stop_whoever_can_write_the_store(shop: Shop) -> None:

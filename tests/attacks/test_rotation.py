@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from safepoint import FileAnchor, Keyring, Ledger, RolledBack, SigningKey
+from safepoint import Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import (
+    AnchorMismatch,
     AnchorUnavailable,
     KeyRevoked,
     SealBroken,
@@ -45,12 +48,12 @@ class Night(Shop):
     def freeze(self) -> Keyring:
         """Copy the anchor's folder as it stands, and revoke the old key from there on."""
         shutil.copytree(self.path / "anchor", self.path / "frozen")
-        return Keyring(NEW).revoking(OLD, until=FileAnchor(self.path / "frozen"))
+        return Keyring(NEW).revoking(OLD, until=SQLiteAnchor(self.path / "frozen/heads.db"))
 
     def forge(self, sequence: int, previous: str) -> None:
         """Write a record that says it was sealed long ago."""
         place, then = Place("invoices", "", THREAD, sequence), datetime(1999, 12, 31, tzinfo=UTC)
-        record, _ = seal(b'{"payee":"mally"}', place, OLD, created=then, previous=previous)
+        record, _ = seal(b"\x81\xa5payee\xa5mally", place, OLD, created=then, previous=previous)
         self.file(sequence).touch(mode=0o600)
         self.file(sequence).write_bytes(record)
 
@@ -110,7 +113,7 @@ def test_backdated_record_of_a_stolen_key_is_refused(night: Night) -> None:
     refused(KeyRevoked, lambda: night.ledger(keys=keys).latest(THREAD))
     night.file(4).unlink()
     night.forge(3, night.ledger(anchor=None).load(THREAD, 2).digest)
-    other = FileAnchor(night.path / "other", create=True)
+    other = SQLiteAnchor(night.path / "other/heads.db", create=True)
     said = refused(KeyRevoked, USES[0], night.ledger(keys=keys, anchor=other))
     assert "does not count after #3" in said
 
@@ -127,17 +130,21 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     assert copy.threads() == []
 
 
-def to_staging(head: Path) -> None:
-    head.write_text(head.read_text().replace("invoices", "staging"))
+def by_sql(statement: str) -> Callable[[Path], None]:
+    def change(heads: Path) -> None:
+        with closing(sqlite3.connect(heads)) as other, other:
+            other.execute(statement)
+
+    return change
 
 
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
-        (lambda head: shutil.rmtree(head.parent), AnchorUnavailable),
-        (lambda head: head.write_text("x\n"), AnchorUnavailable),
-        (lambda head: head.unlink(), KeyRevoked),
-        (to_staging, AnchorUnavailable),
+        (lambda heads: shutil.rmtree(heads.parent), AnchorUnavailable),
+        (by_sql("UPDATE heads SET digest = 'x'"), AnchorUnavailable),
+        (by_sql("DELETE FROM heads"), KeyRevoked),
+        (by_sql("UPDATE store SET name = 'staging'"), AnchorMismatch),
     ],
     ids=["gone", "damaged", "thread unknown", "of another store"],
 )
@@ -145,7 +152,7 @@ def test_a_point_that_cannot_be_read_lets_nothing_through(
     night: Night, damage: Callable[[Path], object], error: type[Exception]
 ) -> None:
     keys = night.freeze()
-    damage(night.path / "frozen" / "order-7.head")
+    damage(night.path / "frozen/heads.db")
     with pytest.raises(error):
         night.ledger(keys=keys).latest(THREAD)
 
@@ -200,4 +207,4 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     *_, seven, eight, nine, latest = done.stdout.splitlines()
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
-    assert latest == "{'amount': 42, 'payee': 'alice'}"
+    assert latest == "{'payee': 'alice', 'amount': 42}"

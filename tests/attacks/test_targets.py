@@ -67,7 +67,7 @@ def test_a_built_in_target_does_unharmed_what_an_attack_needs(name: str, make: M
         target.prune("victim", 2)
         target.relink("victim")  # the chain without a key breaks, and anybody can mend it
         assert target.history("victim") == [step(2), step(4)]
-    target.smuggle("victim", b'{"amount":42,"payee":"mally"}')
+    target.smuggle("victim", target.encoded(WANTED))
     assert target.latest("victim") == target.history("victim")[-1] == WANTED
     target.delete("victim")
     with pytest.raises(Exception):  # noqa: B017  each store says it in its own way

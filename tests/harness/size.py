@@ -19,20 +19,20 @@ _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _MOVING: Final = [f"{PACKAGE}/{name}.py" for name in ("moving", "migrate", "models/migration")]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
-    "core": ([f"{PACKAGE}/core"], 4800),
+    "core": ([f"{PACKAGE}/core"], 4170),
     "core + stores + resume": (_KERNEL, 9700),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 915),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 416),
     "moving": (_MOVING, 1101),
     "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 1077),
-    "models": ([f"{PACKAGE}/models"], 5136),
-    "audit": ([f"{PACKAGE}/audit"], 3829),
-    "attacks": ([f"{PACKAGE}/attacks"], 3048),
+    "models": ([f"{PACKAGE}/models"], 5145),
+    "audit": ([f"{PACKAGE}/audit"], 3858),
+    "attacks": ([f"{PACKAGE}/attacks"], 3085),
     "console": ([f"{PACKAGE}/console"], 1700),
     "testing": ([f"{PACKAGE}/testing"], 1133),
-    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2112),
+    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2150),
     "all of src": (["src"], 31340),
-    "tests": (["tests"], 44222),
+    "tests": (["tests"], 44400),
     "publish": (["publish"], 2160),
     "benchmarks": (["benchmarks"], 1876),
 }

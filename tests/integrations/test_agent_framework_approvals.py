@@ -18,8 +18,6 @@ import pytest
 from safepoint import (
     Approver,
     Approvers,
-    FileAnchor,
-    FileJournal,
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -28,7 +26,9 @@ from safepoint import (
     Ledger,
     Policy,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
 )
 from safepoint.core.errors import (
     ApprovalError,
@@ -294,12 +294,12 @@ def test_a_handler_that_runs_again_after_a_crash_gets_the_same_arguments_and_key
     tmp_path: Path,
 ) -> None:
     """Also long after the answer expired; whatever it is answered then was answered before."""
-    FileAnchor(tmp_path / "anchor", create=True)
+    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
     journal = Keyring(SigningKey.generate())
     office = Office(
         SQLiteCheckpointStorage(tmp_path / "state" / "ledger.db"),
-        FileAnchor(tmp_path / "anchor"),
-        FileJournal(tmp_path / "journal", keys=journal, create=True),
+        SQLiteAnchor(tmp_path / "anchor/heads.db"),
+        SQLiteJournal(tmp_path / "journal/journal.db", keys=journal, create=True),
         crash=True,
     )
     question = office.asked()
@@ -500,9 +500,9 @@ def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
 def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
     tmp_path: Path,
 ) -> None:
-    FileAnchor(tmp_path / "anchor", create=True)
+    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
     path = tmp_path / "state" / "ledger.db"
-    office = Office(SQLiteCheckpointStorage(path), FileAnchor(tmp_path / "anchor"))
+    office = Office(SQLiteCheckpointStorage(path), SQLiteAnchor(tmp_path / "anchor/heads.db"))
     question = office.asked()
     paused = office.latest()
     with closing(sqlite3.connect(path)) as store:

@@ -20,7 +20,6 @@ from safepoint import (
     Approver,
     Approvers,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -31,6 +30,7 @@ from safepoint import (
     SealBroken,
     SigningKey,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
 )
 from safepoint.core.errors import (
     AnchorUnavailable,
@@ -225,7 +225,7 @@ def test_a_node_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
     """Whether it died after the bank or right before it, and also long after the answer expired."""
     storage = FileCheckpointStorage(tmp_path / "state")
     own = Keyring(SigningKey.generate())
-    journal = FileJournal(tmp_path / "journal", keys=own, create=True)
+    journal = SQLiteJournal(tmp_path / "journal/journal.db", keys=own, create=True)
     office = Office(storage, journal=journal, crash=True)
     question = office.asked()
     answer = DANA.approve(question, lifetime=timedelta(minutes=5))

@@ -130,21 +130,21 @@ def test_a_graph_does_what_it_does_on_in_memory_saver(play: Any, tmp_path: Path)
 # --- whoever can write the database, and nothing else
 
 
-def _edit(old: str, new: str) -> Callable[[sqlite3.Connection], None]:
+def _edit(old: bytes, new: bytes) -> Callable[[sqlite3.Connection], None]:
     """Replace a text in the newest record of the order that has it, in the database alone."""
 
     def act(rows: sqlite3.Connection) -> None:
         for sequence, record in rows.execute(
             "select sequence, record from checkpoints where thread = 'order-7' order by 1 desc"
         ).fetchall():
-            changed = re.sub(old.encode(), new.encode(), record, count=1)
+            changed = re.sub(old, new, record, count=1)
             if changed != record:
                 rows.execute(
                     "update checkpoints set record = ? where thread = 'order-7' and sequence = ?",
                     (changed, sequence),
                 )
                 return
-        pytest.fail(f"no record holds {old}")
+        pytest.fail(f"no record holds {old!r}")
 
     return act
 
@@ -166,12 +166,24 @@ COPY = (
 )
 WORDS = {"LAST": LAST, "MINE": MINE, "A_WRITE": A_WRITE, "COPY": COPY.format(LAST=LAST)}
 ATTACKS: dict[str, tuple[Any, str, str]] = {
-    "edited-state": (_edit('"amount":2', '"amount":9'), "SealBroken", "SealBroken"),
-    "edited-metadata": (_edit('"source":"loop"', '"source":"fork"'), "SealBroken", "SealBroken"),
-    "moved-parent": (_edit('"parent":"[^"]+"', '"parent":null'), "SealBroken", "SealBroken"),
-    "changed-type-tag": (_edit(r"\$langgraph.Interrupt", "$dict"), "SealBroken", "SealBroken"),
-    "write-of-another-task": (_edit('"task":"....', '"task":"0000'), "SealBroken", "SealBroken"),
-    "write-to-another-checkpoint": (_edit('"id":"....', '"id":"0000'), "SealBroken", "SealBroken"),
+    "edited-state": (_edit(rb"amount\x02", b"amount\x09"), "SealBroken", "SealBroken"),
+    "edited-metadata": (_edit(rb"source\xa4loop", b"source\xa4fork"), "SealBroken", "SealBroken"),
+    "moved-parent": (_edit(rb"parent\xd9.[0-9a-f-]+", b"parent\xc0"), "SealBroken", "SealBroken"),
+    "changed-type-tag": (
+        _edit(rb"langgraph\.Interrupt", b"langgraph.interrupt"),
+        "SealBroken",
+        "SealBroken",
+    ),
+    "write-of-another-task": (
+        _edit(rb"task\xd9\$....", b"task\xd9$0000"),
+        "SealBroken",
+        "SealBroken",
+    ),
+    "write-to-another-checkpoint": (
+        _edit(rb"id\xd9\$....", b"id\xd9$0000"),
+        "SealBroken",
+        "SealBroken",
+    ),
     "unsealed-record": (
         _sql("update checkpoints set record = x'7b7d' where {MINE} and sequence = {LAST}"),
         "RecordMalformed",

@@ -24,13 +24,13 @@ from uuid import UUID
 import pytest
 
 from safepoint import (
-    FileJournal,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
     SigningKey,
+    SQLiteJournal,
 )
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
@@ -258,7 +258,7 @@ def asked(old: Old, *threads: str) -> Any:
 def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> None:
     asked(lite, "order-7")
     other = Keyring(SigningKey.generate())
-    journal = FileJournal(tmp_path / "journal", keys=other, create=True)
+    journal = SQLiteJournal(tmp_path / "journal/journal.db", keys=other, create=True)
     sealed = SealedSaver(ledger(journal=journal), app="pay@1")
     for bad in ({"allow_unsigned_migration": False}, {"vouched_by": ""}):
         with pytest.raises(ConfigurationError):

@@ -14,13 +14,13 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
+    SQLiteAnchor,
+    SQLiteJournal,
     Tool,
     Workflow,
 )
@@ -75,8 +75,8 @@ class Place:
     def create(cls, path: Path) -> Place:
         path.mkdir(mode=0o700)
         place = cls(path)
-        FileAnchor(path / "anchor", create=True)
-        FileJournal(path / "journal", keys=Keyring(JOURNAL), create=True)
+        SQLiteAnchor(path / "anchor/heads.db", create=True)
+        SQLiteJournal(path / "journal/journal.db", keys=Keyring(JOURNAL), create=True)
         place.ledger()
         return place
 
@@ -84,8 +84,8 @@ class Place:
     def bank(self) -> Bank:
         return Bank(self.path / "bank")
 
-    def journal(self) -> FileJournal:
-        return FileJournal(self.path / "journal", keys=Keyring(JOURNAL))
+    def journal(self) -> SQLiteJournal:
+        return SQLiteJournal(self.path / "journal/journal.db", keys=Keyring(JOURNAL))
 
     def ledger(self) -> Ledger:
         """A ledger as a new process opens it."""
@@ -93,7 +93,7 @@ class Place:
             FileCheckpointStorage(self.path / "store"),
             store=STORE,
             keys=Keyring(WRITER),
-            anchor=FileAnchor(self.path / "anchor"),
+            anchor=SQLiteAnchor(self.path / "anchor/heads.db"),
             journal=self.journal(),
         )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from safepoint import (
-    FileAnchor,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -73,7 +72,7 @@ def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
     name, keys = "store" if key is KEY else "copy", Keyring(key)
     if kind == "files":
         storage: Any = FileCheckpointStorage(folder / name)
-        anchor: Any = FileAnchor(folder / "anchor", create=True)
+        anchor: Any = SQLiteAnchor(folder / "anchor/heads.db", create=True)
     else:
         for each in (name, "anchor"):
             (folder / each).mkdir(mode=0o700, exist_ok=True)

@@ -6,11 +6,9 @@ import errno
 import os
 import shutil
 import sqlite3
-import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -19,26 +17,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from safepoint import SQLiteCheckpointStorage
-from safepoint.core import anchor as module
-from safepoint.core import files
-from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor, SQLiteAnchor, is_further
+from safepoint import SQLiteAnchor, SQLiteCheckpointStorage
+from safepoint.core.anchor import Anchor, InMemoryAnchor, is_further
 from safepoint.core.errors import (
     AnchorMismatch,
     AnchorUnavailable,
-    CheckpointError,
     ConfigurationError,
     Forked,
     InvalidId,
     UnsafeLocation,
 )
 from safepoint.core.names import Head, Heads
-from safepoint.stores import disk
-from tests.harness.crash import failed, killed
-from tests.unit.storage_helpers import planted, tree
+from tests.harness.crash import killed
+from tests.unit.storage_helpers import tree
 
-Each = InMemoryAnchor | FileAnchor | SQLiteAnchor
-KINDS = ["memory", "file", "sqlite"]
+Each = InMemoryAnchor | SQLiteAnchor
+KINDS = ["memory", "sqlite"]
 S, T = "invoices", "order-7"
 
 
@@ -49,8 +43,10 @@ def head(sequence: int, digit: str = "a") -> Head:
 def made(kind: str, folder: Path, *, create: bool = True) -> Each:
     if kind == "memory":
         return InMemoryAnchor()
-    if kind == "file":
-        return FileAnchor(folder / "anchor", create=create)
+    return sqlite(folder, create=create)
+
+
+def sqlite(folder: Path, *, create: bool = True) -> SQLiteAnchor:
     return SQLiteAnchor(folder / "anchor/heads.db", create=create)
 
 
@@ -59,11 +55,10 @@ def anchor(request: pytest.FixtureRequest, tmp_path: Path) -> Each:
     return made(request.param, tmp_path)
 
 
-@pytest.fixture(params=["file", "sqlite"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> FileAnchor | SQLiteAnchor:
+@pytest.fixture
+def kept(tmp_path: Path) -> SQLiteAnchor:
     """An anchor on disk, which has seen a thread."""
-    found = made(request.param, tmp_path)
-    assert not isinstance(found, InMemoryAnchor)
+    found = sqlite(tmp_path)
     found.advance(S, T, head(57))
     return found
 
@@ -141,18 +136,15 @@ def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any
     assert anchor.threads("s") == []
 
 
-def test_an_anchor_belongs_to_the_store_that_came_first(
-    kept: FileAnchor | SQLiteAnchor, tmp_path: Path
-) -> None:
+def test_an_anchor_belongs_to_the_store_that_came_first(kept: SQLiteAnchor, tmp_path: Path) -> None:
     """A call that is refused, or that only reads, binds it to none."""
-    kind = "file" if isinstance(kept, FileAnchor) else "sqlite"
     (tmp_path / "new").mkdir(mode=0o700)
-    new = made(kind, tmp_path / "new")
+    new = sqlite(tmp_path / "new")
     assert (new.read("orders", "a"), new.threads("orders")) == (None, [])
     refused(InvalidId, "A", lambda: new.advance("orders", "A", head(1)))
-    late = made(kind, tmp_path / "new")
+    late = sqlite(tmp_path / "new")
     new.advance(S, "a", head(1))
-    for each in (kept, new, late, made(kind, tmp_path / "new")):
+    for each in (kept, new, late, sqlite(tmp_path / "new")):
         refused(AnchorMismatch, "belongs to store invoices, and was", *calls(each, "orders"))
     assert kept.read(S, T) == head(57)
 
@@ -220,37 +212,20 @@ def test_any_sequence_of_heads_moves_forward_alone(
 # --- where it is
 
 
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
-def test_a_place_without_an_anchor_is_never_one_that_has_seen_nothing(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_place_without_an_anchor_is_never_one_that_has_seen_nothing(tmp_path: Path) -> None:
     """A typo in the path, or a volume that is not mounted, or that goes."""
     folder = tmp_path / "anchor"
-    refused(AnchorUnavailable, "does not exist. Run: mkdir", lambda: made(kind, tmp_path / "none"))
+    refused(AnchorUnavailable, "does not exist. Run: mkdir", lambda: sqlite(tmp_path / "none"))
     missing = pytest.raises(AnchorUnavailable, match="does not exist, so no rollback would be")
     with missing:
-        if kind == "file":
-            made(kind, tmp_path, create=False)
-        else:
-            SQLiteAnchor(tmp_path / "heads.db")
+        SQLiteAnchor(tmp_path / "heads.db")
     assert not folder.exists()
-    anchor = made(kind, tmp_path)
+    anchor = sqlite(tmp_path)
     folder.rename(tmp_path / "aside")
     refused(AnchorUnavailable, "is gone", *calls(anchor))
 
 
-def test_a_folder_of_other_files_is_no_anchor(tmp_path: Path) -> None:
-    path = tmp_path / "anchor"
-    path.mkdir(mode=0o700)
-    refused(AnchorUnavailable, "holds no anchor: its file 'store'", lambda: FileAnchor(path))
-    (path / "notes.txt").touch()
-    said = "holds files but no anchor, so none is begun there"
-    refused(AnchorUnavailable, said, lambda: FileAnchor(path, create=True))
-    assert tree(path) == ["notes.txt"]
-
-
 @pytest.mark.parametrize("create", [False, True])
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -262,14 +237,14 @@ def test_a_folder_of_other_files_is_no_anchor(tmp_path: Path) -> None:
     ],
 )
 def test_a_place_that_others_could_replace_is_refused(
-    tmp_path: Path, kind: str, wrong: str, said: str, create: bool
+    tmp_path: Path, wrong: str, said: str, create: bool
 ) -> None:
     """An older copy of an anchor is as genuine as the present one."""
     above = tmp_path / "above"
     above.mkdir(mode=0o755)
-    made(kind, above).advance(S, T, head(57))
+    sqlite(above).advance(S, T, head(57))
     (tmp_path / "link").symlink_to("above")
-    assert made(kind, tmp_path / "link", create=False).read(S, T) == head(57)
+    assert sqlite(tmp_path / "link", create=False).read(S, T) == head(57)
     named = above
     if wrong == "link":
         (above / "anchor").rename(tmp_path / "real")
@@ -286,53 +261,28 @@ def test_a_place_that_others_could_replace_is_refused(
     else:
         named = tmp_path / "link"
         os.lchown(named, 12345, -1)
-    refused(UnsafeLocation, said, lambda: made(kind, named, create=create))
+    refused(UnsafeLocation, said, lambda: sqlite(named, create=create))
 
 
-def test_what_changed_is_never_an_empty_anchor(
-    kept: FileAnchor | SQLiteAnchor, tmp_path: Path
-) -> None:
+def test_what_changed_is_never_an_empty_anchor(kept: SQLiteAnchor, tmp_path: Path) -> None:
     """Opened to others, replaced, or emptied while it was in use."""
     folder, aside = tmp_path / "anchor", tmp_path / "aside"
     folder.chmod(0o770)
     refused(UnsafeLocation, "can be written by others", *calls(kept))
     folder.chmod(0o700)
     folder.rename(aside)
-    made("file" if isinstance(kept, FileAnchor) else "sqlite", tmp_path)
-    refused(CheckpointError, "is not the folder|was removed or replaced", *calls(kept))
+    sqlite(tmp_path)
+    refused(AnchorUnavailable, "was removed or replaced", *calls(kept))
     shutil.rmtree(folder)
     aside.rename(folder)
     assert kept.read(S, T) == head(57)
     for file in folder.iterdir():
         file.unlink()
-    refused(AnchorUnavailable, "is missing|is gone", *calls(kept))
-
-
-@pytest.mark.parametrize("mask", [0, 0o022, 0o777])
-def test_the_files_are_private_lines_that_a_person_can_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mask: int
-) -> None:
-    monkeypatch.setattr(module, "utc_now", lambda: NOON)
-    path, before = tmp_path / "anchor", os.umask(mask)
-    try:
-        anchor = FileAnchor(path, create=True)
-        assert (path / "store").read_text() == "safepoint-anchor/1\n"
-        anchor.advance(S, T, head(57))
-    finally:
-        os.umask(before)
-    modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in path.iterdir()}
-    assert modes == dict.fromkeys([".lock", "order-7.head", "store"], 0o600)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o700
-    assert (path / "store").read_text() == "safepoint-anchor/1 invoices\n"
-    assert (path / "order-7.head").read_text() == LINE
-    for name in ("README", "Order-8.head", "order-7.head.bak", ".head"):
-        (path / name).write_text(LINE)
-    assert (anchor.threads(S), repr(anchor)) == ([T], f"FileAnchor('{path}')")
+    refused(AnchorUnavailable, "is gone", *calls(kept))
 
 
 def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any) -> None:
     """Even on a volume that is mounted for reading alone: reading needs no lock, and no log."""
-    made("file", tmp_path).advance(S, T, head(57))
     path = tmp_path / "sqlite/heads.db"
     with SQLiteAnchor(path, create=True) as anchor:
         anchor.advance(S, T, head(57))
@@ -346,76 +296,17 @@ def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any
 
     monkeypatch.setattr(os, "open", reading)
     with SQLiteAnchor(path, read_only=True) as frozen:
-        for copy in (FileAnchor(tmp_path / "anchor"), frozen):
-            assert (copy.read(S, T), copy.read(S, "new"), copy.threads(S)) == (head(57), None, [T])
-            with pytest.raises(AnchorUnavailable, match=r"read-only|may not"):
-                copy.advance(S, T, head(58))
+        assert (frozen.read(S, T), frozen.read(S, "new"), frozen.threads(S)) == (
+            head(57),
+            None,
+            [T],
+        )
+        with pytest.raises(AnchorUnavailable, match=r"read-only|may not"):
+            frozen.advance(S, T, head(58))
         assert (tree(path.parent), path.read_bytes()) == (["heads.db"], before)
 
 
 # --- what it holds
-
-
-NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
-LINE = f"safepoint-anchor/1 invoices order-7 57 sha256:{'a' * 64} 2026-11-16T12:00:00.000000Z\n"
-DAMAGED = [
-    "",
-    LINE[:-1],
-    LINE.replace("57", "057"),
-    LINE.replace("57", "0"),
-    LINE.replace("57", "10000000000"),
-    LINE.replace("aa", "AA"),
-    LINE + LINE,
-    LINE + " " * 300,
-    "safepoint-anchor/1 invoices\n",
-    LINE.replace("order-7", "order-8"),
-    LINE.replace("invoices", "orders"),
-    LINE.replace("/1", "/2"),
-    LINE.replace(" 2026-11-16T12:00:00.000000Z", ""),
-    LINE.replace("order-7", "@acme.order-7"),
-    LINE.replace("000Z", "000"),
-    LINE.replace("T12", "T25"),
-]
-
-
-@pytest.mark.parametrize("text", DAMAGED)
-def test_a_damaged_head_is_never_no_head_and_goes_by_rewind_alone(
-    tmp_path: Path, text: str
-) -> None:
-    anchor, file = made("file", tmp_path), tmp_path / "anchor/order-7.head"
-    anchor.advance(S, T, head(57))
-    file.write_text(text)
-    said = "order-7.head does not hold the head of thread order-7 of store invoices"
-    for call in (lambda: anchor.read(S, T), lambda: anchor.advance(S, T, head(58))):
-        refused(AnchorUnavailable, said, call)
-    assert (file.read_text(), anchor.threads(S)) == (text, [T])
-    anchor.rewind(S, T, head(60))
-    assert anchor.read(S, T) == head(60)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "safepoint-anchor/1", "safepoint-anchor/1 \n", "safepoint-anchor/1 A\n", LINE]
-)
-def test_a_damaged_mark_is_never_an_anchor_of_no_store(tmp_path: Path, text: str) -> None:
-    anchor = made("file", tmp_path)
-    (tmp_path / "anchor/store").write_text(text)
-    refused(AnchorUnavailable, "store does not hold", lambda: made("file", tmp_path))
-    refused(AnchorUnavailable, "store does not hold", *calls(anchor))
-
-
-@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "second name", "mode", "owner"])
-@pytest.mark.parametrize("name", ["store", "order-7.head"])
-def test_a_file_that_others_may_have_written_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: str
-) -> None:
-    """No seal stands behind it, so nobody is told to correct the mode and go on."""
-    anchor, file = made("file", tmp_path), tmp_path / "anchor" / name
-    anchor.advance(S, T, head(57))
-    file.unlink()
-    said = planted(kind, file, tmp_path / "outside", monkeypatch)
-    with pytest.raises(UnsafeLocation, match=said) as caught:
-        anchor.advance(S, T, head(58))
-    assert caught.value.do.startswith("What it says may be somebody else's.")
 
 
 WRITTEN = {
@@ -432,7 +323,7 @@ WRITTEN = {
 @pytest.mark.parametrize("statement", WRITTEN)
 def test_a_database_that_nobody_of_us_wrote_is_not_believed(tmp_path: Path, statement: str) -> None:
     """Neither as a head nor as none: what cannot be told is refused."""
-    anchor, path = made("sqlite", tmp_path), tmp_path / "anchor/heads.db"
+    anchor, path = sqlite(tmp_path), tmp_path / "anchor/heads.db"
     anchor.advance(S, T, head(57))
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute(statement)
@@ -442,39 +333,28 @@ def test_a_database_that_nobody_of_us_wrote_is_not_believed(tmp_path: Path, stat
 def test_another_database_is_no_anchor(tmp_path: Path) -> None:
     state = tmp_path / "state/checkpoints.db"
     SQLiteCheckpointStorage(state).close()
-    refused(AnchorUnavailable, "of another application", lambda: SQLiteAnchor(state))
+    refused(AnchorUnavailable, "does not have the schema", lambda: SQLiteAnchor(state))
     state.write_bytes(b"no database" * 500)
     refused(AnchorUnavailable, "does not hold what safepoint writes", lambda: SQLiteAnchor(state))
 
 
-# --- crashes, and disks that fail
+# --- crashes
 
 
-def test_whoever_can_only_read_the_folder_stops_nobody(tmp_path: Path, monkeypatch: Any) -> None:
-    anchor = FileAnchor(tmp_path / "anchor", create=True)
-    monkeypatch.setattr(files, "PATIENCE", 0.02)
-    with disk.opened(str(anchor.path), disk.FOLDER) as other, disk.locked(other, "/s"):
-        anchor.advance(S, T, head(57))
-    assert anchor.read(S, T) == head(57)
-
-
-def three_heads(folder: Path, kind: str) -> None:
+def three_heads(folder: Path) -> None:
     """Make an anchor, and move it three times."""
-    anchor = made(kind, folder)
+    anchor = sqlite(folder)
     for sequence in (1, 2, 3):
         anchor.advance(S, T, head(sequence))
         (folder / f"told-{sequence}").touch()
 
 
-@pytest.mark.parametrize("kind", ["file", pytest.param("sqlite", marks=pytest.mark.deep)])
-def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(
-    tmp_path: Path, kind: str
-) -> None:
+def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(tmp_path: Path) -> None:
     """What was told is there, and at most the next one that was not."""
     seen = set()
-    for left in killed(three_heads, tmp_path, kind):
+    for left in killed(three_heads, tmp_path):
         told = len(list(left.folder.glob("told-*")))
-        anchor = made(kind, left.folder)
+        anchor = sqlite(left.folder)
         found = anchor.read(S, T)
         reached = found.sequence if found else 0
         assert told <= reached <= told + 1
@@ -483,17 +363,3 @@ def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(
         assert anchor.read(S, T) == head(4)
         assert not (left.folder / "anchor/.next").exists()
     assert seen == {0, 1, 2, 3}
-
-
-def move(folder: Path) -> None:
-    FileAnchor(folder / "anchor").advance(S, T, head(58))
-
-
-def test_a_step_that_fails_says_so_and_leaves_a_head(tmp_path: Path) -> None:
-    """Or the new one, where the disk did not confirm its name."""
-    (tmp_path / "start").mkdir(mode=0o700)
-    made("file", tmp_path / "start").advance(S, T, head(57))
-    for left in failed(move, tmp_path, prepared=tmp_path / "start"):
-        anchor = FileAnchor(left.folder / "anchor")
-        assert anchor.read(S, T) in ([] if left.whole else [head(57)]) + [head(58)]
-        assert left.whole or left.error.startswith("AnchorUnavailable: There is no room left")

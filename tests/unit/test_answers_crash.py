@@ -18,15 +18,14 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     Keyring,
     Ledger,
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.core.anchor import Anchor
@@ -55,7 +54,7 @@ class Desk:
         self.path, self.kind, self.create = path, kind, create
         self.bank = Bank(path / "bank")
         self.answers = Answers(self.storage("answers"), self.anchor("seen"))
-        journal = FileJournal(path / "journal", keys=Keyring(JOURNAL), create=create)
+        journal = SQLiteJournal(path / "journal/journal.db", keys=Keyring(JOURNAL), create=create)
         self.ledger = Ledger(
             self.storage("store"),
             store=STORE,
@@ -73,7 +72,7 @@ class Desk:
 
     def anchor(self, name: str) -> Anchor:
         if self.kind == "file":
-            return FileAnchor(self.path / name, create=self.create)
+            return SQLiteAnchor(self.path / name / "heads.db", create=self.create)
         return SQLiteAnchor(self.path / name / "heads.db", create=self.create)
 
     def ask(self, state: State) -> Ask:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections import OrderedDict
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,12 +15,12 @@ from safepoint import (
     Approver,
     Approvers,
     CheckpointError,
-    Codec,
     Keyring,
     LimitExceeded,
     VerifyingKey,
 )
 from safepoint.core import errors
+from safepoint.core.codec import write_json
 from safepoint.core.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -76,7 +75,7 @@ def told(question: Question) -> dict[str, Any]:
         "until": question.until,
         "tell": list(question.tell),
         "then": question.then,
-        "arguments": Codec().encode(question.arguments).decode(),
+        "arguments": write_json(question.arguments, 2**20).decode(),
     }
 
 
@@ -178,7 +177,7 @@ def test_a_question_travels_as_one_line_and_comes_back_equal() -> None:
         (ConfigurationError, {"done": (1,)}),
         (EncodeError, {"arguments": {"amount": object()}}),
         (LimitExceeded, {"arguments": {"memo": "x" * 62_000}}),
-        (LimitExceeded, {"arguments": {"many": [1] * 8_000}}),
+        (LimitExceeded, {"arguments": {"many": [1] * 40_000}}),
     ],
 )
 def test_what_could_not_be_shown_or_signed_is_not_asked(kind: Any, changes: Any) -> None:
@@ -198,7 +197,12 @@ def test_what_was_looked_at_is_what_is_signed() -> None:
 def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     tricky = "42\n\u202e thread: x    more" + "y" * 9_000
     question = ask(
-        arguments={"a\u2028b": tricky, "big": 10**5000, "when": date(2026, 1, 2), "by": b"\xff"},
+        arguments={
+            "a\u2028b": tricky,
+            "big": 10**50,
+            "when": date(2026, 1, 2),
+            "by": Decimal("1.0"),
+        },
         details=("The tool mail is new.",),
     )
     lines = question.described
@@ -206,8 +210,8 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         "action: 'pay'",
         "arguments: 4",
         r"argument 'a\u2028b': '42\n\u202e thread: x\x20\x20\x20\x20more" + "y" * 9_000 + "'",
-        f"argument 'big': JSON {Codec().encode(10**5000).decode()}",
-        r"argument 'by': b'\xff'",
+        f"argument 'big': {10**50}",
+        "argument 'by': Decimal('1.0')",
         "argument 'when': datetime.date(2026, 1, 2)",
         "next: 'pay'",
         "done: 'fetch', 'ask'",
@@ -232,9 +236,9 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
 
 
 def test_no_two_questions_look_the_same_however_long_they_are() -> None:
-    alike: list[Any] = [1, True, 1.0, "1", b"1", Decimal(1), Decimal("1.0"), (1,), [1], {1}]
+    alike: list[Any] = [1, True, 1.0, "1", Decimal(1), Decimal("1.0"), [1]]
     alike += [0.0, -0.0, "a  b", "a\\x20\\x20b", "\u202ea", "\\u202ea", "a", "\u200ba", "a\xad"]
-    alike += [frozenset({1}), {"1": 1}, OrderedDict({"1": 1}), 10**5000, 10**5000 + 1]
+    alike += [{"1": 1}, 10**50, 10**50 + 1]
     long = "\u202e\u200b\xad\U000e0041" * 1636  # of 30 bytes each, and so about 48 KiB
     alike += [f"{long}{end}" for end in ("", "x", "\u2062")]
     refusal(LimitExceeded, signable, "pay", {"memo": long + "x" * 99})

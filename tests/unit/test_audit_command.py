@@ -24,9 +24,7 @@ from safepoint import (
     Approvers,
     Ask,
     Codec,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Gate,
     InMemoryJournal,
     Keyring,
@@ -34,6 +32,7 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint._command import keyring_of
@@ -66,7 +65,7 @@ class Deployed:
             store="invoices",
             keys=Keyring(key),
             codec=Codec([Invoice]),
-            anchor=FileAnchor(self.apart, create=True),
+            anchor=SQLiteAnchor(self.apart / "heads.db", create=True),
         )
         for amount in range(3):
             self.ledger.save("order-7", Invoice(amount))
@@ -264,7 +263,13 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
     shutil.copytree(deployed.apart, before)
     SigningKey.from_file(new, create=True)
     options = [str(deployed.state), "--store", "invoices", "--key", str(new)]
-    revoking = [*options, "--anchor", str(deployed.apart), "--revoked", f"{deployed.key}={before}"]
+    revoking = [
+        *options,
+        "--anchor",
+        str(deployed.apart),
+        "--revoked",
+        f"{deployed.key}={before}/heads.db",
+    ]
     told = [line for line in out(revoking)[1] if line.startswith("SP08")]
     assert rules(told) == ["SP08 warning"]  # which says to seal them anew
     thief = Ledger(
@@ -282,7 +287,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
         "--anchor",
         str(deployed.apart),
         "--revoked",
-        f"{deployed.key}={deployed.apart}",
+        f"{deployed.key}={deployed.apart}/heads.db",
     ]
     code, lines, _ = out(moves)
     assert (code, rules(lines)[0]) == (1, "SP15 error")
@@ -470,10 +475,12 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     temp.chmod(0o600)
     os.utime(temp, (0, 0))
     (tmp_path / "elsewhere").mkdir(mode=0o700)
+    anchor: Any = deployed.ledger.anchor
+    anchor.close()
     before = listing()
     assert out(deployed.anchored)[0] == 0
-    for anchor in ("none", "elsewhere"):
-        code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / anchor)])
+    for name in ("none", "elsewhere"):
+        code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / name)])
         assert (code, "SP15.anchor-unavailable" in "".join(lines)) == (1, True)
     for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
@@ -494,8 +501,8 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
 def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, out: Any) -> None:
     root, key = deployed.state.parent, deployed.key.parent / "journal.key"
     keys = Keyring(SigningKey.from_file(key, create=True))
-    ends = FileAnchor(root / "journal-anchor", create=True)
-    journal = FileJournal(root / "journal", keys=keys, anchor=ends, create=True)
+    ends = SQLiteAnchor(root / "journal-anchor/heads.db", create=True)
+    journal = SQLiteJournal(root / "journal/journal.db", keys=keys, anchor=ends, create=True)
     for sequence in (1, 2):
         event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7", sequence)
         journal.record(event)
@@ -509,12 +516,13 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
     assert said(*anchored) == []
     assert said() == ["SP20 warning"]
     assert "SP20 error" in said(*anchored, "--journal-name", "other")
-    file = root / "journal/order-7/0000000001.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b"ana", b"bob", 1))
+    journal.close()
+    with closing(sqlite3.connect(root / "journal/journal.db")) as thief:
+        thief.execute("DROP TRIGGER checkpoints_update")
     assert said(*anchored) == ["SP20 error"]
     shutil.move(root / "journal", deployed.state / "journal")
-    journal = FileJournal(deployed.state / "journal", keys=keys, anchor=ends)
-    assert {"SP20 error", "SP22 error"} <= set(said(*anchored))
+    moved = "--journal", str(deployed.state / "journal/journal.db")
+    assert {"SP20 error", "SP22 error"} <= set(said(*anchored, *moved))
 
 
 @pytest.fixture
@@ -531,7 +539,7 @@ def paying(deployed: Deployed) -> Callable[[str, SigningKey], None]:
         FileCheckpointStorage(deployed.state),
         store="invoices",
         keys=Keyring(SigningKey.from_file(deployed.key)),
-        anchor=FileAnchor(deployed.apart),
+        anchor=SQLiteAnchor(deployed.apart / "heads.db"),
         journal=InMemoryJournal(),
     )
 

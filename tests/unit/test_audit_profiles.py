@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from safepoint import SigningKey, SQLiteCheckpointStorage
+from safepoint import SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.audit import check_database, check_privileges, folder, profiles
 from safepoint.audit.command import look
 from safepoint.audit.profiles import (
@@ -23,7 +23,6 @@ from safepoint.audit.profiles import (
     recognise_database,
     recognise_folder,
 )
-from safepoint.core.anchor import SQLiteAnchor
 from safepoint.settings import Store
 from safepoint.stores import disk
 from tests.harness.optional import need

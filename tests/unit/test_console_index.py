@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ormsgpack import Ext, packb
 
 from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
     Gate,
     InMemoryJournal,
@@ -85,10 +84,10 @@ class Shop:
             )
         return (
             FileCheckpointStorage(self.folder / "state"),
-            FileAnchor(self.folder / "anchor", create=True),
+            SQLiteAnchor(self.folder / "anchor/heads.db", create=True),
             Answers(
                 FileCheckpointStorage(self.folder / "answers"),
-                FileAnchor(self.folder / "answers-anchor", create=True),
+                SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
             ),
         )
 
@@ -166,7 +165,7 @@ class Shop:
 
     def tamper(self, thread: str) -> None:
         """Change the newest record."""
-        self.change(thread, self.storage.head(thread), '"amount":42', '"amount":43')
+        self.change(thread, self.storage.head(thread), "amount*", "amount+")
 
     def change(self, thread: str, sequence: int, before: str, after: str) -> None:
         """Change a record."""
@@ -177,7 +176,8 @@ class Shop:
         text = (
             f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
             if self.engine == "sqlite"
-            else f"convert_to(replace(convert_from(record, 'utf8'), '{before}', '{after}'), 'utf8')"
+            else f"decode(replace(encode(record, 'hex'), '{before.encode().hex()}',"
+            f" '{after.encode().hex()}'), 'hex')"
         )
         where = f"WHERE thread = '{thread}' AND sequence = {sequence}"
         self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608
@@ -210,8 +210,7 @@ class Shop:
             written += 1
             place, now = Place("invoices", "", thread, written), datetime.now(UTC)
             said = {"kind": kind, "previous": previous, "app": "g@1", "label": label}
-            text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-            record, opened = seal(text, place, self.keys["writer"], created=now, **said)
+            record, opened = seal(packb(value), place, self.keys["writer"], created=now, **said)
             self.storage.append(thread, written, record)
             previous = opened.digest
             return opened.head
@@ -224,7 +223,8 @@ class Shop:
             Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
             for number in range(questions)
         ]
-        write({"writes": [{"$langgraph.Interrupt": {"value": each}} for each in asked]})
+        tag = b"\x13langgraph.Interrupt"
+        write({"writes": [Ext(0, tag + packb({"value": each})) for each in asked]})
         for _ in range(notes):
             write({})
         if spent:
@@ -398,7 +398,7 @@ def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> Non
     index = opened(orders=shop)
     index.look(whole=True)
     assert index.status().unanchored == 0
-    shop.change("order-1", 1, "[]", "[7]")
+    shop.change("order-1", 1, "done", "dane")
     shop.storage.append("aaa", 1, b"junk")  # by which somebody would hide it among others
     index.look(whole=True)
     index.look_again("orders", "", "order-1")
@@ -406,7 +406,7 @@ def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> Non
         assert [each[:1] for each in alarms(index)] == [("order-1",), ("aaa",)]
         assert (threads(index), index.status().unanchored) == (["order-2"], 1)
         index.look(whole=False)
-    shop.change("order-1", 1, "[7]", "[]")
+    shop.change("order-1", 1, "dane", "done")
     index.look(whole=False)
     assert (threads(index), len(alarms(index))) == (["order-1", "order-2"], 1)
 

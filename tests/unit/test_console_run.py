@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ask, FileAnchor, SigningKey, Tool
+from safepoint import Approver, Ask, SigningKey, SQLiteAnchor, Tool
 from safepoint.console.pages import MOST
 from safepoint.console.record import Record, record_of
 from safepoint.core.errors import InvalidId, NotFound
@@ -105,7 +105,7 @@ def without_an_anchor(office: Office) -> Options:
 
 
 def not_anchored(office: Office) -> Options:
-    FileAnchor(office.folder / "anchor").rewind("invoices", "order-7", None)
+    SQLiteAnchor(office.folder / "anchor/heads.db").rewind("invoices", "order-7", None)
     return {}
 
 
@@ -171,7 +171,7 @@ def files(office: Office) -> list[Path]:
 
 def edited(office: Office) -> None:
     file = files(office)[0]
-    file.write_bytes(file.read_bytes().replace(b'"SECRET"', b'"SECRIT"'))
+    file.write_bytes(file.read_bytes().replace(b"SECRET", b"SECRIT"))
 
 
 def cut_off(office: Office) -> None:

@@ -18,7 +18,6 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    FileAnchor,
     FileCheckpointStorage,
     Gate,
     InMemoryJournal,
@@ -26,6 +25,7 @@ from safepoint import (
     Ledger,
     Policy,
     SigningKey,
+    SQLiteAnchor,
     Tool,
     Workflow,
     open_ledger,
@@ -41,13 +41,14 @@ from safepoint.core.errors import (
     DecodeError,
     ThreadHeld,
 )
-from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.journal import Journal
 from safepoint.core.names import digest_of
 from safepoint.core.record import Place, seal
 from safepoint.places import Locations, open_answers
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.workflow import Call, Run
+from safepoint.stores.sqlite import SQLiteJournal
 from tests.unit.commands import said
 from tests.unit.terminal import LAST, MORE, talk
 
@@ -77,7 +78,7 @@ class Office:
         self.writer.public.to_file(folder / "writer.pub")
         self.journal: Journal = InMemoryJournal()
         for name in ("anchor", "answers-anchor"):
-            FileAnchor(folder / name, create=True)
+            SQLiteAnchor(folder / name / "heads.db", create=True)
         for name in ("state", "answers"):
             FileCheckpointStorage(folder / name)
         self.settle(
@@ -97,14 +98,16 @@ class Office:
         """Keep it in a folder, as the settings say then."""
         key = SigningKey.generate()
         key.public.to_file(self.folder / "journal.pub")
-        self.journal = FileJournal(self.folder / "journal", keys=Keyring(key), create=True)
+        self.journal = SQLiteJournal(
+            self.folder / "journal/journal.db", keys=Keyring(key), create=True
+        )
         with (self.folder / "safepoint.toml").open("a") as file:
             file.write('\njournal = "journal"\njournal-key = ["journal.pub"]\n')
 
     def ledger(self, key: Any = None, **options: Any) -> Ledger:
         """Open it as a worker does; or, with a public key, as an approver does."""
         keys = Keyring(self.writer) if key is None else Keyring(verify=key)
-        given = {"anchor": FileAnchor(self.folder / "anchor"), "journal": self.journal}
+        given = {"anchor": SQLiteAnchor(self.folder / "anchor/heads.db"), "journal": self.journal}
         storage = FileCheckpointStorage(self.folder / "state")
         return Ledger(storage, store="invoices", keys=keys, **{**given, **options})
 
@@ -118,7 +121,7 @@ class Office:
         public = {name: self.keys[name].public for name in PEOPLE}
         answers = Answers(
             FileCheckpointStorage(self.folder / "answers"),
-            FileAnchor(self.folder / "answers-anchor"),
+            SQLiteAnchor(self.folder / "answers-anchor/heads.db"),
         )
         gate = Gate(
             Policy({Reason.ASKED: self.people}),
@@ -452,12 +455,12 @@ def tree(folder: Path) -> dict[Path, bytes]:
 
 def edited(office: Office) -> None:
     file = office.folder / "state" / "order-7" / "0000000002.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b'"amount":42', b'"amount":43'))
+    file.write_bytes(file.read_bytes().replace(b"amount\x2a", b"amount\x2b"))
 
 
 def edited_before(office: Office) -> None:
     file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b'"done":[]', b'"done":{}'))
+    file.write_bytes(file.read_bytes().replace(b"done\x90", b"done\x80"))
 
 
 def resigned_before(office: Office) -> None:
@@ -649,7 +652,7 @@ def test_people_of_a_store_in_the_default_places(
     assert [each.name for each in places.approvers.iterdir()] == ["dana.pub"]
 
 
-class Full(FileAnchor):
+class Full(SQLiteAnchor):
     """An anchor that takes nothing more."""
 
     def advance(self, *_: Any) -> None:
@@ -664,8 +667,8 @@ def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None
     desks = [
         Desk(office.ledger(office.writer.public), answers, office.flow().gate)
         for answers in (
-            Answers(storage, Full(office.folder / "answers-anchor")),
-            Answers(storage, FileAnchor(office.folder / "answers-anchor")),
+            Answers(storage, Full(office.folder / "answers-anchor/heads.db")),
+            Answers(storage, SQLiteAnchor(office.folder / "answers-anchor/heads.db")),
         )
     ]
     dana = Approver("dana", office.keys["dana"])

@@ -92,7 +92,7 @@ def test_the_platform_says_where(
     assert found.key_file == keys / "safepoint-keys/invoices/signing.key"
     assert found.journal == logs / "safepoint/invoices/journal"
     assert found.anchor.parts[-2:] == ("safepoint-anchor", "invoices")
-    assert found.journal_anchor == found.anchor.with_name("invoices.journal")
+    assert found.journal_anchor == found.anchor.with_name("invoices.journal") / "heads.db"
 
 
 def test_a_home_is_asked_for() -> None:
@@ -123,7 +123,7 @@ def test_no_environment_puts_one_folder_into_another(
         found = default_locations("s", service=service, environ=environ)
     except (ConfigurationError, StorageUnavailable):
         return
-    folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor]
+    folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor.parent]
     assert all(path.is_absolute() for path in folders)
     for one, other in combinations(folders, 2):
         assert not one.is_relative_to(other)

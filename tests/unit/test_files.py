@@ -14,7 +14,6 @@ import pytest
 
 from safepoint.core import files
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     StorageFull,
     StorageUnavailable,
@@ -179,17 +178,14 @@ REPORTED: list[tuple[int | None, str, str]] = [
 def test_what_the_system_reports_is_said_in_our_words(
     code: int | None, doing: str, message: str
 ) -> None:
-    """By whoever keeps files: the class is theirs, and so are the words for a folder that went."""
+    """And in those of whoever keeps the file, where it went."""
     raised = OSError(code, "canary") if code else OSError("canary")
     with pytest.raises(CheckpointError) as caught, disk.translated(doing, "/s"):
         raise raised
     assert type(caught.value) is (StorageFull if code == errno.ENOSPC else StorageUnavailable)
     assert message in str(caught.value)
     gone = ("It went.", "Look.")
-    with (
-        pytest.raises(AnchorUnavailable) as theirs,
-        disk.translated(doing, "/s", AnchorUnavailable, gone),
-    ):
+    with pytest.raises(CheckpointError) as theirs, disk.translated(doing, "/s", gone):
         raise raised
     assert ("It went. Look." if code == errno.ENOENT else message) in str(theirs.value)
 
@@ -207,7 +203,7 @@ def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
     for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
         tmp_path.chmod(mode)
         with pytest.raises(UnsafeLocation, match=why):
-            disk.same_folder(str(tmp_path), (0, 0), "storage")
+            disk.same_folder(str(tmp_path), (0, 0))
     assert len([*Path("/dev/fd").iterdir()]) == before
 
 

@@ -18,9 +18,7 @@ from safepoint import (
     Actor,
     CheckpointError,
     Conflict,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
@@ -33,7 +31,9 @@ from safepoint import (
     SealBroken,
     SealError,
     SigningKey,
+    SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
     Workflow,
 )
 from safepoint.core.errors import (
@@ -131,7 +131,7 @@ def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: 
     fill(ledger, 3)
     previous = ledger.load(THREAD, 1).digest
     place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
-    storage.put(THREAD, 2, seal(b'{"n":9}', place, KEY, created=now, previous=previous)[0])
+    storage.put(THREAD, 2, seal(b"\x81\xa1n\x09", place, KEY, created=now, previous=previous)[0])
     for use in (USES["history"], lambda ledger: ledger.load(THREAD, 2)):
         with pytest.raises(SealError, match=r"order-7 #[23] "):
             use(opened(storage))
@@ -146,7 +146,7 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
     storage.put(THREAD, 3, other.read(THREAD, 3))
     with pytest.raises(Forked, match="#3 is not the record that this process has seen there"):
         ledger.latest(THREAD)
-    storage.put(THREAD, 3, genuine.replace(b'{"n":3}', b'{"n":9}'))
+    storage.put(THREAD, 3, genuine.replace(b"\x81\xa1n\x03", b"\x81\xa1n\x09"))
     for use in ("latest", "save", "delete"):
         with pytest.raises(SealBroken):  # neither passed over nor built on
             USES[use](opened(storage))
@@ -160,7 +160,7 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
 
 def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
     storage, place = Memory(), Place(STORE, "", THREAD, 1)
-    payload = b'{"$Invoice":{"amount":42}}'
+    payload = b"\xc7\x11\x00\x07Invoice\x81\xa6amount\x2a"
     storage.append(THREAD, 1, seal(payload, place, KEY, created=datetime.now(UTC))[0])
     with pytest.raises(DecodeError):
         opened(storage).latest(THREAD)
@@ -287,11 +287,13 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     if what == "journal":
         with pytest.raises(KeyRefused, match="is the ledger's and the journal's"):
             Ledger(Memory(), store=STORE, keys=KEYS, journal=Journal(Memory(), keys=KEYS))
-        options["journal"] = FileJournal(tmp_path / inside, keys=Keyring(GENERATED), create=True)
+        options["journal"] = SQLiteJournal(
+            tmp_path / inside / "journal.db", keys=Keyring(GENERATED), create=True
+        )
     elif what == "anchor":
-        options["anchor"] = FileAnchor(tmp_path / inside, create=True)
+        options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
     else:
-        until: Any = FileAnchor(tmp_path / inside, create=True)
+        until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
@@ -301,8 +303,8 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
 
 def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
     """A thief could otherwise rewrite what is before the point, or move the point."""
-    anchor: Any = FileAnchor(tmp_path / "anchor", create=True)
-    for until in (anchor, FileAnchor(tmp_path / "anchor")):
+    anchor: Any = SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
+    for until in (anchor, SQLiteAnchor(tmp_path / "anchor/heads.db")):
         keys = Keyring(GENERATED).revoking(KEY, until=until)
         with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
             opened(Memory(), anchor, keys=keys)
@@ -655,7 +657,7 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
         del records[2]
         farm.storage._heads[THREAD] = 1
     else:
-        records[2] = records[2].replace(b'{"amount":42}', b'{"amount":43}')
+        records[2] = records[2].replace(b"amount\x2a", b"amount\x2b")
     for look in (
         *(USES[use] for use in ("latest", "history", "verify", "prune", "delete", "erase")),
         lambda ledger: ledger.load(THREAD, 2),

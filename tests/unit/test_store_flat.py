@@ -15,7 +15,7 @@ import pytest
 
 from safepoint import InMemoryAnchor, Ledger, SQLiteCheckpointStorage
 from safepoint.core.anchor import Anchor
-from safepoint.stores import connections as engine
+from safepoint.stores import database as engine
 from tests.harness.postgres import Database
 from tests.unit.tampered import KEYS, STORE
 

@@ -430,6 +430,8 @@ class TestSound(StorageSuite):
         return Sound(folder)
 
 class TestBroken(StorageSuite):
+    guarded = False
+
     def open(self, folder):
         return Broken(folder)
 """

@@ -52,7 +52,8 @@ def files() -> dict[str, str]:
 def shown(page: str) -> str:
     """Return the text of the page, with the record and vector that it shows as made today."""
     vector = records.vectors()[0]
-    page = _RECORD.sub(lambda found: found[1] + vector["record"] + found[2], page)
+    record = vector["record"].encode("latin-1").decode("ascii", "backslashreplace")
+    page = _RECORD.sub(lambda found: f"{found[1]}{record}\n{found[2]}", page)
     return _VECTOR.sub(lambda found: found[1] + _dumped(vector) + found[2], page)
 
 

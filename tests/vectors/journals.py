@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from safepoint.core.codec import Codec
+from safepoint.core.codec import write_json
 from safepoint.core.record import Opened, Place, Use
 from tests.vectors.material import ELSEWHERE, OTHER, WRITER, Vector, head, sealed
 
@@ -41,7 +41,7 @@ def written(
 def line(**changes: Any) -> bytes:
     """Return line 3 with other fields; with `...`, without one."""
     fields = {**ENTRY, **changes}
-    return Codec().encode({name: value for name, value in fields.items() if value is not ...})
+    return write_json({k: v for k, v in fields.items() if v is not ...}, 2**20)
 
 
 def _vector(name: str, about: str, records: dict[int, bytes], **more: Any) -> Vector:

@@ -23,7 +23,7 @@ OTHER: Final = SigningKey(SECRETS["other"])
 DANA: Final = SigningKey(SECRETS["dana"])
 PUBLIC: Final = bytes.fromhex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
 
-STATE: Final = b'{"amount":42}'
+STATE: Final = b"\x81\xa5payee\xa5alice"
 FIRST: Final = Place("invoices", "", "order-7", 1)
 SECOND: Final = Place("invoices", "", "order-7", 2)
 THIRD: Final = Place("invoices", "", "order-7", 3)
@@ -48,7 +48,7 @@ def sealed(
 
 def stateless(kind: Kind, previous: str) -> tuple[bytes, Opened]:
     """Return a base or a tombstone, at #2."""
-    return sealed(SECOND, kind=kind, previous=previous, payload=b"null", app="")
+    return sealed(SECOND, kind=kind, previous=previous, payload=b"\xc0", app="")
 
 
 def signed(line_2: bytes, rest: bytes, *, message: bytes | None = None) -> bytes:
@@ -71,11 +71,15 @@ def signature_of(record: bytes) -> bytes:
 
 
 ONE, OPENED_ONE = sealed(FIRST)
-TWO, OPENED_TWO = sealed(SECOND, previous=OPENED_ONE.digest, payload=b'{"amount":43}')
-THREE, OPENED_THREE = sealed(THIRD, previous=OPENED_TWO.digest, payload=b'{"amount":44}')
+TWO, OPENED_TWO = sealed(
+    SECOND, previous=OPENED_ONE.digest, payload=STATE.replace(b"alice", b"bella")
+)
+THREE, OPENED_THREE = sealed(
+    THIRD, previous=OPENED_TWO.digest, payload=STATE.replace(b"alice", b"carol")
+)
 ACME, OPENED_ACME = sealed(OF_ACME, label="fetch:1/2")
-NOTE, OPENED_NOTE = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, payload=b'"held"')
-OTHER_TWO, _ = sealed(SECOND, previous=OPENED_ONE.digest, payload=b"[]")
+NOTE, OPENED_NOTE = sealed(SECOND, kind="note", previous=OPENED_ONE.digest, payload=b"\xa4held")
+OTHER_TWO, _ = sealed(SECOND, previous=OPENED_ONE.digest, payload=b"\x90")
 BASE, OPENED_BASE = stateless("base", OPENED_ONE.digest)
 DELETED, OPENED_DELETED = stateless("deleted", OPENED_ONE.digest)
 ELSEWHERE: Final = digest_of(b"another record")

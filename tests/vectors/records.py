@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from safepoint.core.codec import Codec
 from safepoint.core.names import digest_of
 from safepoint.core.record import Opened, Place
 from tests.vectors.material import (
@@ -50,7 +51,7 @@ _TREE = hashlib.sha256(b"safepoint-tree/1\n" + (7).to_bytes(8, "big"))
 _TREE.update(hashlib.sha256(b"weights").digest())  # a file of one piece, with these 7 bytes
 _MODEL = sealed(
     Place("safepoint-models", "", "llm", 1),
-    payload=b'{"bytes":7,"digest":"sha256-tree:%b"}' % _TREE.hexdigest().encode(),
+    payload=Codec().encode({"bytes": 7, "digest": f"sha256-tree:{_TREE.hexdigest()}"}),
     use="model",
 )
 _ORDERS = hashlib.sha256(f"order {DANA.id} invoices/order-7".encode()).hexdigest()
@@ -130,7 +131,7 @@ def _refused(
 
 def _accepted() -> list[Vector]:
     by_dana, opened_dana = sealed(FIRST, DANA, tools=digest_of(b"search, pay"))
-    unread, opened_unread = sealed(FIRST, payload=b"\xff not JSON")
+    unread, opened_unread = sealed(FIRST, payload=b"\xc1 no state")
     at_two = {"writer": head(OPENED_TWO)}
     bare = "In an encrypted store. It has no state that could be."
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
@@ -164,7 +165,7 @@ def _no_records() -> list[Vector]:
     upper = WRITER.id.upper().encode()
     found = [
         ("empty", "Nothing at all.", b""),
-        ("plain-json", "A state that nobody sealed.", STATE + b"\n"),
+        ("bare", "A state that nobody sealed.", STATE),
         ("format-2", "Another format.", ONE.replace(b"safepoint/1", b"safepoint/2", 1)),
         ("byte-order-mark", "Bytes before the first.", b"\xef\xbb\xbf" + ONE),
         ("carriage-returns", "Lines that end in CR LF.", ONE.replace(b"\n", b"\r\n")),
@@ -182,7 +183,7 @@ def _no_records() -> list[Vector]:
         ("base64-url", "The other alphabet.", ONE.replace(signature, b"-" + signature[1:], 1)),
         ("cut-in-line-1", "Cut off in line 1.", ONE[:40]),
         ("cut-in-line-2", "Cut off in line 2.", ONE[:200]),
-        ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE + b"\n")),
+        ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE)),
     ]
     return [_refused("RecordMalformed", *vector) for vector in found]
 
@@ -271,7 +272,6 @@ def _broken() -> list[Vector]:
     flipped = bytes([signature[0] ^ 1]) + signature[1:]
     borrowed = sealed(FIRST, OTHER)[0].replace(OTHER.id.encode(), WRITER.id.encode(), 1)
     with_line_end = b"safepoint/1 record\n" + line_2 + b"\n"
-    unended = line_2.replace(digest_of(rest).encode(), digest_of(STATE).encode())
     second_half = int.from_bytes(signature[32:], "little") + _ORDER
     malleable = signature[:32] + second_half.to_bytes(32, "little")
     spelled = "A second spelling of the signature: its second half plus the group's order."
@@ -291,10 +291,10 @@ def _broken() -> list[Vector]:
         *((f"signed-as-{use}", "For another use of the envelope.", signed_as(line_2, rest, use))
           for use in ("journal", "approval", "order", "model")),
         ("order-as-record", "A hold is no checkpoint.", _HOLD[0], _HOLD[1].header.place, "dana"),
-        ("state-edited", "An edit of the state.", ONE.replace(b":42}", b":43}")),
-        ("state-longer", "A line after the state.", ONE + b"{}\n"),
+        ("state-edited", "An edit of the state.", ONE.replace(b"alice", b"mally")),
+        ("state-longer", "A byte after the state.", ONE + b"\xc0"),
+        ("state-line", "A line end after the state.", ONE + b"\n"),
         ("state-shorter", "Without the last byte.", ONE[:-1]),
-        ("state-unended", "Truly sealed, without a line end.", signed(unended, STATE)),
         ("signature-not-reduced", spelled, with_signature(ONE, malleable)),
     ]  # fmt: skip
     return [_refused("SealBroken", *vector) for vector in found]
@@ -328,7 +328,7 @@ def _misplaced() -> list[Vector]:
 
 def _other() -> list[Vector]:
     unknown, _ = sealed(FIRST, OTHER)
-    large, _ = sealed(FIRST, payload=b'"' + b"x" * 4096 + b'"')
+    large, _ = sealed(FIRST, payload=b"\xda\x10\x00" + b"x" * 4096)
     at_1, at_2 = {"writer": head(OPENED_ONE)}, {"writer": head(OPENED_TWO)}
     never, other = (
         "A base of a revoked key never counts, whatever its point.",
@@ -369,8 +369,8 @@ def _which_comes_first() -> list[Vector]:
     """Two reasons each."""
     unknown, _ = sealed(FIRST, OTHER)
     edited = unknown.replace(b'"store":"i', b'"store":"j')
-    other_state = ONE.replace(b":42}", b":43}")
-    no_header = with_signature(signed(b"{}", b"{}\n"), bytes(64))
+    other_state = ONE.replace(b"alice", b"mally")
+    no_header = with_signature(signed(b"{}", b"\x80"), bytes(64))
     elsewhere, no_key = Place("invoices", "", "order-8", 1), {"writer": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),

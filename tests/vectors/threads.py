@@ -50,13 +50,13 @@ def _thread(
         "tenant": tenant,
         "thread": FIRST.thread,
         **more,
-        "records": {str(number): record.decode() for number, record in records.items()},
+        "records": {str(number): record.decode("latin-1") for number, record in records.items()},
         ("verifies" if isinstance(outcome, int) else "refused"): outcome,
     }
 
 
 def _base(sequence: int, record: bytes = BASE) -> Vector:
-    return {"sequence": sequence, "record": record.decode()}
+    return {"sequence": sequence, "record": record.decode("latin-1")}
 
 
 def vectors() -> list[Vector]:
@@ -84,7 +84,7 @@ def vectors() -> list[Vector]:
     stray = sealed(second._replace(tenant="bolt"), previous=OPENED_ACME.digest)[0]
     acme, of_acme = {1: ACME, 2: acme_two}, {"tenant": "acme", "anchor": head(opened_acme_two)}
     base_of_acme = sealed(
-        second, kind="base", previous=OPENED_ACME.digest, payload=b"null", app=""
+        second, kind="base", previous=OPENED_ACME.digest, payload=b"\xc0", app=""
     )[0]
     relabelled = acme_two.replace(b"pay:2/2", b"pay:1/2")
     found: list[tuple[Any, ...]] = [

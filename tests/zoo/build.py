@@ -16,14 +16,13 @@ from typing import Any, Final
 
 from safepoint import (
     Actor,
-    FileAnchor,
     FileCheckpointStorage,
-    FileJournal,
     Keyring,
     Ledger,
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    SQLiteJournal,
 )
 from safepoint.core.journal import Event
 from safepoint.models import save_checkpoint
@@ -83,10 +82,10 @@ class Deployed:
         tenant: str = "",
         name: str = NAME,
     ) -> None:
-        self.root, self.anchor = folder(root), root / ("anchor/heads.db" if database else "anchor")
+        self.root, self.anchor = folder(root), root / "anchor/heads.db"
         self.storage = root / ("state/checkpoints.db" if database else "state")
         kept: Any = (SQLiteCheckpointStorage if database else FileCheckpointStorage)(self.storage)
-        heads: Any = (SQLiteAnchor if database else FileAnchor)(self.anchor, create=True)
+        heads: Any = SQLiteAnchor(self.anchor, create=True)
         ring = Keyring(key(root))
         self.ledger = Ledger(kept, store=name, keys=ring, anchor=heads)
         self.save(tenant=tenant)
@@ -117,14 +116,13 @@ class Deployed:
 
 def journal(root: Path, at: str = "journal") -> list[str]:
     """Make a journal with its own key and anchor, and return what to give to the command."""
-    kept = FileJournal(
-        root / at,
-        keys=Keyring(key(root, "journal")),
-        anchor=FileAnchor(root / "journal-anchor", create=True),
-        create=True,
-    )
-    for _ in range(3):
-        kept.record(Event("resume", "done", Actor("ana", "login"), NAME, THREAD))
+    keys = Keyring(key(root, "journal"))
+    with (
+        SQLiteAnchor(root / "journal-anchor/heads.db", create=True) as heads,
+        SQLiteJournal(root / at / "journal.db", keys=keys, anchor=heads, create=True) as kept,
+    ):
+        for _ in range(3):
+            kept.record(Event("resume", "done", Actor("ana", "login"), NAME, THREAD))
     return [
         *("--journal", str(root / at), "--journal-key", str(root / "keys/journal")),
         *("--journal-anchor", str(root / "journal-anchor")),

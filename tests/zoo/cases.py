@@ -11,15 +11,16 @@ import json
 import lzma
 import os
 import shutil
+import sqlite3
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from safepoint import (
     Approver,
-    FileAnchor,
     Keyring,
     Ledger,
     SigningKey,
@@ -196,6 +197,15 @@ def rolled_back(root: Path) -> list[str]:
     return deployed.arguments()
 
 
+def _copied(anchor: Path, to: Path) -> Path:
+    """Copy an anchor that is in use, as SQLite itself does."""
+    file = folder(to) / "heads.db"
+    file.touch(0o600)
+    with closing(sqlite3.connect(anchor)) as old, closing(sqlite3.connect(file)) as new:
+        old.backup(new)
+    return to
+
+
 @case(
     "The anchor was set back to last night: what came since could be cut off unnoticed.",
     "SP15.behind order-7",
@@ -203,10 +213,10 @@ def rolled_back(root: Path) -> list[str]:
 )
 def anchor_set_back(root: Path) -> list[str]:
     deployed = Deployed(root)
-    last_night = shutil.copytree(deployed.anchor, root / "copy")
+    last_night = _copied(deployed.anchor, root / "copy")
     deployed.save(count=2)
-    shutil.rmtree(deployed.anchor)
-    last_night.rename(deployed.anchor)
+    shutil.rmtree(deployed.closed().anchor.parent)
+    last_night.rename(deployed.anchor.parent)
     return deployed.arguments()
 
 
@@ -223,16 +233,14 @@ def no_anchor(root: Path) -> list[str]:
 @case(
     "The anchor is inside the store: whoever rolls back one rolls back both.",
     "SP02.not-verified state",
-    "SP10.format state/anchor/order-7.head",
-    "SP10.format state/anchor/store",
-    "SP13.stray state/anchor/.lock",
-    "SP13.stray state/anchor/order-7.head",
-    "SP13.stray state/anchor/store",
+    "SP10.format state/anchor/heads.db",
+    "SP13.stray state/anchor/heads.db",
     "SP15.configuration-error state",
 )
 def anchor_inside(root: Path) -> list[str]:
     deployed = Deployed(root)
-    deployed.anchor = deployed.anchor.rename(deployed.storage / "anchor")
+    inside = deployed.closed().anchor.parent.rename(deployed.storage / "anchor")
+    deployed.anchor = inside / "heads.db"
     return deployed.arguments()
 
 
@@ -243,8 +251,8 @@ def anchor_inside(root: Path) -> list[str]:
 )
 def never_anchored(root: Path) -> list[str]:
     deployed = Deployed(root)
-    shutil.rmtree(deployed.anchor)
-    FileAnchor(deployed.anchor, create=True)
+    shutil.rmtree(deployed.anchor.parent)
+    SQLiteAnchor(deployed.anchor, create=True).close()
     return deployed.arguments()
 
 
@@ -290,7 +298,7 @@ def another_key(root: Path) -> list[str]:
 )
 def revoked_key(root: Path) -> list[str]:
     deployed = Deployed(root)
-    shutil.copytree(deployed.anchor, root / "before")
+    _copied(deployed.anchor, root / "before")
     deployed.save(count=1)
     new = key(root, "new")
     ring = Keyring(new, verify=[key(root)])
@@ -298,8 +306,8 @@ def revoked_key(root: Path) -> list[str]:
         THREAD, {"amount": 4}
     )
     return [
-        *(str(deployed.storage), "--store", NAME, "--key", str(root / "keys/new")),
-        *("--revoked", f"{root}/keys/key={root}/before", "--anchor", str(deployed.anchor)),
+        *(str(deployed.closed().storage), "--store", NAME, "--key", str(root / "keys/new")),
+        *("--revoked", f"{root}/keys/key={root}/before/heads.db", "--anchor", str(deployed.anchor)),
     ]
 
 
@@ -377,14 +385,19 @@ def tenants_swapped(root: Path) -> list[str]:
 def journal_gap(root: Path) -> list[str]:
     deployed = Deployed(root)
     more = journal(root)
-    (root / f"journal/{THREAD}/0000000002.checkpoint").unlink()
+    rules = "SELECT sql FROM sqlite_schema WHERE name = 'checkpoints_delete'"
+    with closing(sqlite3.connect(root / "journal/journal.db")) as thief, thief:
+        [(rule,)] = thief.execute(rules).fetchall()
+        thief.execute("DROP TRIGGER checkpoints_delete")
+        thief.execute("DELETE FROM checkpoints WHERE sequence = 2")
+        thief.execute(rule)
     return [*deployed.arguments(), *more]
 
 
 @case(
     "The journal lies in the store that it should tell of.",
-    "SP13.stray state/journal/journal",
-    "SP13.stray state/journal/order-7",
+    "SP10.format state/journal/journal.db",
+    "SP13.stray state/journal/journal.db",
     "SP22.together state/journal",
     *BESIDE,
 )
@@ -1287,7 +1300,7 @@ def forged_twins(root: Path) -> list[str]:
     text += ACCEPT.format("SP12.seal-broken", "order-7", "2999-01-01")  # which may be either
     for name in ("one", "two"):
         record = Deployed(root / name, name=name).record(3)
-        forged = record.read_bytes().replace(b'"amount":2', b'"amount":9')
+        forged = record.read_bytes().replace(b"amount\x02", b"amount\x09")
         record.unlink()
         write(record, forged)
         text += f'\n[stores.{name}]\nstorage = "{name}/state"\nkey = ["{name}/keys/key"]\n'

@@ -45,7 +45,9 @@ _OTHER: Final = "load returned something else than what was saved"
 _THREADS: Final = ("victim", "attacker")  # of most attacks
 _NO_EFFECT: Final = "something that is not here, or had no effect"
 
-_STATE: Final = re.compile(rb'\{\s*"amount":\s*42,\s*"payee":\s*"alice"\s*\}')
+_STATE: Final = re.compile(
+    rb'\{\s*"amount":\s*42,\s*"payee":\s*"alice"\s*\}|\x82\xa6amount\x2a\xa5payee\xa5alice'
+)
 _PICKLE: Final = re.compile(rb"\x80[\x02-\x05].*payee.*", re.DOTALL)
 _VICTIM: Final = re.compile(r"victim(-\w+)?")
 _HARMLESS: Final = b"cdatetime\ntimedelta\n(I1\ntR."
@@ -125,7 +127,7 @@ class OwnTarget(Target):
         return [name for name in self._records.get(thread, []) if name in there]
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
-        """Replace the state, where it is JSON, however it is spaced."""
+        """Replace the state, where it is MessagePack, or JSON, however it is spaced."""
         if trick != "best" or not _STATE.search(record):
             raise Miss
         return _STATE.sub(lambda _: payload, record)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import base64
 import importlib
-import json
 import secrets
 import sys
 import traceback
@@ -21,6 +20,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from ormsgpack import Ext, packb
 
 from safepoint.attacks.kit import Look, attacks, loads, overwrite, saved, unnoticed
 from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
@@ -74,12 +75,14 @@ def unknown_type(target: Target) -> Iterator[Look]:
     (target.folder / f"{module}.py").write_text(leaves_marker, encoding="utf-8")
     sys.path.insert(0, str(target.folder))
     importlib.invalidate_caches()
-    states: list[dict[str, Any]] = [
+    states: list[Any] = [
         {"__type__": f"{module}:Thing"},
         {f"${module}.Thing": {}},
         {"py/object": f"{module}.Thing"},
         {"lc": 2, "type": "constructor", "id": [module, "Thing"], "kwargs": {}},
     ]
+    if target.format == "msgpack":
+        states.append(_tagged(f"{module}.Thing", {}))
     try:
         yield from _each(target, states)
         _plant_pickle(target, f"c{module}\nThing\n.".encode())
@@ -102,7 +105,8 @@ def row_chooses_decoder(target: Target) -> Iterator[Look]:
     states = ({"__pickled__": pickle, "__type__": _TYPE}, {"$pickle": pickle})
     for state in states:
         yield partial(typed, {"note": state})
-    yield from _each(target, states)
+    tagged = [_tagged("pickle", pickle)] if target.format == "msgpack" else []
+    yield from _each(target, [*states, *tagged])
 
 
 def _plant_pickle(
@@ -116,13 +120,13 @@ def _plant_pickle(
         overwrite(target, target.records("victim")[-1], record)
 
 
-def _each(target: Target, states: Iterable[dict[str, Any]]) -> Iterator[Look]:
+def _each(target: Target, states: Iterable[Any]) -> Iterator[Look]:
     """Put each in place of a state, in a thread of its own, and let the victim load."""
     for number, state in enumerate(states):
         thread = f"victim-{number}"
         target.save(thread, HONEST)
         with suppress(Miss):
-            target.smuggle(thread, json.dumps(state, separators=(",", ":")).encode())
+            target.smuggle(thread, target.encoded(state))
             yield _nothing_ran(target, thread)
 
 
@@ -140,7 +144,10 @@ def _nothing_ran(target: Target, thread: str) -> Look:
 def duplicate_keys(target: Target) -> Iterator[Look]:
     """The payee is there twice: the check reads alice, the payment reads mally."""
     saved(target)
-    target.smuggle("victim", b'{"amount":42,"payee":"alice","payee":"mally"}')
+    twice = b'{"amount":42,"payee":"alice","payee":"mally"}'
+    if target.format == "msgpack":
+        twice = b"\x83" + packb(HONEST)[1:] + packb("payee") + packb("mally")
+    target.smuggle("victim", twice)
     yield loads(target, WANTED)
 
 
@@ -153,15 +160,16 @@ def not_a_number(target: Target) -> Iterator[Look]:
         return bool(amount != amount)
 
     saved(target)
-    target.smuggle("victim", b'{"amount":NaN,"payee":"alice"}')
+    target.smuggle("victim", target.encoded({**HONEST, "amount": float("nan")}))
     yield differs_from_itself
 
 
 @decoding("deep-nesting", "SP11")
 def deep_nesting(target: Target) -> Iterator[Look]:
-    """A state of a hundred thousand brackets takes the worker down."""
+    """A state of a hundred thousand lists inside one another takes the worker down."""
     saved(target)
-    target.smuggle("victim", b"[" * 100_000 + b"]" * 100_000)
+    deep = b"[" * 100_000 + b"]" * 100_000
+    target.smuggle("victim", deep if target.format == "json" else b"\x91" * 99_999 + b"\x90")
     yield unnoticed(lambda: target.latest("victim"))
 
 
@@ -171,8 +179,11 @@ def equal_hashes(target: Target) -> Iterator[Look]:
     saved(target)
     numbers = [n * sys.hash_info.modulus for n in range(9, 3_009)]  # each over 64 bits
     pickle = "cbuiltins\nset\n((l" + "".join(f"I{n}\na" for n in numbers) + "tR."
-    items = ",".join(sorted(f'{{"$int":"{n:#x}"}}' for n in numbers))
-    _plant_pickle(target, pickle.encode(), "builtins:set", f'{{"$set":[{items}]}}'.encode())
+    items = sorted(packb(Ext(1, hex(n).encode())) for n in numbers)
+    a_set = packb(Ext(10, b"\xdc" + len(items).to_bytes(2) + b"".join(items)))
+    if target.format == "json":
+        a_set = target.encoded({"$set": numbers})
+    _plant_pickle(target, pickle.encode(), "builtins:set", a_set)
     yield lambda: isinstance(target.latest("victim"), set)
 
 
@@ -180,7 +191,7 @@ def equal_hashes(target: Target) -> Iterator[Look]:
 def oversized_record(target: Target) -> Iterator[Look]:
     """A record of any size is read and parsed before anybody asks how large it is."""
     saved(target)
-    target.smuggle("victim", b'{"payee":"%b"}' % (b"x" * DEFAULT_LIMITS.record_bytes))
+    target.smuggle("victim", target.encoded({"payee": "x" * DEFAULT_LIMITS.record_bytes}))
     yield unnoticed(lambda: target.latest("victim"))
 
 
@@ -200,10 +211,11 @@ def secret_in_error(target: Target) -> Iterator[Look]:
 
     target.save("victim", {"amount": 42, "payee": secret})
     name = target.records("victim")[-1]
-    for broken in _broken(target.medium.read(name), b'"%b"' % secret.encode()):
+    undecodable = _undecodable if target.format == "json" else _undecodable_messagepack
+    for broken in _broken(target.medium.read(name), target.encoded(secret)):
         target.medium.write(name, broken)
         yield partial(told, "victim")
-    for number, payload in enumerate(_undecodable(b'"%b"' % secret.encode())):
+    for number, payload in enumerate(undecodable(target.encoded(secret))):
         thread = f"victim-{number}"
         target.save(thread, HONEST)
         with suppress(Miss):
@@ -228,3 +240,20 @@ def _undecodable(secret: bytes) -> Iterator[bytes]:
     yield b'{"payee":%b,"amount":42}' % secret
     for tag in (b"__type__", b"$nobody", b"$date", b"$decimal", b"$uuid", b"$bytes", b"$int"):
         yield b'{"%b":%b}' % (tag, secret)
+
+
+def _undecodable_messagepack(secret: bytes) -> Iterator[bytes]:
+    amount, payee = packb("amount"), packb("payee")
+    yield b"\x83" + amount + b"\x2a" + payee + secret
+    yield b"\x83" + amount + b"\x2a" + (payee + secret) * 2
+    yield b"\x82" + amount + packb(float("nan")) + payee + secret
+    yield b"\xde\0\x02" + payee + secret + amount + b"\x2a"
+    yield b"\x82" + payee + secret + secret + b"\xc1"
+    yield packb(_tagged("nobody", secret.decode()))
+    for extension in (*range(1, 13), 99):
+        yield packb(Ext(extension, secret))
+
+
+def _tagged(tag: str, content: Any) -> Ext:
+    """Return what our format writes for a type of the caller's."""
+    return Ext(0, b"%c%b%b" % (len(tag), tag.encode(), packb(content)))

@@ -79,7 +79,10 @@ def other_bytes(target: Target) -> Iterator[Look]:
     record = target.medium.read(name)
     usual, *others = spellings(HONEST)
     written = next((text for text in others if text in record), usual)
-    overwrite(target, name, target.edit(record, written, json.dumps(HONEST, indent=1).encode()))
+    again = json.dumps(HONEST, indent=1).encode()
+    if target.format == "msgpack":  # the head of a map with a longer count
+        again = b"\xde\0" + bytes([written[0] & 15]) + written[1:]
+    overwrite(target, name, target.edit(record, written, again))
     yield unnoticed(lambda: target.latest("victim"))
 
 
@@ -126,8 +129,8 @@ def strip_signature(target: Target) -> Iterator[Look]:
 
 def _plant(target: Target, trick: Trick) -> Iterator[Look]:
     name = saved(target)
-    payload = json.dumps(WANTED, separators=(",", ":")).encode()
-    overwrite(target, name, target.forge(target.medium.read(name), payload, trick))
+    forged = target.forge(target.medium.read(name), target.encoded(WANTED), trick)
+    overwrite(target, name, forged)
     yield loads(target, WANTED)
 
 

@@ -28,10 +28,10 @@ from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
-from safepoint.core.anchor import Anchor, FileAnchor, InMemoryAnchor
+from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
-from safepoint.core.journal import FileJournal, Journal
+from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -45,6 +45,7 @@ from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
 from safepoint.stores.disk import TEMP
 from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
+from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
@@ -118,6 +119,7 @@ class SignedChainTarget(Target):
 
     name = "signed-chain"
     title = "signed chain"
+    format = "msgpack"
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
@@ -207,7 +209,7 @@ class SignedChainTarget(Target):
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""
         if trick == "unsigned":
-            return payload + b"\n"
+            return payload
         return self._forged(record, payload, trick, "state")
 
     def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
@@ -217,7 +219,7 @@ class SignedChainTarget(Target):
         for name in names[:-keep]:
             self.medium.delete(name)
         if trick != "unsigned":
-            base = self._forged(record, b"null", trick, "base")
+            base = self._forged(record, self.encoded(None), trick, "base")
             first = _parsed(record)[0].sequence
             self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
 
@@ -307,9 +309,8 @@ class SealedTarget(SignedChainTarget):
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
         on_disk = isinstance(self.medium, Disk)
-        self.anchor: Anchor = (
-            FileAnchor(self.folder / "anchor", create=True) if on_disk else InMemoryAnchor()
-        )
+        heads = self.folder / "anchor/heads.db"
+        self.anchor: Anchor = SQLiteAnchor(heads, create=True) if on_disk else InMemoryAnchor()
 
     def go_back(self, thread: str, sequence: int) -> None:
         """Drop the records, and accept the loss by name."""
@@ -349,7 +350,7 @@ class GatedTarget(SealedTarget):
         self.people = {name: SigningKey.generate() for name in ("dana", "erin")}
         self.approvers = Approvers({name: key.public for name, key in self.people.items()})
         self._journal_keys = Keyring(SigningKey.generate())
-        self._journal_anchor = FileAnchor(self.folder / "journal-anchor", create=True)
+        self._journal_anchor = SQLiteAnchor(self.folder / "journal-anchor/heads.db", create=True)
         self.written: Journal | None = self._journal(create=True)
         self.opened: Ledger | None = None
         self._asking: set[str] = set()
@@ -358,7 +359,7 @@ class GatedTarget(SealedTarget):
         self._operator = SigningKey.generate()
         self._left = Answers(
             FileCheckpointStorage(self.answers.folder),
-            FileAnchor(self.folder / "answers-anchor", create=True),
+            SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
         )
 
     def begin(self, thread: str, arguments: dict[str, Any]) -> None:
@@ -540,7 +541,7 @@ class GatedTarget(SealedTarget):
         header, digest = _parsed(record)
         place = header.place._replace(sequence=header.sequence + 1)
         forged, _ = seal(
-            record.split(b"\n", 2)[2].rstrip(b"\n").replace(b"dana", who.encode()),
+            record.split(b"\n", 2)[2].replace(b"dana", who.encode()),
             place,
             self.keys.signing,
             created=datetime.now(UTC),
@@ -648,7 +649,7 @@ class GatedTarget(SealedTarget):
         header, _ = _parsed(self.medium.read(last))
         place = Place(self.store, "", thread, header.sequence)
         base, _ = seal(
-            b"null",
+            self.encoded(None),
             place,
             self.keys.signing,
             created=datetime.now(UTC),
@@ -659,9 +660,9 @@ class GatedTarget(SealedTarget):
             self.medium.delete(name)
         self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (header.sequence, base))
 
-    def _journal(self, *, create: bool = False) -> FileJournal:
-        keys, anchor = self._journal_keys, self._journal_anchor
-        return FileJournal(self.journal.folder, keys=keys, anchor=anchor, create=create)
+    def _journal(self, *, create: bool = False) -> Journal:
+        entries = FileCheckpointStorage(self.journal.folder, read_only=not create)
+        return Journal(entries, keys=self._journal_keys, anchor=self._journal_anchor)
 
     def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         return self.opened or super()._ledger(storage, journal or self.written)

@@ -11,6 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, Self
 
+from ormsgpack import packb
+
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.core.errors import CheckpointError
@@ -100,6 +102,7 @@ class Target(Victim):
     Attributes:
         name: what the target is called in tables.
         title: the same, for people.
+        format: how a state is written: "json" or "msgpack".
         refusals: the errors by which this store refuses. Anything else counts as a crash.
         folder: a temporary folder. Nothing of the store may lie outside it.
         refused: what the store said each time that it refused.
@@ -115,6 +118,7 @@ class Target(Victim):
     """
 
     title: ClassVar[str] = ""
+    format: ClassVar[Literal["json", "msgpack"]] = "json"
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder)
@@ -422,9 +426,9 @@ class Target(Victim):
             Miss: there is no room for the trick.
         """
         self.save("attacker", HONEST)
-        state = json.dumps({"approved": True, "pending": arguments}, separators=(",", ":"))
+        state = self.encoded({"approved": True, "pending": arguments})
         record = self.medium.read(self.records("attacker")[-1])
-        self.medium.write(self.records(thread)[-1], self.forge(record, state.encode(), trick))
+        self.medium.write(self.records(thread)[-1], self.forge(record, state, trick))
         self.relink(thread)
         return b""
 
@@ -452,6 +456,12 @@ class Target(Victim):
         return None
 
     # What a thief of the key does, or a writer inside who holds it. Without a key, anybody can.
+
+    def encoded(self, state: Any) -> bytes:
+        """Return the bytes of a state in the format of this store: what a `smuggle` carries."""
+        if self.format == "msgpack":
+            return packb(state)
+        return json.dumps(state, separators=(",", ":")).encode()
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Write a thread's next record around these encoded bytes, genuine in all else.
@@ -532,7 +542,8 @@ def index(thread: str, label: str) -> str:
     return f"{thread}.{label}.index"
 
 
-def spellings(state: dict[str, Any]) -> Iterator[bytes]:
-    """Yield the ways in which JSON is commonly written."""
+def spellings(state: Any) -> Iterator[bytes]:
+    """Yield the ways in which a state is commonly written."""
     for ends in ((", ", ": "), (",", ":")):
         yield json.dumps(state, separators=ends).encode()
+    yield packb(state)

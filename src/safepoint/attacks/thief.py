@@ -6,7 +6,6 @@ helps elsewhere.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -63,7 +62,7 @@ def stolen_key_undelete(target: Target) -> Iterator[Look]:
     """A thief of the key puts a record after the tombstone, and the deleted thread goes on."""
     save_steps(target, 2)
     target.delete("victim")
-    target.smuggle("victim", json.dumps(WANTED, separators=(",", ":")).encode())
+    target.smuggle("victim", target.encoded(WANTED))
     yield loads(target, WANTED)
     yield lambda: bool(target.history("victim")[-1] == WANTED)
 

@@ -64,7 +64,6 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.core.storage import is_thread
 from safepoint.settings import (
-    BESIDE,
     SEVERITIES,
     Settings,
     Store,
@@ -74,6 +73,7 @@ from safepoint.settings import (
     is_database,
 )
 from safepoint.settings import read as read_settings
+from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 
 _NEEDS: Final = {
@@ -169,8 +169,10 @@ class Place:
 
     @cached_property
     def is_journal(self) -> bool:
-        """Whether it was found, and is the folder of a journal."""
-        return self.folder is not None and self.store.store is None and is_journal(self.folder)
+        """Whether it was found, and is a journal."""
+        with suppress(CheckpointError):  # which another check says
+            return bool(self.disk) and self.store.store is None and is_journal(self._storage)
+        return False
 
     @property
     def home(self) -> str | None:
@@ -391,7 +393,7 @@ def _journal(place: Place) -> Iterator[Finding]:
     held = Path(store.key[0]).parent if store.key else None
     heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
     yield from check_places(
-        place.home, keys=held, anchor=heads, journal=store.journal, journal_anchor=ends
+        place.home, keys=held, anchor=heads, journal=_folder(store.journal), journal_anchor=ends
     )
 
 
@@ -401,7 +403,7 @@ def _compared(place: Place) -> Iterable[Finding]:
 
 
 def _folder(path: str | None) -> str | None:
-    """Return the folder of an anchor, which may be a file in it."""
+    """Return the folder of an anchor or a journal, which may be a file in it."""
     return str(Path(absolute(path)).parent) if path and is_database(path) else path
 
 

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.core.codec import check_shape
-from safepoint.core.errors import CheckpointError, LimitExceeded, NotFound, shell
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, NotFound, shell
 from safepoint.core.keys import Keyring
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 from safepoint.core.record import FORMAT, Header
@@ -46,6 +47,8 @@ _TAGS: Final = re.compile(
     rb'"(msgpack|constructor|jsonpickle|pickle|cloudpickle|dill|joblib|marshal)"'
 )
 _LOOK: Final = "Look at it yourself."
+_BRACKETS: Final = bytes.maketrans(b"[{]}", b"(())")
+_WINDOW: Final = 64 * 1024
 _PICKLES: Final = (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
 
 
@@ -148,9 +151,9 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
 def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> list[Finding]:
     """Look for records over the size limit, and for states that are too deep or hold too much.
 
-    The brackets and commas are counted by the codec's own check, which runs before any parser.
-    Nothing is decoded, and a file over the limit is not read. Sealed records are looked at, and
-    JSON that anybody else wrote.
+    The headers of MessagePack are counted by the codec's own check, and the brackets and commas of
+    JSON here, before any parser sees them. Nothing is decoded, and a file over the limit is not
+    read. Sealed records are looked at, and JSON that anybody else wrote.
 
     ```python
     from pathlib import Path
@@ -162,7 +165,7 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
     Path("state/order-7.json").write_text("[" * 500 + "]" * 500)
     for finding in check_bounds("state", Limits(depth=64)):
         print(finding.rule, finding.severity, finding.what.split(": ")[1])
-        #> SP11 error The encoded state is nested deeper than 64 levels.
+        #> SP11 error The JSON is nested deeper than 64 levels.
     Path("state/order-7.json").write_text("[[42]]")
     print(check_bounds("state"))
     #> []
@@ -360,13 +363,55 @@ def _bounds(file: File, limits: Limits) -> Iterator[Finding]:
     state = file.text if file.is_json else b""
     if sealed:
         _, line_2, state = (*file.data[sealed.start(2) :].split(b"\n", 2), b"", b"")[:3]
-        header, state = Header.parse(line_2), state.rstrip(b"\n")
+        header = Header.parse(line_2)
         if header is not None and header.cipher is not None:
             raise LimitExceeded("Its state is encrypted.", _LOOK)
     try:
-        check_shape(state, limits)
+        if sealed:
+            check_shape(state, limits)
+        else:
+            _check_json(state, limits)
     except LimitExceeded as refusal:
         yield finding("SP11.shape", file.path, why=refusal.what, do=refusal.do)
+    except DecodeError:
+        return  # no state: nothing that a decoder could be filled with
+
+
+def _check_json(text: bytes, limits: Limits) -> None:
+    """Refuse JSON that is too deep or holds too much, before a parser sees it.
+
+    Raises:
+        LimitExceeded: it does.
+    """
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    shape = b"".join(_without_strings(bare)).translate(_BRACKETS)
+    if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
+        raise LimitExceeded(
+            f"The JSON holds more than {limits.items} values.",
+            "Restore an earlier checkpoint, or raise Limits.items if you expect this many.",
+        )
+    brackets = re.sub(rb"[^()]+", b"", shape)
+    nesting = accumulate(1 if byte == ord("(") else -1 for byte in brackets)
+    if max(nesting, default=0) > limits.depth:
+        raise LimitExceeded(
+            f"The JSON is nested deeper than {limits.depth} levels.",
+            "Restore an earlier checkpoint, or raise Limits.depth if you expect this nesting.",
+        )
+
+
+def _without_strings(bare: bytes) -> Iterator[bytes]:
+    """Yield JSON without escaped quotes, with each string replaced by one quote.
+
+    It goes window by window, so that a megabyte of quotes does not become a list of a million
+    pieces.
+    """
+    inside = False
+    for start in range(0, len(bare), _WINDOW):
+        pieces = bare[start : start + _WINDOW].split(b'"')
+        yield b'"'.join(pieces[inside::2])
+        inside ^= not len(pieces) % 2
+        if inside and len(pieces) > 1:
+            yield b'"'
 
 
 class _Keys:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from safepoint._command import counted
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
@@ -27,10 +27,9 @@ from safepoint.audit.finding import (
     listed,
     refused,
 )
-from safepoint.audit.folder import around, key_file, location, record_file
+from safepoint.audit.folder import around, key_file, location
 from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
-from safepoint.core.anchor import SQLiteAnchor
 from safepoint.core.errors import (
     CheckpointError,
     KeyRefused,
@@ -49,6 +48,7 @@ from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.settings import is_beside, is_database
 from safepoint.stores.disk import absolute
+from safepoint.stores.sqlite import SQLiteAnchor
 
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
 # History, and what tools keep for themselves. What is linked from elsewhere is looked at.
@@ -67,9 +67,6 @@ _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
 # How an entry of a journal begins, behind the two lines of its record.
 _ENTRY: Final = re.compile(rb'\A[^\n]+\n[^\n]+\n\{"actor":\{"how":"')
-_ENTRY_BYTES: Final = 4096
-_MARK, _LOCK, _HEAD = "store", ".lock", ".head"
-_HEAD_LINE: Final = re.compile(rb"safepoint-anchor/1(?: [!-~]+){0,5}\n")
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
 
 
@@ -135,8 +132,6 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
-        with self._guarded(folder):
-            self._anchor(folder)
         known = None
         with self._guarded(folder):
             known = recognise_folder(folder, without=self._judged | self._said)
@@ -145,17 +140,6 @@ class Found:
             self._judged |= known.files
             self._said |= known.said
         return True
-
-    def _anchor(self, folder: str) -> None:
-        """Look at a folder of heads. What else lies in it is looked at as anywhere."""
-        names = [name for name in _names(folder) if name == _MARK or name.endswith(_HEAD)]
-        heads = [f"{folder}/{name}" for name in names if _is_head(f"{folder}/{name}")]
-        if f"{folder}/{_MARK}" in heads:
-            self.counts["anchor"] += 1
-            self.findings += guarded("SP04", folder, location(folder))
-            for file in heads:
-                self.findings += guarded("SP04", file, record_file(Path(file), None))
-            self._judged |= {*heads, f"{folder}/{_LOCK}"} if _is_lock(folder) else {*heads}
 
     @contextmanager
     def _guarded(self, path: str) -> Iterator[None]:
@@ -297,30 +281,13 @@ def is_storage(folder: str) -> bool:
     return False
 
 
-def is_journal(folder: str) -> bool:
-    """Tell whether a folder is that of a journal: each of its records holds an entry."""
-    chains = [f"{folder}/{name}" for name in _names(folder)]
-    tenants = [each for each in chains if os.path.basename(each)[:1] == "@"]  # noqa: PTH119
-    chains += [f"{each}/{name}" for each in tenants for name in _names(each)]
-    records = [f"{each}/{name}" for each in chains for name in _names(each) if _RECORD.match(name)]
-    return bool(records) and all(map(_is_entry, records))
-
-
-def _is_entry(file: str) -> bool:
-    with suppress(OSError):
-        return _ENTRY.search((content(file, _ENTRY_BYTES) or (b"", 0))[0]) is not None
-    return False
-
-
-def _is_head(file: str) -> bool:
-    with suppress(OSError):
-        return _HEAD_LINE.fullmatch((content(file, 1024) or (b"", 0))[0]) is not None
-    return False
-
-
-def _is_lock(folder: str) -> bool:
-    with suppress(OSError):
-        return content(f"{folder}/{_LOCK}", 1) == (b"", 0)
+def is_journal(storage: Any) -> bool:
+    """Tell whether a storage is that of a journal: the end of each thread holds an entry."""
+    with suppress(CheckpointError):
+        scopes = [storage, *map(storage.tenant, storage.tenants())]
+        chains = [(scope, thread) for scope in scopes for thread in scope.threads()]
+        ends = (scope.read(thread, scope.head(thread)) for scope, thread in chains)
+        return bool(chains) and all(map(_ENTRY.match, ends))
     return False
 
 

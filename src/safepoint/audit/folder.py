@@ -33,7 +33,8 @@ from safepoint.audit.finding import (
 from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, beheaded, gap, is_thread
-from safepoint.settings import BESIDE, is_beside
+from safepoint.settings import is_beside
+from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
     TEMP,
     absolute,

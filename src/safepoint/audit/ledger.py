@@ -29,13 +29,14 @@ from safepoint.core.errors import (
     UnsafeLocation,
     shell,
 )
-from safepoint.core.journal import FileJournal
 from safepoint.core.keys import Hidden, Key, Keyring, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
+from safepoint.settings import database_in
 from safepoint.stores.disk import SUPPORTED, as_named
+from safepoint.stores.sqlite import SQLiteJournal
 
 _PATIENCE: Final = 0.2
 _DAY: Final = 86_400
@@ -342,22 +343,22 @@ def check_journal(
     ```python
     from pathlib import Path
 
-    from safepoint import InMemoryAnchor, Keyring, SigningKey
+    from safepoint import InMemoryAnchor, Keyring, SigningKey, SQLiteJournal
     from safepoint.audit import check_journal
-    from safepoint.core.journal import Actor, Event, FileJournal
+    from safepoint.core.journal import Actor, Event
 
     keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
-    journal = FileJournal("journal", keys=keys, anchor=anchor, create=True)
-    journal.record(Event("resume", "done", Actor("ana", "login"), "invoices", "order-7"))
-    print(check_journal("journal", keys, anchor=anchor))
+    with SQLiteJournal("journal/journal.db", keys=keys, anchor=anchor, create=True) as journal:
+        journal.record(Event("resume", "done", Actor("ana", "login"), "invoices", "order-7"))
+    print(check_journal("journal/journal.db", keys, anchor=anchor))
     #> []
-    Path("journal/order-7/0000000001.checkpoint").unlink()
-    print(check_journal("journal", keys, anchor=anchor)[0].severity)
+    Path("journal/journal.db").unlink()
+    print(check_journal("journal/journal.db", keys, anchor=anchor)[0].severity)
     #> error
     ```
 
     Args:
-        path: the folder of the journal.
+        path: the file of the journal, or its folder.
         keys: the keys that sign or signed it.
         name: the journal's name.
         anchor: its anchor, if it has one.
@@ -375,7 +376,9 @@ def check_journal(
     shown = str(as_named(path, "The path of the journal"))
     found = list[Finding]()
     try:
-        counts = FileJournal(path, keys=keys, name=name, anchor=anchor).counts()
+        file = database_in(str(path))
+        with SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=True) as journal:
+            counts = journal.counts()
     except (UnsafeLocation, JournalError) as refusal:
         found.append(refused("SP20", refusal, shown))
     else:

@@ -39,7 +39,7 @@ from safepoint.audit.models import judge
 from safepoint.core.errors import quoted
 from safepoint.models import Verdict
 from safepoint.rules import package_toml
-from safepoint.settings import BESIDE
+from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, folder_refusals, location_refusals
 
 if sys.platform != "win32":

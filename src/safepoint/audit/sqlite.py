@@ -57,7 +57,7 @@ def check_database(
     for finding in check_database("state/checkpoints.db"):
         if finding.severity == "error":
             print(finding.rule, finding.what.split(": ")[1])
-            #> SP13 the trigger 'checkpoints_update' is gone.
+            #> SP13 'checkpoints_update' is missing, new or changed.
     ```
 
     Args:
@@ -104,11 +104,11 @@ def foreign(path: str) -> Recognised | None:
 
 def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
     where = str(storage.path)
-    [(state,)] = storage.rows("PRAGMA integrity_check(1)")
+    [(state,)] = storage.select("PRAGMA integrity_check(1)")
     if state != "ok":
         yield finding("SP13.damaged", where)
         return
-    names = storage.rows(_NAMES)
+    names = storage.select(_NAMES)
     odd = [name for name in names if not all(map(is_thread, filter(None, name))) or not name[1]]
     if odd:
         yield finding("SP13.odd-names", where, count=len(odd))
@@ -125,7 +125,7 @@ def _thread(storage: SQLiteCheckpointStorage, tenant: str, thread: str) -> Itera
         yield refused("SP13", refusal, thread)
         return
     first = 1 if base is None else base[0]
-    [(below,)] = storage.rows(_BELOW, (tenant, thread, first))
+    [(below,)] = storage.select(_BELOW, tenant, thread, first)
     if below:
         said = {"thread": thread, "first": first, "count": below}
         yield finding("SP13.below-base", thread, severity="error", **said)

@@ -9,7 +9,7 @@ shown.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
@@ -154,20 +154,6 @@ class Desk:
         yield from map(self.of, self.ledger.tenants())
 
     # --- look
-
-    @contextmanager
-    def looking(self) -> Iterator[None]:
-        """Keep what is open only to read open in this block, in which many threads are looked at.
-
-        What is read is as new as outside of it.
-        """
-        parts: list[object] = [self.ledger.storage, self.ledger.anchor]
-        if self.answers is not None:
-            parts += [self.answers.storage, self.answers.anchor]
-        with ExitStack() as stack:
-            for part in parts:
-                stack.enter_context(getattr(part, "held", nullcontext)())
-            yield
 
     def thread(self, named: str) -> str:
         """Return a thread that there is, by its name here or by its id in a framework.

@@ -8,6 +8,7 @@ cannot be undone is said first, and then asked for: on a terminal by a word to t
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import select
@@ -35,6 +36,7 @@ from safepoint._command import (
     unlock,
 )
 from safepoint.command.desk import beside
+from safepoint.command.states import read_as_json
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -227,7 +229,7 @@ def _init(options: argparse.Namespace) -> int:
         ledger: Any = open_ledger(name)
         stack.enter_context(ledger.storage)
         stack.enter_context(ledger.anchor)
-        open_journal(name, create=True)
+        stack.enter_context(open_journal(name, create=True))
         answers: Any = open_answers(name, create=True)
         stack.enter_context(answers.storage)
         stack.enter_context(answers.anchor)
@@ -259,7 +261,7 @@ def _parts(places: Locations) -> dict[str, Path]:
         "storage": places.storage_file,
         "anchor": places.anchor_file,
         "key": (places.key_files() or [places.key_file])[0],
-        "journal": places.journal,
+        "journal": places.journal_file,
         "journal's anchor": places.journal_anchor,
         "journal's key": (places.key_files("journal") or [places.journal_key])[0],
         "answers": places.answers_file,
@@ -430,13 +432,15 @@ def _show(options: argparse.Namespace) -> int:
                 "previous": header.previous,
             }.items():
                 print(f"  {what:<8} {value or '-'}")
-        print(plain_of(found, None).decode().replace("\x7f", "\\u007f"))
+        if header.kind in ("state", "note"):
+            state = read_as_json(plain_of(found, None), ledger.codec.limits)
+            print(json.dumps(state, separators=(",", ":")).replace("\x7f", "\\u007f"))
         return 0
 
 
 def _journal(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        journal = _store(options).journal_of(stack)
+        journal = _store(options).journal_of(stack, write=False)
         if journal is None:
             raise ConfigurationError(
                 f"Store {options.name} has no journal.",

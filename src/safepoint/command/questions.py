@@ -11,25 +11,25 @@ lapsed before anybody acted upon it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from safepoint.command.states import read_as_json
 from safepoint.core.chain import plain_of
-from safepoint.core.codec import check_shape
+from safepoint.core.codec import read_json
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, WorkflowMismatch
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, spelled
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import Question, Reason, ends, is_denial
+from safepoint.resume.approval import MAX_BYTES, Question, Reason, ends, is_denial
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, without_state
 
 _ELSE: Final = "Find out what else has the writer's key."
-_WORDS: Final = (b'"checkpoint', b'"$langgraph.Interrupt"')  # of records that count
+_WORDS: Final = (b"checkpoint", b"langgraph.Interrupt")  # of records that count
 _RECORDS: Final = 5_000  # that are walked for a thread among many; a graph has tens in a step
 _BYTES: Final = 128 * 1024 * 1024
 _TEXTS: Final = 2_000  # of questions, those that are over among them
@@ -55,7 +55,7 @@ class _Kept(NamedTuple):
 
     @classmethod
     def of(cls, head: Head, label: str, plain: dict[str, Any], *, is_last: bool) -> _Kept:
-        """Take from a record's JSON what counts. Tags stand for types that need not be known."""
+        """Take from a record what counts. Tags stand for types that need not be known."""
         asks = [
             text
             for part in ("writes", "early")
@@ -160,7 +160,7 @@ def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Q
             and question.checkpoint == question.head
             and question.head in times
             and question.reasons == (Reason.ASKED,)
-            and not any(_is_spent(each.spent, question, ledger) for each in kept)
+            and not any(_is_spent(each.spent, question) for each in kept)
         ]
     except CheckpointError:
         raise
@@ -285,7 +285,7 @@ def _read(text: str) -> Iterator[Question]:
         yield Question.from_text(text)
 
 
-def _is_spent(note: dict[str, Any], question: Question, ledger: Ledger) -> bool:
+def _is_spent(note: dict[str, Any], question: Question) -> bool:
     """Tell whether a note spends an answer to a question: a no, or a yes that has time left.
 
     What an expired yes was used for shows in what followed. If nothing did, people are asked again.
@@ -293,19 +293,18 @@ def _is_spent(note: dict[str, Any], question: Question, ledger: Ledger) -> bool:
     if note.get("question") != question.text:
         return False
     texts, now = note["statements"], datetime.now(UTC)
-    return not texts or any(is_denial(text) or _expires(text, ledger) > now for text in texts)
+    return not texts or any(is_denial(text) or _expires(text) > now for text in texts)
 
 
-def _expires(statement: str, ledger: Ledger) -> datetime:
-    line = statement.split("\n")[1]
-    check_shape(line.encode(), ledger.codec.limits)
-    return datetime.fromisoformat(json.loads(line)["expires"])
+def _expires(statement: str) -> datetime:
+    return datetime.fromisoformat(
+        read_json(statement.split("\n")[1].encode(), MAX_BYTES)["expires"]
+    )
 
 
 def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
-    check_shape(data, ledger.codec.limits)
     try:
-        found = json.loads(data)
-    except ValueError:
+        found = read_as_json(data, ledger.codec.limits)
+    except DecodeError:
         raise DecodeError(f"{link.header.place} is sealed, and is no state.", _ELSE) from None
     return found if isinstance(found, dict) else {}

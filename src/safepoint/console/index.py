@@ -168,8 +168,7 @@ class _Desks(ExitStack):
             if tenant:
                 self._open[place] = self.of(store).of(tenant)
             else:
-                desk = self._open[place] = Desk.open(self._stores[store], self)
-                self.enter_context(desk.looking())
+                self._open[place] = Desk.open(self._stores[store], self)
         return self._open[place]
 
 

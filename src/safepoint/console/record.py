@@ -7,7 +7,6 @@ left out in silence.
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +14,9 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from safepoint.command.desk import Desk, Verb, Wait
+from safepoint.command.states import read_as_json
 from safepoint.console.pages import MOST, utc
 from safepoint.core.chain import View, plain_of
-from safepoint.core.codec import check_shape
 from safepoint.core.errors import (
     AnchorError,
     AnswersError,
@@ -400,7 +399,7 @@ class _Walk:
     def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
         data = plain_of(opened, self.ledger.cipher)
-        if if_answered and b'"resumed":' not in data and b'"expired":' not in data:
+        if if_answered and b"resumed" not in data and b"expired" not in data:
             return None  # which takes less time than to parse all of it
         with suppress(WorkflowMismatch):
             found = without_state(data, self.ledger.codec.limits)
@@ -410,10 +409,9 @@ class _Walk:
     def _json(self, opened: Opened) -> Any:
         """Return a verified record as JSON: tags stand for types that need not be known."""
         data = plain_of(opened, self.ledger.cipher)
-        check_shape(data, self.ledger.codec.limits)
         try:
-            return json.loads(data)
-        except ValueError:
+            return read_as_json(data, self.ledger.codec.limits)
+        except DecodeError:
             raise DecodeError(
                 f"{opened.header.place} is sealed, and is no state.",
                 "Find out what else has the writer's key.",

@@ -675,7 +675,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             )
     points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
     others = [("anchor", _home(each)) for each in (anchor, *points)]
-    for name, apart in [*others, ("journal", _folder(journal))]:
+    for name, apart in [*others, ("journal", getattr(journal, "folder", None) or _folder(journal))]:
         if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"
@@ -714,14 +714,14 @@ def check_frozen(keys: Keyring, anchor: Any) -> None:
             raise ConfigurationError(
                 f"Key {key.id} is revoked from a point on, and this ledger has no anchor.",
                 "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
-                " anchor=FileAnchor(path)).",
+                " anchor=SQLiteAnchor(path)).",
             )
         folder = _folder(anchor)
         if until is anchor or (folder is not None and folder == _folder(until)):
             raise ConfigurationError(
                 f"Key {key.id} is revoked until the anchor that this ledger moves.",
                 "Each save would move the point, too. Give a copy that nobody writes any more:"
-                ' until=FileAnchor("anchor-before").',
+                ' until=SQLiteAnchor("before/heads.db").',
             )
 
 

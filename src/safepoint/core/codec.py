@@ -1,23 +1,19 @@
 """State to bytes and back, without a way for the bytes to choose what happens.
 
-The bytes are canonical JSON: ASCII, sorted keys, no spaces. None, bool, int, float, str, list and
-dict are what they are in JSON. Everything else is an object with one key that begins with `$`:
+The bytes are MessagePack. None, bool, int, float, str, bytes, list, and dict with keys of str are
+what they are there. Everything else is an extension type, whose code says what follows:
 
-| type | example |
-|---|---|
-| datetime, date, time | `{"$datetime":"2026-01-31T09:30:00+00:00"}` |
-| timedelta | `{"$timedelta":[1,3600,0]}`: days, seconds, microseconds |
-| Decimal, UUID, bytes | `{"$decimal":"12.50"}`, `{"$uuid":"…"}`, `{"$bytes":"aGk="}` |
-| tuple, set, frozenset | `{"$tuple":[1,2]}` |
-| Path | `{"$path":"a/b"}`; PurePosixPath and PureWindowsPath are `$posixpath`, `$windowspath` |
-| int beyond 64 bits | `{"$int":"0x10000000000000000"}` |
-| dict with other keys | `{"$dict":[[1,"one"]]}`: keys that are not str, or that begin with `$` |
-| OrderedDict | `{"$odict":[["b",1],["a",2]]}`: in its order |
-| a type that you registered | `{"$Invoice":{"number":7}}`, `{"$Colour":"RED"}`, `{"$Rights":3}` |
-| a type with a converter | `{"$deque":[1,2]}`: what the converter makes of it |
+| code | type | what follows |
+|---|---|---|
+| 1, 2, 3 | int beyond 64 bits, Decimal, UUID | its text: `0x10000000000000000`, `12.50` |
+| 4, 5, 6 | datetime, date, time | its text in ISO 8601 |
+| 7, 8 | Path, timedelta | its text; days, seconds and microseconds: `1,3600,0` |
+| 9, 10, 11 | tuple, set, frozenset | MessagePack: an array; that of a set is sorted by its bytes |
+| 12 | dict with other keys | MessagePack: an array of key, value, key, value … |
+| 0 | a type that you registered | one byte that says how long its tag is, the tag, MessagePack |
 
 A tag is a key into the list of types that the reader gave to its codec. It is never imported, and
-an unknown one is refused.
+an unknown one is refused. What people read and sign is canonical JSON: `write_json`, `read_json`.
 """
 
 from __future__ import annotations
@@ -27,22 +23,24 @@ import json
 import re
 import sys
 from base64 import b64decode, b64encode
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from enum import Enum, Flag
-from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain, repeat, starmap
-from json.encoder import encode_basestring_ascii as escape
+from enum import Enum
+from functools import cached_property, partial
+from gc import get_referents
+from itertools import chain
 from math import isfinite
-from operator import attrgetter, eq, getitem, is_, itemgetter
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from types import FunctionType
-from typing import Any, Final, NamedTuple, NoReturn
+from operator import attrgetter, eq, is_
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 from uuid import UUID
+
+import ormsgpack
+from ormsgpack import Ext, packb, unpackb
 
 from safepoint.core.errors import (
     CheckpointError,
@@ -54,309 +52,100 @@ from safepoint.core.errors import (
 )
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 
-_INT64: Final = 2**63
+_EXACT: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+"""Whatever is not exactly a plain value is handed to us."""
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _SHARED_HASHES: Final = 1000
 _ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
-_FEW: Final = 8  # values that are not worth a column
+_UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
-_PLAIN_NAME: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
-_TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
+_SHOWN: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
+_TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
 _HEAP_TYPE: Final = 1 << 9  # Py_TPFLAGS_HEAPTYPE: made by a class statement, not in C
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
-
-
-_write_json: Final = json.JSONEncoder(
-    check_circular=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-).encode
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
+_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xE0)
+"""First bytes of values that take no memory of their own, and nearly all of a text."""
+_HALF: Final = (
+    "holds a lone surrogate, which is half a character.",
+    "Replace it before you save, for example with text.encode(errors='replace').decode().",
+)
+_LAST_TEXT, _SETS, _DICT = 8, (10, 11), 12  # extension codes
 
 
 class _Refusal(Exception):
-    """Why a value is not written. The way to it is collected while the exception unwinds."""
+    """Why a value is not written, and what to do."""
 
-    def __init__(self, what: str, do: str, *steps: str) -> None:
-        self.what, self.do, self.steps = what, do, list(steps)
-
-
-class _Writer:
-    """The walk over a state that writes it, and what is left of each limit.
-
-    Attributes:
-        find: `get` of the table from type to the function that writes values of it.
-        many: values of one type are written together, where most loops can run in C: the records
-            of a list are written field by field. A refusal there does not say which value it is
-            of, so the walk is tried once more without.
-        depth: levels of containers that are left.
-        items: values of the text that are left, counted as `check_shape` counts them. Scalars
-            take theirs off unchecked; the next container, or the end, notices.
-        room: characters that are left for strings.
-        fixed: types of values that a class of the caller may be given as they are, since it
-            cannot change them.
-        records: the fields of each value of a class of the caller, if all are fixed, by the
-            function that tells whether the class gives them back.
-        unproven: there is a value of a class of the caller that is not among those.
-        converted: the text of what a converter gave, with what it was given, and the function that
-            compares that with what is restored, if the text is not enough.
-    """
-
-    def __init__(
-        self, table: dict[type, _Write], limits: Limits, fixed: set[type], *, many: bool
-    ) -> None:
-        self.find, self.fixed, self.many = table.get, fixed, many
-        self.depth, self.items, self.room = limits.depth, limits.items, limits.state_bytes
-        self.records: dict[_GivesBack, list[tuple[Any, ...]]] = defaultdict(list)
-        self.converted: list[_Part] = []
-        self.unproven = False
-        self._limits = limits
-
-    def write(self, value: object) -> str:
-        """Return the text of one value.
-
-        Raises:
-            LimitExceeded: it is too deep, too large or has too many values.
-            _Refusal: it holds a value that could not be restored faithfully.
-        """
-        return self.find(type(value), _refuse)(self, (value,))[0]
-
-    def enter(self, items: int) -> None:
-        """Go into a container whose text holds `items` values more. Leave by `depth += 1`."""
-        self.depth -= 1
-        if self.depth < 0:
-            raise LimitExceeded(
-                f"The state is nested deeper than {self._limits.depth} levels, or contains itself.",
-                "Save a flatter state, with ids in place of objects inside objects.",
-            )
-        self.take(0, items)
-
-    def each(self, values: Sequence[Any], items: int, step: Callable[[int], str]) -> list[str]:
-        """Return the texts of what a container holds.
-
-        Args:
-            values: what it holds.
-            items: how many values that adds to the text.
-            step: how the way to the value of that number is shown.
-        """
-        self.enter(items)
-        texts: list[str] = []
-        find, size = self.find, 0
-        try:
-            if self.many and len(values) > _FEW and len(set(map(type, values))) == 1:
-                texts, values = find(type(values[0]), _refuse)(self, values), ()
-            for value in values:
-                cls = type(value)
-                if cls is str and value.isascii():
-                    text = escape(value)
-                    size += len(text)
-                    if size > self.room:
-                        self.take(size)
-                elif cls is int and -_INT64 <= value < _INT64:
-                    text = repr(value)
-                else:
-                    (text,) = find(cls, _refuse)(self, (value,))
-                texts.append(text)
-        except _Refusal as refusal:
-            refusal.steps.append(step(len(texts)))
-            raise
-        self.depth += 1
-        self.room -= size
-        return texts
-
-    def container(self, value: Any, walk: _Walk) -> str:
-        """Return the text of a list or dict, as a whole if that can be.
-
-        That is tried at the upper levels alone, so that nothing is looked at many times, and not
-        for a few scalars.
-        """
-        upper = self.depth >= self._limits.depth - 2
-        inner = value.values() if type(value) is dict else value
-        few = len(value) <= _FEW and {list, dict}.isdisjoint(map(type, inner))
-        text = self.whole(value) if upper and not few else None
-        if text is None:
-            room = self.room
-            text = walk(self, value)
-            if upper and '{"$' not in text:  # then all of it counts, as it does for a whole
-                self.take(len(text) + self.room - room)
-        return text
-
-    def whole(self, value: object) -> str | None:
-        """Return the text of a list or dict that is JSON at every level, or None.
-
-        It is looked at level by level, and the text is made by a function that is written in C.
-        None is for whatever else: the walk finds out what it is, and where.
-        """
-        level: list[Any] = [value]
-        texts: list[str] = []
-        items = 0
-        for left in range(self.depth, -1, -1):
-            dicts: list[dict[str, Any]] = []
-            lists: list[list[Any]] = []
-            for one in level:
-                cls = type(one)
-                if cls is str:
-                    texts.append(one)
-                elif cls is dict:
-                    dicts.append(one)
-                elif cls is list:
-                    lists.append(one)
-                elif cls is int:
-                    if not -_INT64 <= one < _INT64:
-                        return None
-                elif cls is float:
-                    if not isfinite(one):
-                        return None
-                elif cls is not bool and one is not None:
-                    return None
-            if not (dicts or lists):
-                break
-            items += sum(map(len, dicts)) + sum(map(len, lists))
-            if not left or items > self.items:
-                return None
-            texts += chain.from_iterable(dicts)
-            level = [*chain.from_iterable(map(dict.values, dicts)), *chain.from_iterable(lists)]
-        if not {str}.issuperset(map(type, texts)) or sum(map(len, texts)) > self.room:
-            return None
-        text = _write_json(value)
-        # A key that begins with $, or perhaps a string; and perhaps half a character.
-        if '{"$' in text or ',"$' in text or ("\\ud" in text and not _is_text("".join(texts))):
-            return None
-        self.take(len(text), items)
-        return text
-
-    def take(self, size: int, items: int = 0) -> None:
-        """Take so many characters and values off what is left."""
-        self.room -= size
-        self.items -= items
-        if min(self.room, self.items) >= 0:
-            return
-        limits = self._limits
-        raise LimitExceeded(
-            f"The state takes more than {limits.state_bytes} bytes when encoded."
-            if self.room < 0
-            else f"The state holds more than {limits.items} values.",
-            "Keep large data elsewhere and save a reference to it, or raise"
-            f" Limits.{'state_bytes' if self.room < 0 else 'items'}.",
-        )
+    def __init__(self, what: str, do: str, step: str = "") -> None:
+        self.what, self.do, self.step = what, do, step
 
 
-_Part = tuple[Callable[[Any, Any], None] | None, Any, str]
-_Walk = Callable[[_Writer, Any], str]
-_Write = Callable[[_Writer, Sequence[Any]], list[str]]
-_Revive = Callable[[Any], Any]
-_GivesBack = Callable[[list[tuple[Any, ...]]], bool]
+class Tagged(NamedTuple):
+    """A value whose type a reader does not know: its tag, and what follows it."""
+
+    tag: str
+    content: Any
+
+
+class _Pairs(NamedTuple):
+    """A dict with other keys than str, on its way to the bytes."""
+
+    items: list[Any]
 
 
 class _Entry(NamedTuple):
     """How one type is written and brought back.
 
     Attributes:
-        tag: what its text is tagged with, or "" if it is what it is in JSON.
-        write: makes the texts of values.
-        revive: makes the value out of what is tagged.
+        tag: its name.
+        code: of its extension type.
+        take: makes what is written out of a value.
+        revive: makes the value out of that.
+        gives_back: for a class of the caller, whether it gives back fields that cannot change.
+        same: for a converter, tells whether a value and what came back of it are equal.
     """
 
     tag: str
-    write: _Write
-    revive: _Revive = str
+    code: int
+    take: Callable[[Any], Any]
+    revive: Callable[[Any], Any]
+    gives_back: Callable[[Any], bool] | None = None
+    same: Callable[[Any, Any], Any] | None = None
 
 
-def _one_by_one(write: _Walk) -> _Write:
-    return lambda writer, values: [write(writer, value) for value in values]
+class Converter(NamedTuple):
+    """Teaches a codec a type that is not yours to register.
 
+    What `to` makes of a value is written in its place. That is proven on save: what `from_` makes
+    of it again is of this class, the `same` as the value, and has the same bytes.
 
-def _is_text(value: str) -> bool:
-    try:
-        return value.isascii() or bool(value.encode())
-    except UnicodeEncodeError:
-        return False
-
-
-def _refuse(_: _Writer, values: Sequence[object]) -> NoReturn:
-    """Refuse values whose exact type is not in the table."""
-    cls = type(values[0])
-    plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
-    if any(
-        hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
-    ):
-        do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
-    elif plain:
-        do = f"Convert it first: {plain}(value) is kept, a subclass of {plain} is not."
-    else:
-        do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
-    raise _Refusal(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
-
-
-def _type_name(cls: type) -> str:
-    return ascii(f"{cls.__module__}.{cls.__qualname__}")[1:-1]
-
-
-# --- scalars
-
-
-def _strings(writer: _Writer, values: Sequence[str]) -> list[str]:
-    """Return strings in quotes.
-
-    Raises:
-        _Refusal: one holds half a character, which no UTF-8 file or database could keep.
-        LimitExceeded: there is no room left.
+    Attributes:
+        tag: what its bytes are tagged with.
+        cls: the class, and none that extends it.
+        to: makes what the codec knows out of a value. An EncodeError of its own is passed on: what
+            it says follows the way to the value.
+        from_: makes the value out of that.
+        same: tells whether two values are equal, if `==` does not. None if `to` leaves nothing out
+            that counts: then the same bytes again are proof enough.
     """
-    if not all(map(str.isascii, values)) and not all(map(_is_text, values)):
-        raise _Refusal(
-            "holds a lone surrogate, which is half a character.",
-            "Replace it before you save, for example with text.encode(errors='replace').decode().",
-        )
-    size = sum(map(len, values))
-    writer.take(size)  # before they are copied
-    texts = [*map(escape, values)]
-    writer.take(sum(map(len, texts)) - size)
-    return texts
+
+    tag: str
+    cls: type
+    to: Callable[[Any], Any]
+    from_: Callable[[Any], Any]
+    same: Callable[[Any, Any], Any] | None = eq
 
 
-def _ints(writer: _Writer, values: Sequence[int]) -> list[str]:
-    return [
-        repr(value) if -_INT64 <= value < _INT64 else _LONG.write(writer, (value,))[0]
-        for value in values
-    ]
-
-
-def _floats(_: _Writer, values: Sequence[float]) -> list[str]:
-    if not all(map(isfinite, values)):
-        raise _Refusal("is a float that is not finite.", _NO_NUMBER)
-    return [*map(repr, values)]
-
-
-def _timedeltas(writer: _Writer, values: Sequence[timedelta]) -> list[str]:
-    writer.items -= 4 * len(values)
-    return [f'{{"$timedelta":[{v.days},{v.seconds},{v.microseconds}]}}' for v in values]
-
-
-def _spelled(tag: str, spell: Callable[[Any], str], revive: _Revive) -> _Entry:
-    """Return the entry of a type whose values have a spelling."""
-    label = f'{{"${tag}":'
-
-    def write(writer: _Writer, value: object) -> str:
-        writer.items -= 1
-        return f"{label}{_strings(writer, (spell(value),))[0]}}}"
-
-    return _Entry(tag, _one_by_one(write), revive)
-
-
-_LONG: Final = _spelled("int", "{:#x}".format, lambda text: int(text, 16))
-
-
-def _timed(tag: str, revive: _Revive) -> _Entry:
-    """Return the entry of times. One that occurs many times is spelled once."""
-
-    def write(writer: _Writer, values: Sequence[datetime | time]) -> list[str]:
-        writer.items -= len(values)
-        texts = {}
-        for key, value in dict(zip(map(id, values), values, strict=True)).items():
-            texts[key] = f'{{"${tag}":"{_moment(value)}"}}'
-            if value.tzinfo is not None and type(value.tzinfo) is not timezone:
-                writer.unproven = True  # it will have a zone of another class
-        return [*map(texts.__getitem__, map(id, values))]
-
-    return _Entry(tag, write, revive)
+# --- types that are known
 
 
 def _moment(value: datetime | time) -> str:
@@ -392,83 +181,34 @@ def _decimal(value: Decimal) -> str:
     return str(value).upper()  # a decimal context can ask for 1e+5
 
 
-def _path(tag: str, cls: type[PurePath]) -> _Entry:
-    def spell(value: PurePath) -> str:
-        text = str(value)
-        # A Windows path of one file called "c:x" reads back as x on drive c.
-        if len(text) > _LONGEST_PATH or cls(text) != value:
-            raise _Refusal("is a path that its own text does not give back.", "Save it as a str.")
-        return text
-
-    def revive(text: str) -> PurePath:
-        if len(text) > _LONGEST_PATH:
-            raise ValueError
-        return cls(text)
-
-    return _spelled(tag, spell, revive)
+def _duration(value: timedelta) -> str:
+    return f"{value.days},{value.seconds},{value.microseconds}"
 
 
-# --- containers
+def _path(value: Path) -> str:
+    text = str(value)
+    if len(text) > _LONGEST_PATH or Path(text) != value:
+        raise _Refusal("is a path that its own text does not give back.", "Save it as a str.")
+    return text
 
 
-def _contained(walk: _Walk) -> _Write:
-    return lambda writer, values: [writer.container(value, walk) for value in values]
+def _to_path(text: str) -> Path:
+    if len(text) > _LONGEST_PATH:
+        raise ValueError
+    return Path(text)
 
 
-def _list(writer: _Writer, value: list[Any]) -> str:
-    return f"[{','.join(writer.each(value, len(value), '[{}]'.format))}]"
-
-
-def _tuple(writer: _Writer, value: tuple[Any, ...]) -> str:
-    return f'{{"$tuple":[{",".join(writer.each(value, len(value) + 1, "[{}]".format))}]}}'
-
-
-def _any_order(tag: str, make: Callable[[list[Any]], Any]) -> _Entry:
-    def write(writer: _Writer, value: Collection[Any]) -> str:
-        _check_hashes(value)
-        texts = writer.each([*value], len(value) + 1, lambda _: "[…]")
-        return f'{{"${tag}":[{",".join(sorted(texts))}]}}'
-
+def _hashed(make: Callable[[Collection[Any]], Any]) -> Callable[[list[Any]], Any]:
     def revive(items: list[Any]) -> Any:
         _check_hashes(items)
         return make(items)
 
-    return _Entry(tag, _one_by_one(write), revive)
+    return revive
 
 
-def _dict(writer: _Writer, value: dict[Any, Any]) -> str:
-    if any(type(key) is not str or key[:1] == "$" for key in value):
-        return f'{{"$dict":[{",".join(sorted(_pairs(writer, value)))}]}}'
-    keys = sorted(value)
-    if all(map(str.isascii, keys)):
-        names = [*map(escape, keys)]
-        writer.take(sum(map(len, names)), len(keys))
-    else:
-        names = writer.each(keys, len(keys), lambda n: _step(keys[n]))
-    texts = writer.each([value[key] for key in keys], 0, lambda n: _step(keys[n]))
-    return f"{{{','.join([f'{name}:{text}' for name, text in zip(names, texts, strict=True)])}}}"
-
-
-def _odict(writer: _Writer, value: OrderedDict[Any, Any]) -> str:
-    return f'{{"$odict":[{",".join(_pairs(writer, value))}]}}'
-
-
-def _pairs(writer: _Writer, value: dict[Any, Any]) -> list[str]:
-    _check_hashes(value)
-    keys = list(value)
-    names = writer.each(keys, 3 * len(keys) + 1, lambda _: ".keys()[…]")
-    texts = writer.each([*value.values()], 0, lambda n: _step(keys[n]))
-    return [f"[{name},{text}]" for name, text in zip(names, texts, strict=True)]
-
-
-def _to_dict(make: Callable[..., Any], pairs: list[list[Any]]) -> Any:
-    _check_hashes([key for key, _ in pairs])
-    return make(pairs)
-
-
-def _step(key: object) -> str:
-    """Show a key if it is a short word; a longer one, or one with digits, may be a secret."""
-    return f"['{key}']" if type(key) is str and _PLAIN_NAME.match(key) else "[…]"
+def _to_dict(items: list[Any]) -> dict[Any, Any]:
+    _check_hashes(items[::2])
+    return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def _check_hashes(values: Collection[Any]) -> None:
@@ -491,71 +231,36 @@ def _check_hashes(values: Collection[Any]) -> None:
 def _is_long(value: Any) -> bool:
     """Tell whether a value is, or holds, a number that is longer than 64 bits."""
     if isinstance(value, (int, Decimal)):
-        return type(value) is Decimal or not -_INT64 <= value < _INT64
-    if isinstance(value, (tuple, frozenset)):
-        inner: Iterable[Any] = value
-    elif is_dataclass(value):  # it may keep its fields in slots
-        inner = [getattr(value, field.name) for field in fields(value)]
-    else:
-        inner = getattr(value, "__dict__", {}).values()
-    return any(map(_is_long, inner))
+        return type(value) is Decimal or not -(2**63) <= value < 2**63
+    if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
+        value = [getattr(value, name, None) for name in getattr(value, "__match_args__", ())]
+    return any(map(_is_long, value))
 
 
-_BUILT_IN: Final[dict[type, _Entry]] = {
-    type(None): _Entry("", lambda _, values: ["null"] * len(values)),
-    bool: _Entry("", lambda _, values: ["true" if value else "false" for value in values]),
-    dict: _Entry("dict", _contained(_dict), partial(_to_dict, dict)),
-    OrderedDict: _Entry("odict", _one_by_one(_odict), partial(_to_dict, OrderedDict)),
-    list: _Entry("", _contained(_list)),
-    tuple: _Entry("tuple", _one_by_one(_tuple), tuple),
-    set: _any_order("set", set),
-    frozenset: _any_order("frozenset", frozenset),
-    str: _Entry("", _strings),
-    int: _LONG._replace(write=_ints),
-    float: _Entry("", _floats),
-    bytes: _spelled(
-        "bytes",
-        lambda value: b64encode(value).decode(),
-        lambda text: b64decode(text, validate=True),
-    ),
-    datetime: _timed("datetime", lru_cache(datetime.fromisoformat)),
-    date: _spelled("date", date.isoformat, date.fromisoformat),
-    time: _timed("time", time.fromisoformat),
-    timedelta: _Entry("timedelta", _timedeltas, lambda parts: timedelta(*parts)),
-    Decimal: _spelled("decimal", _decimal, Decimal),
-    UUID: _spelled("uuid", str, UUID),
-    type(Path()): _path("path", Path),
-    PurePosixPath: _path("posixpath", PurePosixPath),
-    PureWindowsPath: _path("windowspath", PureWindowsPath),
+_TEXTS: Final[dict[type, _Entry]] = {
+    int: _Entry("int", 1, hex, lambda text: int(text, 16)),
+    Decimal: _Entry("decimal", 2, _decimal, Decimal),
+    UUID: _Entry("uuid", 3, str, UUID),
+    datetime: _Entry("datetime", 4, _moment, datetime.fromisoformat),
+    date: _Entry("date", 5, date.isoformat, date.fromisoformat),
+    time: _Entry("time", 6, _moment, time.fromisoformat),
+    type(Path()): _Entry("path", 7, _path, _to_path),
+    timedelta: _Entry("timedelta", 8, _duration, lambda t: timedelta(*map(int, t.split(",")))),
 }
-
-_FIXED: Final = set(_BUILT_IN) - {dict, OrderedDict, list, tuple, set, frozenset}
+_BUILT_IN: Final[dict[type, _Entry]] = {
+    **_TEXTS,
+    tuple: _Entry("tuple", 9, list, tuple),
+    set: _Entry("set", 10, list, _hashed(set)),
+    frozenset: _Entry("frozenset", 11, list, _hashed(frozenset)),
+    _Pairs: _Entry("dict", 12, attrgetter("items"), _to_dict),
+}
+_PLAIN_ENTRIES: Final = {entry.code: entry for entry in _BUILT_IN.values()}
+_TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
+_NATIVE: Final = (type(None), bool, float, str, bytes, list, dict)
+_FIXED: Final = {*_TEXTS, type(None), bool, float, str, bytes}
 
 
 # --- types of the caller
-
-
-class Converter(NamedTuple):
-    """Teaches a codec a type that is not yours to register.
-
-    What `to` makes of a value is written in its place. That is proven on save: what `from_` makes
-    of it again is of this class, the `same` as the value, and has the same text.
-
-    Attributes:
-        tag: what its text is tagged with.
-        cls: the class, and none that extends it.
-        to: makes what the codec knows out of a value. An EncodeError of its own is passed on: what
-            it says follows the way to the value.
-        from_: makes the value out of that.
-        same: tells whether two values are equal, if `==` does not. None if `to` leaves nothing out
-            that counts: then the same text again is proof enough.
-    """
-
-    tag: str
-    cls: type
-    to: Callable[[Any], Any]
-    from_: Callable[[Any], Any]
-    same: Callable[[Any, Any], Any] | None = eq
 
 
 def _registered(
@@ -566,11 +271,8 @@ def _registered(
     Raises:
         CodecError: a class could not be restored faithfully, or a tag is not free.
     """
-    named: list[tuple[str, type, Converter | None]] = (
-        [(tag, cls, None) for tag, cls in types.items()]
-        if isinstance(types, Mapping)
-        else [(getattr(cls, "__name__", ""), cls, None) for cls in types]
-    )
+    listed = types.items() if isinstance(types, Mapping) else _named(types)
+    named: list[tuple[str, type, Converter | None]] = [(tag, cls, None) for tag, cls in listed]
     named += [(converter.tag, converter.cls, converter) for converter in converters]
     taken = {entry.tag for entry in _BUILT_IN.values()}
     found: dict[type, _Entry] = {}
@@ -590,24 +292,26 @@ def _registered(
                 f"The tag {quoted(tag)} is taken.",
                 "Give the type another one: Codec({'billing.Invoice': Invoice}).",
             )
-        if cls in found or (converter and cls in _BUILT_IN):
+        if cls in found or (converter and (cls in _BUILT_IN or cls in _NATIVE)):
             raise CodecError(f"{_type_name(cls)} is registered twice.", "Give it one tag.")
         taken.add(tag)
-        found[cls] = _converted(*converter) if converter else _entry(tag, cls)
+        found[cls] = _converted(converter) if converter else _entry(tag, cls)
     return found
 
 
+def _named(types: Iterable[Any]) -> list[tuple[str, type]]:
+    return [(getattr(cls, "__name__", ""), cls) for cls in types]
+
+
 def _entry(tag: str, cls: Any) -> _Entry:
-    if issubclass(cls, Flag):
-        return _flag(tag, cls)
     if issubclass(cls, Enum):
         return _enum(tag, cls)
     if hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic, not imported
         # By name alone: an alias may be the name of another field.
         validate = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
-        return _record(tag, cls, set(cls.model_fields), lambda **saved: validate(saved))
+        return _record(tag, cls, sorted(cls.model_fields), lambda **saved: validate(saved))
     if hasattr(cls, "__dataclass_fields__"):
-        return _record(tag, cls, {field.name for field in fields(cls)}, cls)
+        return _record(tag, cls, sorted(field.name for field in fields(cls)), cls)
     raise _cannot(
         cls,
         "it is not a dataclass, an Enum or a pydantic model",
@@ -622,109 +326,45 @@ def _cannot(cls: type, why: str, do: str) -> CodecError:
 def _enum(tag: str, cls: type[Enum]) -> _Entry:
     members = dict(cls.__members__)
 
-    def name(value: Enum) -> str:
-        if members.get(value._name_) is not value:
+    def take(value: Enum) -> str:
+        if members.get(value._name_ or "") is not value:
             raise _Refusal(
                 f"is of the type {tag} and not one of its members.",
                 "Save a member that the class lists.",
             )
         return value._name_
 
-    return _spelled(tag, name, members.__getitem__)
+    return _Entry(tag, 0, take, members.__getitem__, lambda _: True)
 
 
-def _flag(tag: str, cls: type[Flag]) -> _Entry:
-    def write(writer: _Writer, value: Flag) -> str:
-        writer.items -= 1
-        writer.unproven = True
-        return f'{{"${tag}":{writer.write(value._value_)}}}'
-
-    def revive(saved: int) -> Flag:
-        value = cls(saved)
-        if value._value_ != saved:  # Python 3.11.2 drops the bits that it does not know
-            raise ValueError
-        return value
-
-    return _Entry(tag, _one_by_one(write), revive)
-
-
-def _in_order(cls: Any, known: set[str]) -> Sequence[str]:
-    """Return the names of the fields if a constructor takes them by position as well as by name.
-
-    That is so if it is a function with these parameters, and nothing runs before it.
-    """
-    code = cls.__init__.__code__ if type(cls.__init__) is FunctionType else None
-    before = cls.__new__ is not object.__new__ or type(cls).__call__ is not type.__call__
-    if before or code is None or code.co_posonlyargcount:
-        return ()
-    names = code.co_varnames[1 : code.co_argcount]
-    return names if set(names) == known else ()
-
-
-def _row_of(several: Callable[..., _Revive], one: Any, names: Sequence[str]) -> _Revive:
-    """Return what gets these attributes, or items, of a value."""
-    if len(names) > 1 and all(map(str.isidentifier, names)):
-        return several(*names)
-    return lambda value: tuple([one(value, name) for name in names])
-
-
-def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) -> _Entry:
+def _record(tag: str, cls: type, names: list[str], build: Callable[..., object]) -> _Entry:
     """Return the entry of a class with named fields, which its own constructor brings back."""
-    _check_hidden_state(cls, known)
-    in_order = _in_order(cls, known) if build is cls else ()
-    names = in_order or sorted(known)
-    make: Callable[..., object] = (
-        build if in_order else lambda *row: build(**dict(zip(names, row, strict=True)))
-    )
-    columns = sorted(range(len(names)), key=names.__getitem__)  # as they are written
-    labels = [f"{',' * bool(at)}{escape(names[n])}:" for at, n in enumerate(columns)]
+    _check_hidden_state(cls, set(names))
+    known = frozenset(names)
     # pydantic keeps what is no field in places of its own.
     holders = ["__dict__"] if cls.__dictoffset__ else []
     holders += [n for n in ("__pydantic_extra__", "__pydantic_private__") if hasattr(cls, n)]
-    read, pick = _row_of(attrgetter, getattr, names), _row_of(itemgetter, getitem, names)
 
-    def held(values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    def take(value: Any) -> dict[str, Any]:
         for holder in holders:
-            there = chain.from_iterable(filter(None, map(attrgetter(holder), values)))
-            _check_attributes(tag, cls, set(there).difference(known))
+            if not known.issuperset(there := getattr(value, holder) or ()):
+                _check_attributes(tag, cls, known.symmetric_difference(there) - known)
         try:
-            return [*map(read, values)]
+            return {name: getattr(value, name) for name in names}
         except Exception:  # noqa: BLE001 - a property of the caller's class may raise anything
             raise _Refusal(
                 f"is of the type {tag} and has a field that cannot be read.",
                 "Set each field before you save.",
             ) from None
 
-    def write(writer: _Writer, values: Sequence[Any]) -> list[str]:
-        rows = held(values)
-        if not writer.unproven:
-            if writer.fixed.issuperset(map(type, chain.from_iterable(rows))):
-                writer.records[gives_back] += rows
-            else:
-                writer.unproven = True
-        if len(rows) == 1:
-            row = [rows[0][number] for number in columns]
-            texts = [[text] for text in writer.each(row, len(row) + 1, step)]
-        else:
-            writer.enter(len(rows))
-            writer.depth += 1  # each column goes in again
-            of = [*zip(*rows, strict=True)]
-            texts = [writer.each(of[number], len(rows), str) for number in columns]
-        pieces = chain.from_iterable(zip(map(repeat, labels), texts, strict=True))
-        heads = repeat(f'{{"${tag}":{{', len(rows))
-        return [*map("".join, zip(heads, *pieces, repeat("}}"), strict=False))]
-
-    def step(number: int) -> str:
-        return f".{ascii(names[columns[number]])[1:-1]}"
-
-    def gives_back(rows: list[tuple[Any, ...]]) -> bool:
-        try:
-            again = [*starmap(make, rows)]
-            return {cls}.issuperset(map(type, again)) and all(
-                map(is_, chain.from_iterable(held(again)), chain.from_iterable(rows))
-            )
-        except Exception:  # noqa: BLE001 - whatever it is, the whole proof will tell
+    def gives_back(saved: dict[str, Any]) -> bool:
+        if not _FIXED.issuperset(map(type, saved.values())):
             return False
+        with suppress(Exception):  # whatever it is, the whole proof will tell
+            again = build(**saved)
+            there = take(again).values()
+            return type(again) is cls and all(map(is_, there, saved.values()))
+        return False
 
     def revive(saved: object) -> object:
         if type(saved) is not dict or saved.keys() != known:
@@ -732,24 +372,22 @@ def _record(tag: str, cls: type, known: set[str], build: Callable[..., object]) 
                 f"The saved fields of {tag} are not the fields that the class has now.",
                 "Restore with the version of the class that wrote it.",
             )
+        with suppress(Exception):  # whatever the caller's class raises: it would carry the values
+            return build(**saved)
+        raise DecodeError(
+            f"{tag} refuses its saved fields.",
+            "Restore with the version of the class that wrote it, or let it accept this value.",
+        )
+
+    return _Entry(tag, 0, take, revive, gives_back)
+
+
+def _converted(converter: Converter) -> _Entry:
+    tag, cls, to, from_, same = converter
+
+    def take(value: Any) -> Any:
         try:
-            return make(*pick(saved))
-        except Exception:  # noqa: BLE001 - whatever the caller's class raises
-            problem = DecodeError(
-                f"{tag} refuses its saved fields.",
-                "Restore with the version of the class that wrote it, or let it accept this value.",
-            )
-        raise problem  # without its cause, which would carry the values
-
-    return _Entry(tag, write, revive)
-
-
-def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _Entry:
-    def write(writer: _Writer, value: Any) -> str:
-        writer.enter(1)
-        begin = len(writer.converted)
-        try:
-            known = to(value)
+            return to(value)
         except EncodeError as refused:  # it says why; the way to the value is added
             raise _Refusal(refused.what, refused.do) from None
         except Exception as failed:  # noqa: BLE001 - whatever the converter raises
@@ -757,19 +395,6 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
                 f"is of the type {tag}, whose converter raised {type(failed).__name__}.",
                 "Convert it first, or let the converter accept it.",
             ) from None
-        inner = writer.write(known) if type(known) is not dict else writer.whole(known)
-        text = f'{{"${tag}":{inner or _dict(writer, known)}}}'
-        writer.depth += 1
-        # What is proven by its text alone is proven with the text around it.
-        around = [part for part in writer.converted[begin:] if part[0] is not None]
-        writer.converted[begin:] = [*around, (same and prove, value, text)]
-        return text
-
-    def prove(value: Any, again: Any) -> None:
-        with suppress(Exception):  # whatever the comparison raises
-            if same(value, again):
-                return
-        raise DecodeError(f"{tag} changes when it is rebuilt.", _FROM_HERE)
 
     def revive(known: Any) -> Any:
         value = from_(known)
@@ -777,7 +402,7 @@ def _converted(tag: str, cls: type, to: _Revive, from_: _Revive, same: Any) -> _
             raise TypeError
         return value
 
-    return _Entry(tag, _one_by_one(write), revive)
+    return _Entry(tag, 0, take, revive, None, same)
 
 
 def _check_hidden_state(cls: type, names: set[str]) -> None:
@@ -799,120 +424,340 @@ def _check_attributes(tag: str, cls: type, names: Iterable[str]) -> None:
             raise _Refusal(
                 f"is an attribute but not a field of {tag}, so it would be lost.",
                 "Make it a field, a property or a functools.cached_property.",
-                f".{name}" if _PLAIN_NAME.match(name) else ".…",
+                f".{name}" if _SHOWN.match(name) else ".…",
             )
+
+
+def _unknown(cls: type) -> _Refusal:
+    """Return why a value is refused whose exact type is not known."""
+    plain = next((base.__name__ for base in _PLAIN if issubclass(cls, base)), None)
+    if any(
+        hasattr(cls, name) for name in ("__dataclass_fields__", "__members__", "model_validate")
+    ):
+        do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
+    elif plain:
+        do = f"Convert it first: {plain}(value) is kept, a subclass of {plain} is not."
+    else:
+        do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
+    return _Refusal(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
+
+
+def _type_name(cls: type) -> str:
+    return ascii(f"{cls.__module__}.{cls.__qualname__}")[1:-1]
+
+
+# --- writing
+
+
+class _Writer:
+    """One walk over a state that writes it.
+
+    Attributes:
+        deepest: no container is nested deeper than that; perhaps none is nested that deep.
+        unproven: there is a value of a class of the caller that has yet to be proven.
+        originals: what converters were given, by the bytes that it became.
+    """
+
+    def __init__(self, table: Mapping[type, _Entry], limits: Limits, *, proves: bool) -> None:
+        self.deepest, self.unproven, self._proves = 0, False, proves
+        self.originals: dict[bytes, list[tuple[Callable[[Any, Any], Any], Any]]] = {}
+        self._table, self._limits, self._above, self._inside = table, limits, 0, 0
+        self._left = limits.items
+        self._problem: BaseException | None = None
+
+    def pack(self, value: Any) -> bytes:
+        """Return the bytes of a value.
+
+        Raises:
+            LimitExceeded: it is nested too deep, or holds too many values.
+            _Refusal: it holds a value that could not be restored faithfully.
+        """
+        levels = self.measure(value)
+        self._above += levels
+        self.deepest = max(self.deepest, self._above)
+        data = self._packed(value)
+        if data is None:
+            data = self._packed(_paired(value))
+        if data is None:
+            raise _Refusal(*_HALF)
+        self._above -= levels
+        return data
+
+    def _packed(self, value: Any) -> bytes | None:
+        """Return the bytes of a value; None if a key is no str, or a text is no text."""
+        with suppress(TypeError):
+            return packb(value, self._default, _EXACT)
+        if self._problem is not None:  # the library would lose it
+            raise self._problem
+        return None
+
+    def _default(self, value: Any) -> Ext:
+        try:
+            return self._extension(value)
+        except BaseException as problem:
+            self._problem = self._problem or problem
+            raise
+
+    def _extension(self, value: Any) -> Ext:
+        entry = self._table.get(type(value))
+        if entry is None:
+            raise _unknown(type(value))
+        content = entry.take(value)
+        if 0 < entry.code <= _LAST_TEXT:
+            try:
+                return Ext(entry.code, content.encode())
+            except UnicodeEncodeError:
+                raise _Refusal(*_HALF) from None
+        self._inside += 1
+        if self._inside > self._limits.depth + 1:
+            raise _too_deep(self._limits)
+        if entry.code in (*_SETS, _DICT):
+            _check_hashes(content if entry.code in _SETS else content[::2])
+        data = self._sorted(content) if entry.code in _SETS else self.pack(content)
+        self._inside -= 1
+        if entry.code:
+            return Ext(entry.code, data)
+        data = b"%c%b%b" % (len(entry.tag), entry.tag.encode(), data)
+        if self._proves and not (entry.gives_back and entry.gives_back(content)):
+            self.unproven = True
+        if self._proves and entry.same:
+            self.originals.setdefault(data, []).append((entry.same, value))
+        return Ext(0, data)
+
+    def _sorted(self, content: list[Any]) -> bytes:
+        self._above += 1
+        self._count(len(content))
+        pieces = sorted(map(self.pack, content))
+        self._above -= 1
+        self.deepest = max(self.deepest, self._above + 1)
+        return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
+
+    def measure(self, value: Any) -> int:
+        """Return how deep lists and dicts are nested in a value, and count what they hold.
+
+        It goes level by level, in C where it can, before anything is written.
+        """
+        levels, level = 0, [value]
+        while level := [each for each in level if type(each) is list or type(each) is dict]:
+            levels += 1
+            if levels > self._limits.depth:
+                raise _too_deep(self._limits)
+            self._count(sum(map(len, level)))
+            level = get_referents(*level)
+        return levels
+
+    def _count(self, items: int) -> None:
+        self._left -= items
+        if self._left < 0:
+            raise _too_many(self._limits)
+
+
+def _paired(value: Any) -> Any:
+    """Return a value with each dict that has other keys than str set apart."""
+    if type(value) is list:
+        return [*map(_paired, value)]
+    if type(value) is not dict:
+        return value
+    if all(type(key) is str for key in value):
+        return {key: _paired(inner) for key, inner in value.items()}
+    return _Pairs([*chain.from_iterable(value.items())])
+
+
+def _too_deep(limits: Limits) -> LimitExceeded:
+    return LimitExceeded(
+        f"The state is nested deeper than {limits.depth} levels, or contains itself.",
+        "Save a flatter state, with ids in place of objects inside objects, or raise Limits.depth.",
+    )
+
+
+def _too_many(limits: Limits) -> LimitExceeded:
+    return LimitExceeded(
+        f"The state holds more than {limits.items} values.",
+        "Keep large data elsewhere and save a reference to it, or raise Limits.items.",
+    )
 
 
 # --- bytes from outside
 
-# The longest number that `repr` writes is -2.2250738585072014e-308, with 24 characters.
-_LONG_TOKEN: Final = b"0" * 25
-_LONG_INT: Final = b"0" * 19
-_DIGITS: Final = bytes(ord("0") if byte in b"0123456789 \t\r\n" else 1 for byte in range(256))
-_NO_BRACKETS: Final = bytes(set(range(128)) - set(b'[]{}"'))
-_WINDOW: Final = 64 * 1024
-_FLAT: Final = 8
-# At most this many brackets per container: {"$dict":[[key,value]]}. A scalar adds two at most.
-_BRACKETS: Final = 3
-_SHAPES: Final = dict(zip(b'[{]},":', b'(()),":', strict=True))
-_SHAPE: Final = bytes(_SHAPES.get(byte, ord("0")) for byte in range(256))
+_HEADS: Final = {
+    **{0xC4 + n: ("", -(1 << n)) for n in range(3)},  # bytes: how long its length is
+    **{0xC7 + n: ("ext", -(1 << n)) for n in range(3)},
+    0xCA: ("", 4),
+    0xCB: ("float", 8),
+    **{0xCC + n: ("", 1 << n) for n in range(4)},
+    **{0xD0 + n: ("", 1 << n) for n in range(4)},
+    **{0xD4 + n: ("ext", 1 << n) for n in range(5)},
+    **{0xD9 + n: ("", -(1 << n)) for n in range(3)},  # str
+    **{0xDC + n: ("array", -(2 << n)) for n in range(2)},
+    **{0xDE + n: ("map", -(2 << n)) for n in range(2)},
+    **{0x80 + n: ("map", n) for n in range(16)},
+    **{0x90 + n: ("array", n) for n in range(16)},
+    **{0xA0 + n: ("", n) for n in range(32)},
+}
+"""What a first byte begins, and how many bytes or values follow; below 0, how long that is."""
 
 
-def check_shape(data: bytes, limits: Limits) -> bool:
-    """Refuse bytes that are too large, too deep or too many for a parser to see.
+def check_shape(data: bytes, limits: Limits, inside: int = 0) -> None:
+    """Walk over MessagePack, header by header, without building anything.
 
-    Nesting is measured in brackets here, and a state of the allowed depth may have a few per
-    container; the exact depth is counted when the decoded state is encoded again.
-
-    Returns:
-        Whether the brackets are within the depth, and no number is longer than 64 bits.
+    Args:
+        data: the bytes.
+        limits: what is too large, too deep or too many.
+        inside: how many extension types are around it.
 
     Raises:
-        LimitExceeded: the size, the nesting or the number of values is over its limit.
-        DecodeError: a byte that is not ASCII, or a token longer than any that is written.
+        LimitExceeded: it is too large, nested too deep, or holds too many values.
+        DecodeError: it is cut short, or holds a float that is not finite.
     """
+    _check_size(data, limits)
+    items, regions = 0, [(0, 0, inside)]
+    while regions:
+        at, above, inside = regions.pop()
+        left = [1]  # values that are still to come, level by level
+        while left:
+            if not left[-1]:
+                left.pop()
+                continue
+            left[-1] -= 1
+            kind, size = _HEADS.get(data[at], ("", 0)) if at < len(data) else ("", len(data))
+            at += 1
+            if size < 0:
+                at, size = at - size, int.from_bytes(data[at : at - size])
+            if kind == "array" or kind == "map":
+                items += size
+                left.append(size if kind == "array" else 2 * size)
+                if above + len(left) - 1 > limits.depth:
+                    raise _too_deep(limits)
+                if items > limits.items:
+                    raise _too_many(limits)
+                continue
+            body, code = at + 1, data[at : at + 1]
+            if kind == "ext":
+                if code == b"\0":
+                    body += 1 + int.from_bytes(data[body : body + 1])
+                if code in _TREES:
+                    regions.append((body, above + len(left) - 1, inside + 1))
+                if inside > limits.depth:
+                    raise _too_deep(limits)
+                size += 1
+            at += size
+            if at > len(data):
+                raise DecodeError("The encoded state is not MessagePack.", _FROM_HERE)
+            if kind == "float" and _NOT_FINITE.match(data, at - 9):
+                raise DecodeError("The encoded state holds a float that is not finite.", _FROM_HERE)
+
+
+def _check_size(data: bytes, limits: Limits) -> None:
     if len(data) > limits.state_bytes:
         raise LimitExceeded(
             f"The encoded state has {len(data)} bytes, and the limit is {limits.state_bytes}.",
-            "Restore an earlier checkpoint, or raise Limits.state_bytes if you expect this size.",
+            "Keep large data elsewhere and save a reference to it, or raise Limits.state_bytes.",
         )
-    if not data.isascii():
-        raise DecodeError("The encoded state holds a byte that is not ASCII.", _FROM_HERE)
-    # Outside a string a backslash ends the parse, so it does not matter what follows it.
-    bare = data.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in data else data
-    if (
-        data.count(b'"') > len(data) // 32
-        and (opened := data.count(b"[") + data.count(b"{")) + data.count(b",") <= limits.items
-        and _LONG_INT not in bare.translate(_DIGITS)
-    ):
-        # Then the nesting is all that is left to look at, unless there are too few brackets for
-        # it. What is between two quotes that meet is gone; without them, whatever else was inside
-        # a string, or outside, still is.
-        if opened + _FLAT <= limits.depth:
-            return True
-        bare = bare.translate(None, _NO_BRACKETS).replace(b'""', b"")
-    shape = b"".join(_without_strings(bare)).translate(_SHAPE)
-    if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
-        raise LimitExceeded(
-            f"The encoded state holds more than {limits.items} values.",
-            "Restore an earlier checkpoint, or raise Limits.items if you expect this many.",
-        )
-    if _LONG_TOKEN in shape:
-        raise DecodeError(
-            "The encoded state holds a token that is longer than any this codec writes.", _FROM_HERE
-        )
-    nesting = _nesting(shape)
-    if nesting > _BRACKETS * limits.depth + 2:
-        raise LimitExceeded(
-            f"The encoded state is nested deeper than {limits.depth} levels.",
-            "Restore an earlier checkpoint, or raise Limits.depth if you expect this nesting.",
-        )
-    return nesting <= limits.depth and _LONG_INT not in shape
 
 
-def _without_strings(bare: bytes) -> Iterator[bytes]:
-    """Yield bytes without escaped quotes, with each string replaced by one quote.
+class _Reader:
+    """One walk over bytes that builds a state.
 
-    It goes window by window, so that a megabyte of quotes does not become a list of a million
-    pieces.
+    Args:
+        entries: of the types that are known, by tag or by code.
+        limits: what is too deep.
+        lenient: make a `Tagged` of what is not known.
+        check: what to do with each value that was tagged, its tag and its bytes.
     """
-    inside = False
-    for start in range(0, len(bare), _WINDOW):
-        pieces = bare[start : start + _WINDOW].split(b'"')
-        yield b'"'.join(pieces[inside::2])
-        inside ^= not len(pieces) % 2
-        if inside and len(pieces) > 1:
-            yield b'"'
+
+    def __init__(
+        self,
+        entries: Mapping[Any, _Entry],
+        limits: Limits,
+        *,
+        lenient: bool = False,
+        check: Callable[[Any, str, bytes], None] | None = None,
+    ) -> None:
+        self._entries, self._limits, self._lenient, self._check = entries, limits, lenient, check
+        self._inside = 0
+        self._problem: BaseException | None = None
+
+    def read(self, data: bytes) -> Any:
+        """Return the value of bytes that may still be not canonical.
+
+        Raises:
+            DecodeError: they are not MessagePack, or a tag is unknown, or a type refuses what is
+                tagged.
+            LimitExceeded: they are nested too deep.
+        """
+        with suppress(ValueError):
+            return unpackb(data, ext_hook=self._hook)
+        if self._problem is not None:  # the library would lose it
+            raise self._problem
+        check_shape(data, self._limits, self._inside)  # which says it, if it is too deep
+        raise DecodeError("The encoded state is not MessagePack.", _FROM_HERE)
+
+    def _hook(self, code: int, data: bytes) -> Any:
+        try:
+            return self._revived(code, data)
+        except BaseException as problem:
+            self._problem = self._problem or problem
+            raise
+
+    def _revived(self, code: int, data: bytes) -> Any:
+        named, body = b"", data
+        if code == 0 and data:
+            named, body = data[1 : data[0] + 1], data[data[0] + 1 :]
+        entry = self._entries.get(code or named.decode("ascii", "replace"))
+        if entry is None and not self._lenient:
+            what = f"tag {quoted(named.decode('ascii', 'replace'))}" if not code else f"code {code}"
+            raise DecodeError(
+                f"The encoded state holds the {what}, which this codec does not know.",
+                "Register the type that is stored under that name, as Codec([Invoice]) does for"
+                " Invoice.",
+            )
+        tag = entry.tag if entry else named.decode("ascii", "replace") or f"code {code}"
+        content: Any = body
+        try:
+            if code == 0 or code > _LAST_TEXT:
+                content = self._nested(body) if code <= _DICT else body
+            else:
+                content = body.decode()
+            value = entry.revive(content) if entry else Tagged(tag, content)
+            if self._check and not code:
+                self._check(value, tag, data)
+            return value  # noqa: TRY300
+        except CheckpointError:
+            raise
+        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
+            if self._lenient:
+                return Tagged(tag, content)
+        raise DecodeError(f"The encoded state holds a malformed {tag}.", _FROM_HERE)
+
+    def _nested(self, body: bytes) -> Any:
+        self._inside += 1
+        if self._inside == _UNSEEN:
+            check_shape(body, self._limits, self._inside)
+        value = self.read(body)
+        self._inside -= 1
+        return value
 
 
-def _nesting(shape: bytes) -> int:
-    """Return how deep the brackets go.
+def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Return what bytes hold, for people and for programs that do not know all of its types.
 
-    Each pass removes the innermost pairs, which ends soon for nearly every state. What remains
-    after a few passes is walked, so that deep nesting costs one walk and not one pass per level.
+    Nothing but plain types is built: whatever else is a `Tagged`.
+
+    Raises:
+        DecodeError: they are not MessagePack.
+        LimitExceeded: they are too large, too deep or have too many values.
     """
-    brackets = shape.translate(None, b'0,":')
-    for level in range(1, _FLAT + 1):
-        brackets = brackets.replace(b"()", b"")
-        if not brackets:
-            return level
-    return _FLAT + max(accumulate(1 if byte == ord("(") else -1 for byte in brackets), default=0)
-
-
-def _out_of_resources() -> LimitExceeded:
-    return LimitExceeded(
-        "The state is nested too deep, or is too large, for this process.",
-        "Save a flatter or smaller state, or lower the limits to what the process can hold.",
-    )
+    check_shape(data, limits)
+    return _Reader(_PLAIN_ENTRIES, limits, lenient=True).read(data)
 
 
 class Codec:
-    """Turns state into canonical JSON, and back into equal values of the same types.
+    r"""Turns state into MessagePack, and back into equal values of the same types.
 
     What it saves it can restore: each value comes back equal and of the same type, at every
-    level. What could not come back is refused when you save it, not when you need it. Two things
-    are not part of a value and are not kept: the order of a dict, where an OrderedDict keeps its
-    own, and which fields of a pydantic model were set explicitly.
+    level, and a dict in its order. What could not come back is refused when you save it, not
+    when you need it. Two things are not kept: a bytearray comes back as bytes, and which fields
+    of a pydantic model were set explicitly is lost.
 
     ```python
     from dataclasses import dataclass
@@ -931,8 +776,6 @@ class Codec:
 
     codec = Codec([Invoice])
     data = codec.encode([Invoice(7, Decimal("12.50"), date(2026, 1, 31))])
-    print(data.decode())
-    #> [{"$Invoice":{"due":{"$date":"2026-01-31"},"number":7,"total":{"$decimal":"12.50"}}}]
     print(codec.decode(data)[0].total)
     #> 12.50
     ```
@@ -954,7 +797,7 @@ class Codec:
         #> Convert it first: dict(value) is kept, a subclass of dict is not.
 
     try:
-        Codec().decode(b'{"$os.system":"id"}')
+        Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
     except DecodeError as error:
         print(error.what)
         #> The encoded state holds the tag 'os.system', which this codec does not know.
@@ -967,7 +810,7 @@ class Codec:
     An instance does not change after it was made, and threads may share it.
 
     Args:
-        types: dataclasses, Enums, Flags and pydantic models that may occur in a state. Each is
+        types: dataclasses, Enums and pydantic models that may occur in a state. Each is
             stored under its name; give a mapping to choose the names, which is what you do
             before you rename a class: `Codec({"Invoice": BillingInvoice})`.
         converters: for types that are not yours to register.
@@ -977,7 +820,7 @@ class Codec:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
 
-    __slots__ = ("_decoder", "_fixed", "_limits", "_table")
+    __slots__ = ("_entries", "_limits", "_table")
 
     def __init__(
         self,
@@ -986,12 +829,8 @@ class Codec:
         converters: Iterable[Converter] = (),
         limits: Limits = DEFAULT_LIMITS,
     ) -> None:
-        registered = _registered(types, converters)
-        table = {**_BUILT_IN, **registered}
-        self._fixed = _FIXED | {cls for cls in registered if issubclass(cls, Enum)}
-        self._table = {cls: entry.write for cls, entry in table.items()}
-        revive = {f"${entry.tag}": entry.revive for entry in table.values() if entry.tag}
-        self._decoder = json.JSONDecoder(object_hook=_hook(revive.get))
+        self._table = {**_BUILT_IN, **_registered(types, converters)}
+        self._entries = {entry.code or entry.tag: entry for entry in self._table.values()}
         self._limits = limits
 
     @property
@@ -1002,10 +841,10 @@ class Codec:
     @property
     def types(self) -> frozenset[type]:
         """The types that it keeps: those that are built in, and yours."""
-        return frozenset(self._table)
+        return frozenset([*_NATIVE, *self._table]) - {_Pairs}
 
     def encode(self, value: Any) -> bytes:
-        """Return the canonical bytes of a state.
+        """Return the bytes of a state.
 
         Raises:
             EncodeError: a value in it could not be restored faithfully. The message says where it
@@ -1013,57 +852,43 @@ class Codec:
                 a short word of letters alone: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """
-        text, writer = self._write(value, EncodeError)
-        if writer.converted and not self._are_proven(writer.converted):
-            for prove, given, part in writer.converted:  # says which it is
-                self._prove(part, prove and partial(prove, given))
-        if writer.unproven or not all(prove(rows) for prove, rows in writer.records.items()):
-            self._prove(text)
-        return text.encode("ascii")
+        data, writer = self._write(value, EncodeError)
+        if writer.unproven:
+            self._prove(data, writer)
+        return data
 
     def decode(self, data: bytes) -> Any:
         """Return the state that was encoded.
 
-        Size, depth and count are checked before anything is parsed. What was decoded is encoded
-        once more: unless that gives the same bytes, it is refused.
+        Size and count are checked before anything is parsed. What was decoded is encoded once
+        more: unless that gives the same bytes, it is refused.
 
         Raises:
             DecodeError: the bytes are not what `encode` writes, or hold a type that is not
                 registered, or a registered type refuses them.
             LimitExceeded: they are too large, too deep or have too many values.
         """
-        exact = check_shape(data, self._limits)
-        text = data.decode("ascii")
-        value = self._read(text)
-        if exact and '"$' not in text and "\\ud" not in text:  # no tag, nor half a character
-            with suppress(ValueError, RecursionError, MemoryError):  # NaN, for one
-                if _write_json(value) == text:
-                    return value
-        if self._write(value, DecodeError)[0] != text:
+        _check_size(data, self._limits)
+        # A value that takes memory has a first byte of its own. Others may look like one.
+        if len(data) > self._limits.items < len(data.translate(None, _LIGHT)):
+            check_shape(data, self._limits)
+        if self._write(value := self._read(data), DecodeError)[0] != data:
             raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
         return value
 
-    def _write(self, value: object, error: type[CodecError]) -> tuple[str, _Writer]:
-        """Return the text of a state, and what is left to prove."""
+    def _read(self, data: bytes, check: Callable[[Any, str, bytes], None] | None = None) -> Any:
+        with suppress(RecursionError, MemoryError):
+            return _Reader(self._entries, self._limits, check=check).read(data)
+        raise _out_of_resources()
 
-        def write(*, many: bool) -> tuple[str, _Writer]:
-            writer = _Writer(self._table, self._limits, self._fixed, many=many)
-            writer.unproven = error is DecodeError  # which is after the proof, and collects none
-            text = writer.write(value)
-            writer.room = self._limits.state_bytes
-            writer.take(len(text))
-            return text, writer
-
+    def _write(self, value: object, error: type[CodecError]) -> tuple[bytes, _Writer]:
+        """Return the bytes of a state, and what is left to prove."""
         # Raised after the handlers, so that no other exception hangs on to it with its values.
         problem: CheckpointError
         try:
-            with suppress(_Refusal, LimitExceeded):
-                return write(many=True)
-            return write(many=False)  # says which value it is
-        except _Refusal as refusal:
-            where = "".join(reversed(refusal.steps))
-            do = refusal.do if error is EncodeError else _FROM_HERE
-            problem = error(f"state{where} {refusal.what}", do)
+            return self._pack(value, proves=error is EncodeError)
+        except (_Refusal, DecodeError):
+            problem = _locate(value, error, self._check, self._table)
         except (RecursionError, MemoryError):
             problem = _out_of_resources()
         except CheckpointError:
@@ -1075,93 +900,193 @@ class Codec:
             )
         raise problem
 
-    def _read(self, text: str) -> Any:
-        """Return the value of a text whose shape was checked; it may still be not canonical.
+    def _pack(self, value: object, *, proves: bool = False) -> tuple[bytes, _Writer]:
+        writer = _Writer(self._table, self._limits, proves=proves)
+        data = writer.pack(value)
+        _check_size(data, self._limits)
+        if writer.deepest > self._limits.depth or _NOT_FINITE.search(data):
+            check_shape(data, self._limits)
+        return data, writer
 
-        Raises:
-            DecodeError: it is not JSON, or a tag is unknown, or a type refuses what is tagged.
-            LimitExceeded: the stack or the memory of this process does not suffice.
-        """
-        # Raised after the handlers: a JSONDecodeError carries the whole text along.
-        problem: CheckpointError
+    def _check(self, value: Any) -> None:
+        """Raise a `_Refusal` if a value is refused."""
         try:
-            return self._decoder.decode(text) if '{"$' in text else json.loads(text)
-        except CheckpointError:
-            raise
-        except ValueError:
-            problem = DecodeError("The encoded state is not JSON.", _FROM_HERE)
-        except (RecursionError, MemoryError):
-            problem = _out_of_resources()
-        raise problem
+            self._pack(value)
+        except DecodeError:
+            raise _Refusal("is a float that is not finite.", _NO_NUMBER) from None
 
-    def _are_proven(self, parts: Sequence[_Part]) -> bool:
-        """Tell whether all that was converted can be restored, at one go."""
-        text = f"[{','.join([part for *_, part in parts])}]"
-        with suppress(CheckpointError):
-            values = self._read(text)
-            for (prove, given, _), again in zip(parts, values, strict=True):
-                if prove:
-                    prove(given, again)
-            return self._write(values, DecodeError)[0] == text
-        return False
-
-    def _prove(self, text: str, compare: Callable[[Any], None] | None = None) -> None:
-        """Restore what is about to be saved, or a part of it.
+    def _prove(self, data: bytes, writer: _Writer) -> None:
+        """Restore what is about to be saved.
 
         Raises:
             EncodeError: that fails, or gives another value.
         """
-        try:
-            value = self._read(text)
-            if compare:
-                compare(value)
-            again = self._write(value, DecodeError)[0]
-            if again == text:
-                return
-            leaves = zip(_leaves(json.loads(text)), _leaves(json.loads(again)), strict=False)
-            tag = next((tag for (tag, old), (_, new) in leaves if old != new), "A registered type")
-            why = f"{tag} changes when it is rebuilt."
-        except CheckpointError as error:
-            why = error.what
+        why = "A registered type changes when it is rebuilt."
+        for each in (False, True):  # the second time says which it is
+
+            def compare(value: Any, tag: str, saved: bytes, each: bool = each) -> None:
+                with suppress(Exception):  # whatever the comparison raises
+                    old = writer.originals.get(saved, ())
+                    if all(same(given, value) for same, given in old) and (
+                        not each or self._pack(value)[0].endswith(saved)
+                    ):
+                        return
+                raise DecodeError(f"{tag} changes when it is rebuilt.", _FROM_HERE)
+
+            try:
+                if self._write(self._read(data, compare), DecodeError)[0] == data:
+                    return
+            except CheckpointError as error:
+                why = error.what
         raise EncodeError(
             f"The state could not be restored. {why}",
             "Let the class accept, unchanged, the fields of its own instances.",
         )
 
 
-def _hook(find: Callable[[str], _Revive | None]) -> _Revive:
-    """Return what makes a JSON object a dict, or the value that is tagged in it."""
+def _locate(
+    value: Any,
+    error: type[CodecError],
+    check: Callable[[Any], object],
+    table: Mapping[type, _Entry],
+) -> CodecError:
+    """Return the error for a state that holds a value which is refused: where it is, and why."""
+    where, refusal = "", _refusal(value, check)
+    inner = _inner(value, table)
+    while found := next(((step, v, r) for step, v in inner if (r := _refusal(v, check))), None):
+        step, value, refusal = found
+        where, inner = where + step, _inner(value, table)
+    what, do, step = refusal or ("changes while it is saved.", "Save it again.", "")
+    return error(f"state{where}{step} {what}", do if error is EncodeError else _FROM_HERE)
 
-    def revived(plain: dict[str, Any]) -> Any:
-        if len(plain) != 1:
-            return plain
-        (tag,) = plain
-        revive = find(tag)
-        if revive is None:
-            if tag[:1] != "$":
-                return plain
-            raise DecodeError(
-                f"The encoded state holds the tag {quoted(tag[1:])}, which this codec does not"
-                " know.",
-                "Register the type that is stored under that name, as Codec([Invoice]) does for"
-                " Invoice.",
-            )
+
+def _refusal(value: Any, check: Callable[[Any], object]) -> tuple[str, str, str] | None:
+    with suppress(CheckpointError, RecursionError, MemoryError):
         try:
-            return revive(plain[tag])
-        except CheckpointError:
-            raise
-        except Exception:  # noqa: BLE001 - each type has its own way to say that it is malformed
-            problem = DecodeError(f"The encoded state holds a malformed {tag[1:]}.", _FROM_HERE)
-        raise problem
-
-    return revived
+            check(value)
+        except _Refusal as refusal:
+            return refusal.what, refusal.do, refusal.step
+    return None
 
 
-def _leaves(plain: Any, tag: str = "A registered type") -> Iterator[tuple[str, str]]:
-    """Yield what parsed text holds, in order, each with the tag around it."""
-    if not isinstance(plain, (dict, list)):
-        yield tag, repr(plain)
-        return
-    yield tag, str(len(plain))
-    for key, inner in plain.items() if isinstance(plain, dict) else enumerate(plain):
-        yield from _leaves(inner, str(key)[1:] if str(key)[:1] == "$" else tag)
+def _inner(value: Any, table: Mapping[type, _Entry]) -> Iterator[tuple[str, Any]]:
+    """Yield what a value holds, each with the step to it."""
+    cls, entry = type(value), table.get(type(value))
+    if cls is dict:
+        is_plain = all(type(key) is str for key in value)
+        yield from ((_step(key) if is_plain else ".keys()[…]", key) for key in value)
+        yield from ((_step(key), inner) for key, inner in value.items())
+    elif cls is list or cls is tuple:
+        yield from ((f"[{number}]", inner) for number, inner in enumerate(value))
+    elif cls is set or cls is frozenset:
+        yield from (("[…]", inner) for inner in value)
+    elif entry and not entry.code:
+        with suppress(_Refusal):
+            content = entry.take(value)
+            if entry.gives_back and type(content) is dict:
+                yield from ((f".{ascii(name)[1:-1]}", each) for name, each in content.items())
+            else:
+                yield "", content
+
+
+def _step(key: object) -> str:
+    """Show a key if it is a short word; a longer one, or one with digits, may be a secret."""
+    return f"['{key}']" if type(key) is str and _SHOWN.match(key) else "[…]"
+
+
+def _out_of_resources() -> LimitExceeded:
+    return LimitExceeded(
+        "The state is nested too deep, or is too large, for this process.",
+        "Save a flatter or smaller state, or lower the limits to what the process can hold.",
+    )
+
+
+# --- what people read and sign
+
+_JSON: Final[dict[type, _Entry]] = {
+    **{cls: _TEXTS[cls] for cls in (Decimal, UUID, datetime, date, time)},
+    bytes: _Entry("bytes", 0, lambda value: b64encode(value).decode(), b64decode),
+}
+_JSON_TAGS: Final = {f"${entry.tag}": entry.revive for entry in _JSON.values()}
+
+
+def write_json(value: Any, most: int) -> bytes:
+    """Return canonical JSON of at most so many bytes: ASCII, sorted keys, no spaces.
+
+    Beside JSON's own values it keeps bytes, Decimal, UUID, datetime, date and time, each as an
+    object with one key: `{"$decimal":"12.50"}`.
+
+    Raises:
+        EncodeError: a value would not come back as it is. The message says where it is.
+        LimitExceeded: it is too large.
+    """
+    with suppress(_Refusal):
+        return _kept_json(value, most)
+    raise _locate(value, EncodeError, lambda inner: _kept_json(inner, most), {})
+
+
+def read_json(data: bytes, most: int) -> Any:
+    """Return what `write_json` wrote.
+
+    Raises:
+        DecodeError: it is not JSON, or not the one way to write it.
+        LimitExceeded: it is too large.
+    """
+    if len(data) > most:
+        raise _too_long(most)
+    with suppress(Exception):  # whatever a parser, or a type, says of it
+        value = json.loads(data, object_hook=_from_json)
+        again = _to_json(value).encode()
+        if again == data and json.dumps(value, ensure_ascii=False, default=str).encode():
+            return value
+    raise DecodeError("This is not canonical JSON.", "Pass on what was written, unchanged.")
+
+
+def _kept_json(value: Any, most: int) -> bytes:
+    problem = _Refusal(*_HALF)
+    try:
+        # A value takes a byte or more.
+        _Writer({}, Limits(items=most), proves=False).measure(value)
+    except LimitExceeded:
+        raise _too_long(most) from None
+    if type(value) is float and not isfinite(value):
+        problem = _Refusal("is a float that is not finite.", _NO_NUMBER)
+    elif type(value) is not str:
+        problem = _Refusal(
+            f"is of the type {_type_name(type(value))}, or holds what JSON does not keep.",
+            "Use text, numbers, Decimal, dates, lists, and dicts whose keys are text.",
+        )
+    data = b""
+    with suppress(ValueError, TypeError, RecursionError):
+        data = _to_json(value).encode()
+    if len(data) > most:
+        raise _too_long(most)
+    with suppress(DecodeError):
+        if read_json(data, most) == value:
+            return data
+    raise problem
+
+
+def _spelled(value: Any) -> dict[str, str]:
+    if type(value) not in _JSON:
+        raise TypeError
+    entry = _JSON[type(value)]
+    return {f"${entry.tag}": entry.take(value)}
+
+
+def _from_json(found: dict[str, Any]) -> Any:
+    for tag in found if len(found) == 1 else ():
+        if tag[:1] == "$":
+            return _JSON_TAGS[tag](found[tag])
+    return found
+
+
+_to_json: Final = json.JSONEncoder(
+    allow_nan=False, sort_keys=True, separators=(",", ":"), default=_spelled
+).encode
+
+
+def _too_long(most: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"This takes more than {most} bytes as JSON.", "Keep what is large elsewhere, and name it."
+    )

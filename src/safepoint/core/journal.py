@@ -8,7 +8,6 @@ about a tenant is that tenant's, in the storage, in the anchor and in the sealed
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import sys
@@ -22,8 +21,8 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, journal_errors, storage_errors
-from safepoint.core.codec import Codec
+from safepoint.core.chain import View, journal_errors
+from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     AnchorError,
     ApprovalMismatch,
@@ -42,7 +41,6 @@ from safepoint.core.errors import (
     RolledBack,
     SealError,
     quoted,
-    shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.memory import InMemoryCheckpointStorage
@@ -57,8 +55,6 @@ from safepoint.core.names import (
 )
 from safepoint.core.record import Opened, Place, seal
 from safepoint.core.storage import CheckpointStorage
-from safepoint.stores import disk
-from safepoint.stores.files import FileCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -240,10 +236,7 @@ THREAD: Final = "journal"
 """The chain of what is about no thread. The others have the names of their threads."""
 
 _SAID: Final = tuple(each.name for each in fields(Event))
-_LIMITS: Final = Limits(state_bytes=32 * 1024)
-_CODEC: Final = Codec(limits=_LIMITS)
-# An event is JSON at every level, and within the limits: these are the codec's bytes.
-_write: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+LIMITS: Final = Limits(state_bytes=32 * 1024)
 _RESTORE: Final = (
     "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
     " one that verifies."
@@ -277,7 +270,7 @@ class Journal:
         anchor: Anchor | None = None,
     ) -> None:
         self.keys: Final = keys
-        self._view = View(storage, check_name("journal", name), keys, anchor, _LIMITS, "journal")
+        self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
         """Return the journal of one tenant, which writes and reads what is about that one alone.
@@ -313,7 +306,7 @@ class Journal:
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
         said["detail"] = _shortened(event.detail)
         actor = {"how": event.actor.how, "name": event.actor.name}
-        payload, chain = _write({**said, "actor": actor}).encode(), event.chain
+        payload, chain = write_json({**said, "actor": actor}, LIMITS.state_bytes), event.chain
 
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
             now = datetime.now(UTC)
@@ -386,62 +379,6 @@ class InMemoryJournal(Journal):
         super().__init__(InMemoryCheckpointStorage(), keys=Keyring(SigningKey.generate()))
 
 
-class FileJournal(Journal):
-    """A journal in a folder that you name, one file per entry, in a folder for each chain.
-
-    ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.core.journal import Actor, Event, FileJournal
-
-    keys = Keyring(SigningKey.from_file("keys/journal.key", create=True))
-    journal = FileJournal("journal", keys=keys, create=True)
-    ana = Actor("ana", how="login")
-    journal.record(Event("save", "intended", ana, "invoices", "order-7", 1))
-    journal.record(Event("resume", "refused", ana, "invoices", "order-8"))
-    for entry in journal.show(thread="order-8"):
-        print(entry.number, entry.what, entry.outcome, entry.actor)
-        #> 1 resume refused 'ana' (by 'login')
-    ```
-
-    Args:
-        path: the folder, for this journal alone. It has the rules of `FileCheckpointStorage`.
-        keys: as for `Journal`.
-        name: as for `Journal`.
-        anchor: as for `Journal`.
-        create: begin a new journal if there is none. Pass it once, when you set the store up: a
-            wrong path is then refused ever after instead of being begun anew.
-
-    Raises:
-        JournalUnavailable: there is no journal at that path.
-        UnsafeLocation: others could change what is stored there. The message says what to run.
-    """
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        keys: Keyring,
-        name: str = "journal",
-        anchor: Anchor | None = None,
-        create: bool = False,
-    ) -> None:
-        with _told():
-            begun = disk.as_named(path, "path") / THREAD
-            with storage_errors("read", str(begun)):
-                is_there = create or begun.is_dir()
-        if not is_there:
-            raise JournalUnavailable(
-                f"{shell(str(path))} is no journal.",
-                "If it was one, put it back from a copy. If this is a new one, pass create=True"
-                " once.",
-            )
-        with _told():
-            storage = FileCheckpointStorage(path, limits=_LIMITS)
-            with storage_errors("make", str(begun)), suppress(FileExistsError):
-                begun.mkdir(mode=0o700)
-        super().__init__(storage, keys=keys, name=name, anchor=anchor)
-
-
 def _chains(whole: View) -> Iterator[tuple[View, str]]:
     """Return each chain, those of the tenants too, and where it is."""
     for view in (whole, *map(whole.of, whole.tenants())):
@@ -456,7 +393,7 @@ def _entry(opened: Opened) -> Entry:
     """
     header, cause = opened.header, None
     try:
-        fields = _CODEC.decode(opened.payload)
+        fields = read_json(opened.payload, LIMITS.state_bytes)
         said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)

@@ -612,8 +612,9 @@ class Revoked:
     Attributes:
         key: the key.
         until: where each thread stood: a copy of the anchor from before the theft, such as
-            `FileAnchor("anchor-before")`, that nobody moves any more. Never the anchor that a
-            ledger still moves: the point would move with it, over whatever the thief sealed.
+            `SQLiteAnchor("before/heads.db", read_only=True)`, that nobody moves any more. Never the
+            anchor that a ledger still moves: the point would move with it, over whatever the thief
+            sealed.
             None if nothing that the key sealed counts.
 
     """

@@ -51,7 +51,7 @@ from safepoint.core.owner import Held, Owned, Owners
 from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
 from safepoint.core.storage import CheckpointStorage, PurgingStorage, RetentionStorage
 
-_NOTHING: Final = b"null"  # the state of a record that has none: a base, a tombstone
+_NOTHING: Final = b"\xc0"  # the state of a record that has none: a base, a tombstone
 
 
 class Ledger:
@@ -121,7 +121,7 @@ class Ledger:
         if not isinstance(keys, Keyring) or not (anchor is None or hasattr(anchor, "advance")):
             raise ConfigurationError(
                 "A ledger takes a Keyring as keys, and an anchor that is open.",
-                "Write Ledger(..., keys=Keyring(key), anchor=FileAnchor(path)).",
+                "Write Ledger(..., keys=Keyring(key), anchor=SQLiteAnchor(path)).",
             )
         check_apart(storage, keys, anchor, journal)
         check_frozen(keys, anchor)
@@ -530,7 +530,7 @@ class Ledger:
     def _anchor(self) -> Anchor:
         if self.anchor is None:
             raise ConfigurationError(
-                "This ledger has no anchor.", "Write Ledger(..., anchor=FileAnchor(path))."
+                "This ledger has no anchor.", "Write Ledger(..., anchor=SQLiteAnchor(path))."
             )
         return self.anchor
 

@@ -299,7 +299,7 @@ def seal(
         app=check_app(app),
         cipher=cipher,
         created=spelled(created),
-        digest=digest_of(payload + b"\n"),
+        digest=digest_of(payload),
         kind=kind,
         label=check_app(label, "a label"),
         previous=previous,
@@ -325,7 +325,7 @@ def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
 
 
 def _sealed(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
-    return b"%b\n%b\n%b\n" % (sign_line(line_2, key, use), line_2, payload)
+    return b"%b\n%b\n%b" % (sign_line(line_2, key, use), line_2, payload)
 
 
 def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
@@ -424,9 +424,9 @@ def open_sealed(
 
     # 6. the state's digest
     rest = record[end + 1 :]
-    if digest_of(rest) != header.digest or not rest.endswith(b"\n"):
+    if digest_of(rest) != header.digest:
         raise SealBroken(f"The state of {shown} is not the one that was sealed.", _DISTRUST)
-    opened = Opened(header, own_digest, key.id, rest[:-1])
+    opened = Opened(header, own_digest, key.id, rest)
 
     # 7. whether its key still counted here
     revoked = keys.revoked(key.id)

@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 
+from ormsgpack import Ext, packb
+
 from safepoint.core.codec import Codec
 from safepoint.core.errors import ConfigurationError, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
@@ -297,9 +299,10 @@ class _New:
         self._codec, self._tag, self._cls = codec, tag, cls
 
     def __build__(self, state: Any) -> Any:
-        saved = self._codec.encode(self._fields(state))
+        saved = self._codec.encode(dict(sorted(self._fields(state).items())))
         # It refuses fields that the class does not have, and a class that changes them.
-        return self._codec.decode(b'{"$%b":%b}' % (self._tag.encode(), saved))
+        named = b"%c%b%b" % (len(self._tag), self._tag.encode(), saved)
+        return self._codec.decode(packb(Ext(0, named)))
 
     def _fields(self, state: Any) -> dict[str, Any]:
         """Return the fields by name, from the ways in which they are pickled."""

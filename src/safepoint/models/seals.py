@@ -16,11 +16,14 @@ import mmap
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, BinaryIO, Final, NamedTuple
+from typing import IO, Any, BinaryIO, Final, NamedTuple
 
+from safepoint.core.codec import Codec
 from safepoint.core.errors import (
+    DecodeError,
     InvalidId,
     LimitExceeded,
     NotFound,
@@ -38,10 +41,8 @@ ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"
 """The store that these records say they are of. No ledger's record passes for one of them."""
 
-_STATE: Final = re.compile(
-    rb'\{"bytes":([1-9][0-9]{0,17}),"digest":"(sha256-tree:[0-9a-f]{64})"(?:,"rest":(.+))?\}',
-    re.DOTALL,
-)
+_CODEC: Final = Codec()
+_TREE: Final = re.compile(r"sha256-tree:[0-9a-f]{64}")
 _CHUNK: Final = 1024 * 1024
 _THREADS: Final = 8
 
@@ -103,12 +104,13 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     Raises:
         InvalidId: the name is outside its grammar.
     """
-    # Canonical JSON, as a codec would write it: the rest comes out of one.
-    state = b'{"bytes":%d,"digest":"%b"' % (sealed.size, sealed.digest.encode())
+    state: dict[str, Any] = {"bytes": sealed.size, "digest": sealed.digest}
     if sealed.rest is not None:
-        state += b',"rest":' + sealed.rest
+        state["rest"] = sealed.rest
     place = Place(STORE, "", sealed.name, 1)
-    return seal(state + b"}", place, key, created=datetime.now(UTC), app=app, use="model")[0]
+    return seal(_CODEC.encode(state), place, key, created=datetime.now(UTC), app=app, use="model")[
+        0
+    ]
 
 
 def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
@@ -131,7 +133,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             f" seal it. If that was you: safepoint seal-model {shown} --key KEY",
         ) from None
     try:
-        state = _STATE.fullmatch(open_sealed(record, place, keys, use="model").payload)
+        payload = open_sealed(record, place, keys, use="model").payload
     except WrongPlace:
         header = json.loads(record.split(b"\n", 2)[1])
         raise WrongPlace(
@@ -143,12 +145,16 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         what = error.what.replace(f"The state of {place}", f"The state in the seal of {shown}")
         what = what.replace(f"{place} is sealed by", f"{shown} is sealed by")
         raise type(error)(what.replace(str(place), f"The seal of {shown}"), error.do) from None
-    if state is None:
-        raise RecordMalformed(
-            f"The seal of {shown} does not speak of a model.",
-            "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
-        )
-    return Sealed(place.thread, state[2].decode(), int(state[1]), state[3])
+    with suppress(DecodeError, AttributeError, TypeError):
+        state = _CODEC.decode(payload)
+        tree, size, rest = state.pop("digest", ""), state.pop("bytes", 0), state.pop("rest", None)
+        is_sealed = type(size) is int and 0 < size < 10**18 and _TREE.fullmatch(tree)
+        if is_sealed and not state and (rest is None or (type(rest) is bytes and rest)):
+            return Sealed(place.thread, tree, size, rest)
+    raise RecordMalformed(
+        f"The seal of {shown} does not speak of a model.",
+        "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
+    )
 
 
 def seal_beside(path: str) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, check_apart
-from safepoint.core.codec import Codec
+from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     AnchorUnavailable,
     AnswersBroken,
@@ -49,7 +49,6 @@ ORDERS: Final = 1000
 """How many orders one key gives about one thread."""
 MAX_WHY: Final = 1000
 _LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with its quotes escaped
-_CODEC: Final = Codec(limits=_LIMITS)
 
 
 class Order(NamedTuple):
@@ -209,7 +208,7 @@ class Answers:
 
         Once it is anchored, a hold is done: somebody may have released it, so the same is another.
         """
-        view, payload = self._view(person.key, tenant), _CODEC.encode(value)
+        view, payload = self._view(person.key, tenant), write_json(value, _LIMITS.state_bytes)
 
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
             if place.sequence > most:
@@ -248,7 +247,7 @@ class Answers:
             chain = _chain("answer", key, question.text)
             for opened in self._walk(self._view(key, question.tenant), chain, MOST):
                 with _told():
-                    put = _CODEC.decode(opened.payload)
+                    put = read_json(opened.payload, _LIMITS.state_bytes)
                     said = people.open(put["answer"], revoked=True)
                     if said.question != question or said.approver != name:
                         raise _misplaced(chain)
@@ -324,7 +323,7 @@ class Answers:
             try:
                 with _told():
                     for opened in self._walk(view, chain, ORDERS):
-                        put = _CODEC.decode(opened.payload)
+                        put = read_json(opened.payload, _LIMITS.state_bytes)
                         if "answer" not in put:
                             continue
                         said = people.open(put["answer"], revoked=True)
@@ -386,7 +385,7 @@ def _chain(kind: str, key: Key, about: str) -> str:
 
 def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
     """Return the order that a verified record holds."""
-    said = _CODEC.decode(opened.payload)
+    said = read_json(opened.payload, _LIMITS.state_bytes)
     what = said["order"]
     if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
         "hold",

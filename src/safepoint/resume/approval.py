@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Literal
 
-from safepoint.core.codec import Codec
+from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     ApprovalExpired,
     ApprovalMalformed,
@@ -33,16 +33,15 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
-from safepoint.core.names import Head, Limits, check_name, digest_of, is_digest, spelled
+from safepoint.core.names import Head, check_name, digest_of, is_digest, spelled
 from safepoint.core.record import check_app, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
 SKEW: Final = timedelta(seconds=60)
 _HOUR: Final = timedelta(hours=1)
 # What a step asks with fits into a question with all its details, and that into an approval.
-_ARGUMENTS: Final = Codec(limits=Limits(state_bytes=48 * 1024, depth=30, items=4096))
-_QUESTION: Final = Codec(limits=Limits(state_bytes=60 * 1024, depth=32, items=8000))
-_STATEMENT: Final = Codec(limits=Limits(state_bytes=MAX_BYTES, depth=33, items=8192))
+_MAX_ARGUMENTS: Final = 48 * 1024
+_MAX_QUESTION: Final = 60 * 1024
 _ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
 THEN: Final = ("deny", "continue")
 """What may happen at the end of a wait."""
@@ -89,7 +88,7 @@ class Arguments:
     def __get__(self, instance: object | None, owner: type) -> dict[str, Any]:
         if instance is None:  # asked for a default when the class is made; there is none
             raise AttributeError("arguments")
-        copy: dict[str, Any] = _QUESTION.decode(vars(instance)["_line"])["arguments"]
+        copy: dict[str, Any] = read_json(vars(instance)["_line"], _MAX_QUESTION)["arguments"]
         return copy
 
     def __set__(self, instance: object, value: dict[str, Any]) -> None:
@@ -216,7 +215,7 @@ class Question:
             "reasons": list(reasons),
             "tell": list(self.tell),
         }
-        line = _encoded(_QUESTION, values)
+        line = _encoded(values, _MAX_QUESTION)
         lists = {name: tuple(getattr(self, name)) for name in ("details", "done", "tell")}
         vars(self).update(lists, reasons=reasons, _line=line)
 
@@ -234,7 +233,7 @@ class Question:
             ApprovalMalformed: it is not a question.
         """
         try:
-            return _question(_QUESTION.decode(_unwrapped(text, "question").encode()))
+            return _question(read_json(_unwrapped(text, "question").encode(), _MAX_QUESTION))
         except ApprovalMalformed:
             raise
         except _MALFORMED as error:
@@ -317,8 +316,8 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
         raise ConfigurationError("It is no action with named arguments.", _ASK)
-    line = _encoded(_ARGUMENTS, {"arguments": arguments})
-    copy: dict[str, Any] = _ARGUMENTS.decode(line)["arguments"]
+    line = _encoded({"arguments": arguments}, _MAX_ARGUMENTS)
+    copy: dict[str, Any] = read_json(line, _MAX_ARGUMENTS)["arguments"]
     return copy
 
 
@@ -331,18 +330,16 @@ def _are_named(arguments: object) -> bool:
     return type(arguments) is dict and all(type(name) is str for name in arguments)
 
 
-def _encoded(codec: Codec, values: dict[str, Any]) -> bytes:
+def _encoded(values: dict[str, Any], most: int) -> bytes:
     try:
-        return codec.encode(values)
+        return write_json(values, most)
     except EncodeError as error:
         raise EncodeError(error.what.replace("state['arguments']", "arguments"), _ASK) from None
     except LimitExceeded:
-        limits = _ARGUMENTS.limits
         raise LimitExceeded(
             "The question is more than a person could read.",
-            f"Keep its arguments within {limits.state_bytes} bytes, {limits.depth} levels and"
-            f" {limits.items} values: ask about a digest of what is larger. If it is about many"
-            " tools, change fewer at a time.",
+            f"Keep its arguments within {_MAX_ARGUMENTS} bytes: ask about a digest of what is"
+            " larger. If it is about many tools, change fewer at a time.",
         ) from None
 
 
@@ -365,11 +362,7 @@ def shown(value: object) -> str:
     Spaces are escaped where several stand together: a terminal would wrap the line there, and
     what follows them could pass for a line of its own.
     """
-    try:
-        text = ascii(value)
-    except ValueError:  # an int of more digits than Python prints
-        text = f"JSON {_STATEMENT.encode(value).decode('ascii')}"
-    return _SPACES.sub(lambda found: r"\x20" * len(found.group()), text)
+    return _SPACES.sub(lambda found: r"\x20" * len(found.group()), ascii(value))
 
 
 def _difference(answered: Question, asked: Question) -> str:
@@ -528,15 +521,16 @@ class Approver:
                 f"{quoted(lifetime)} is no lifetime of an answer.",
                 "Write lifetime=timedelta(hours=1).",
             ) from None
-        line_2 = _STATEMENT.encode(
+        line_2 = write_json(
             {
-                **_QUESTION.decode(question.text[:-1].encode()),
+                **read_json(question.text[:-1].encode(), _MAX_QUESTION),
                 "approver": self.name,
                 "expires": expires,
                 "issued": spelled(issued),
                 "nonce": secrets.token_hex(16),
                 "verdict": verdict,
-            }
+            },
+            MAX_BYTES,
         )
         return (b"%b\n%b\n" % (sign_line(line_2, self.key, "approval"), line_2)).decode()
 
@@ -732,7 +726,7 @@ def is_denial(text: str) -> bool:
 def _read(line_2: bytes, key_id: str, text: str) -> Approval:
     """Return the approval of a line whose signature was verified."""
     try:
-        values = _STATEMENT.decode(line_2)
+        values = read_json(line_2, MAX_BYTES)
         approver, verdict, nonce = (values.pop(name) for name in ("approver", "verdict", "nonce"))
         issued, expires = (_moment(values.pop(name)) for name in ("issued", "expires"))
         question = _question(values)

@@ -90,12 +90,12 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
     if anchor and ledger.anchor is None:
         raise ConfigurationError(
             f"{why} only where an anchor sees what they answered, and the ledger has none.",
-            "Write Ledger(..., anchor=FileAnchor(path)), or take open_ledger, which has one.",
+            "Write Ledger(..., anchor=SQLiteAnchor(path)), or take open_ledger, which has one.",
         )
     if any(ledger.keys) and ledger.journal is None:
         raise ConfigurationError(
             f"{why} only where that is written down, and the ledger has no journal.",
-            "Write Ledger(..., journal=FileJournal(path, keys=...)).",
+            "Write Ledger(..., journal=SQLiteJournal(path, keys=...)).",
         )
 
 

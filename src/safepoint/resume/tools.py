@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from safepoint.core.codec import Codec
+from safepoint.core.codec import write_json
 from safepoint.core.errors import CheckpointError, ConfigurationError, quoted
 from safepoint.core.names import digest_of, is_digest
 
 _FIELDS: Final = ("name", "permissions", "schema", "version")
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _VERSION: Final = re.compile(r"[A-Za-z0-9._:/+-]{0,128}")
-_CODEC: Final = Codec()
+_MOST: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -38,8 +38,8 @@ class Tool:
         version: up to 128 of the same and `+`.
         permissions: what the tool is allowed, each spelled like a name. They are compared as
             words: nothing in them is a wildcard.
-        schema: the arguments that it takes, as any value that a plain `Codec` encodes. Only its
-            digest is kept.
+        schema: the arguments that it takes, as JSON: dicts, lists, text and numbers. Only
+            its digest is kept.
 
     Raises:
         ConfigurationError: an argument is outside its grammar or of another kind.
@@ -66,7 +66,7 @@ class Tool:
         for word in words:
             _check(f"the name of a permission of the tool {name}", word, _NAME)
         try:
-            digest = None if schema is None else digest_of(_CODEC.encode(schema))
+            digest = None if schema is None else digest_of(write_json(schema, _MOST))
         except CheckpointError as error:
             raise ConfigurationError(
                 f"The schema of the tool {name} cannot be encoded.",
@@ -142,7 +142,7 @@ class ToolSet:
                     f"Two tools are named {tool.name}.", "Give each tool a name of its own."
                 )
             self._tools[tool.name] = tool
-        self.digest: Final = digest_of(_CODEC.encode(self.described))
+        self.digest: Final = digest_of(write_json(self.described, _MOST))
 
     @classmethod
     def from_described(cls, value: Any) -> ToolSet:

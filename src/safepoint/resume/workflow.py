@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple, cast
 
-from safepoint.core.codec import Codec, check_shape
+from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
     AnchorUnavailable,
     ApprovalExpired,
@@ -28,8 +27,9 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
+    DecodeError,
+    EncodeError,
     Forked,
-    LimitExceeded,
     MigrationFailed,
     NotFound,
     NotOwner,
@@ -392,15 +392,11 @@ def without_state(payload: bytes, limits: Limits) -> Any:
         LimitExceeded: it is too deep, or too much.
     """
     try:
-        check_shape(payload, limits)
-        found = json.loads(payload)
+        found = inspect_state(payload, limits)
         if type(found) is not dict or type(found.get("state")) is not dict:
             return None
-        text = json.dumps({**found, "state": {}}, sort_keys=True, separators=(",", ":"))
-        return _PLAIN.decode(text.encode("ascii"))
-    except LimitExceeded:
-        raise
-    except (CheckpointError, ValueError):
+        return _PLAIN.decode(_PLAIN.encode({**found, "state": {}}))
+    except (DecodeError, EncodeError):
         return None
 
 

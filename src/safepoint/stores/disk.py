@@ -7,11 +7,10 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from safepoint.core.errors import (
-    CheckpointError,
     LimitExceeded,
     StorageError,
     StorageFull,
@@ -78,7 +77,7 @@ NETWORK = re.compile(
 _KIND_AND_OTHERS = 0o170000 | OTHERS_WRITE
 
 
-def require_posix(what: str = "FileCheckpointStorage") -> None:
+def require_posix() -> None:
     """Refuse a system that lacks the calls on which files stand here.
 
     Raises:
@@ -86,7 +85,7 @@ def require_posix(what: str = "FileCheckpointStorage") -> None:
     """
     if not SUPPORTED:
         raise StorageUnavailable(
-            f"{what} needs a POSIX system.", f"Use {what.replace('File', 'SQLite')} here."
+            "FileCheckpointStorage needs a POSIX system.", "Use SQLiteCheckpointStorage here."
         )
 
 
@@ -212,7 +211,7 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
     return _checked(path, name, FOLDER, dir_fd, folder_refusals)
 
 
-def same_folder(path: str, identity: tuple[int, int], noun: str) -> opened:
+def same_folder(path: str, identity: tuple[int, int]) -> opened:
     """Open an absolute folder again, if it is still the one of that identity.
 
     Raises:
@@ -223,8 +222,8 @@ def same_folder(path: str, identity: tuple[int, int], noun: str) -> opened:
     if found.identity != identity:
         os.close(found.fd)
         raise UnsafeLocation(
-            f"{shell(path)} is not the folder that this {noun} was opened on.",
-            f"Find out who replaced it, and construct the {noun} again if that is right:"
+            f"{shell(path)} is not the folder that this storage was opened on.",
+            "Find out who replaced it, and construct the storage again if that is right:"
             f" ls -ld {shell(path)}",
             "replaced",
         )
@@ -328,38 +327,19 @@ def create_root(path: str) -> None:
 # --- what the system says, in our words
 
 
-class translated:  # noqa: N801  read as a function, and cheaper than one
+@contextmanager
+def translated(doing: str, path: str, gone: tuple[str, str] | None = None) -> Iterator[None]:
     """Turn what the system reports into the error tree.
 
     Args:
         doing: what failed, before a path: "save to", "read from", "open" or "prune".
         path: where, for the message.
-        error: in place of StorageUnavailable and StorageFull, as an anchor says it.
         gone: what happened, and what to do, where there is nothing at the path any more.
     """
-
-    __slots__ = ("doing", "error", "gone", "path")
-
-    def __init__(
-        self,
-        doing: str,
-        path: str,
-        error: type[CheckpointError] | None = None,
-        gone: tuple[str, str] | None = None,
-    ) -> None:
-        self.doing, self.path, self.error, self.gone = doing, path, error, gone
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, raised: BaseException | None, __: object) -> None:
-        told = raised
-        if isinstance(raised, OSError):
-            told = translate(raised, self.doing, self.path, self.gone)
-        if self.error is not None and isinstance(told, (StorageUnavailable, StorageFull)):
-            told = self.error(told.what, told.do)
-        if told is not None and told is not raised:
-            raise told from raised
+    try:
+        yield
+    except OSError as error:
+        raise translate(error, doing, path, gone) from error
 
 
 def translate(

@@ -84,9 +84,6 @@ class FileCheckpointStorage(Leasing, Tenants):
         StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
     """
 
-    in_order = True
-    """It takes a record after the last one alone."""
-
     def __init__(
         self,
         storage_path: str | os.PathLike[str],
@@ -203,7 +200,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         """
         with (
             disk.translated("read from", self._store),
-            disk.same_folder(self._store, self._identity, "storage") as root,
+            disk.same_folder(self._store, self._identity) as root,
             os.scandir(root) as entries,
         ):
             folders = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
@@ -303,7 +300,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     def _root(self, *, make: bool = False) -> disk.opened | None:
         """Open the folder around the threads; None if it is a tenant's, and not there yet."""
-        store = disk.same_folder(self._store, self._identity, "storage")
+        store = disk.same_folder(self._store, self._identity)
         if not self._tenant:
             return store
         with store as fd:
@@ -552,13 +549,13 @@ def write_lease(ownership: Ownership) -> bytes:
     return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
 
 
-def read_lease(path: str, thread: str, text: bytes) -> Ownership:
+def read_lease(path: str, thread: str, text: object) -> Ownership:
     """Return what the text of a lease says.
 
     Raises:
         StorageUnavailable: it is not what `write_lease` writes.
     """
-    found = LEASE_LINE.match(text)
+    found = LEASE_LINE.match(text) if isinstance(text, bytes) else None
     if found is not None:
         token = int(found[1])
         if found[2] is None:
@@ -568,8 +565,8 @@ def read_lease(path: str, thread: str, text: bytes) -> Ownership:
             return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
     raise StorageUnavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
-        "Somebody else wrote it, or the disk failed. Stop every worker of the thread, then remove"
-        f" the file: rm {shell(path)}",
+        "Somebody else wrote it, or the disk failed. Stop every worker of the thread, and put it"
+        " back from a backup.",
     )
 
 

@@ -25,7 +25,6 @@ from safepoint.core.errors import (
     InvalidId,
     NotFound,
     NotOwner,
-    RecordsMissing,
     quoted,
 )
 from safepoint.core.keys import Keyring, SigningKey
@@ -437,7 +436,7 @@ class StorageSuite:
         """A record goes behind the last one alone: a ledger builds on that without a look."""
         storage.fill("a", 2)
         for sequence in (4, MAX_SEQUENCE):
-            storage.refuses(RecordsMissing, "append", "a", sequence, b"after a gap")
+            storage.refuses(CheckpointError, "append", "a", sequence, b"after a gap")
             storage.refuses(NotFound, "read", "a", sequence)
             storage.gives(2, "head", "a")
         storage.fill("a", 3, first=3)

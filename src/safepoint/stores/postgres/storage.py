@@ -78,8 +78,6 @@ class Records(Server):
         options: as for `Server`.
     """
 
-    in_order = True
-
     def __init__(
         self, dsn: str, part: str, scope: str = "", *, limit: int | None = None, **options: Any
     ) -> None:

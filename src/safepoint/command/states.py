@@ -1,0 +1,53 @@
+"""A state as JSON, for people and for programs that do not know its types."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import PurePath
+from typing import Any, Final
+from uuid import UUID
+
+from safepoint.core.codec import Tagged, inspect_state
+from safepoint.core.names import DEFAULT_LIMITS, Limits
+
+_SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}
+_MANY: Final[dict[type, str]] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
+
+
+def read_as_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
+    """Return what encoded bytes hold as values of JSON. Nothing of the caller's types is built.
+
+    A type that JSON does not know is an object with one key that begins with `$`, as in
+    `{"$Invoice": {"number": 7}}`. No dict of a state looks like that: one with such a key, or with
+    a key that is no text, is `{"$dict": [[key, value]]}`.
+
+    Raises:
+        DecodeError: the bytes are no state.
+        LimitExceeded: they are too large, too deep or have too many values.
+    """
+    return _as_json(inspect_state(data, limits))
+
+
+def _as_json(value: Any) -> Any:
+    cls = type(value)
+    if cls is dict:
+        if all(type(key) is str and key[:1] != "$" for key in value):
+            return {key: _as_json(each) for key, each in value.items()}
+        return {"$dict": [[_as_json(key), _as_json(each)] for key, each in value.items()]}
+    if cls is list:
+        return [*map(_as_json, value)]
+    if cls is Tagged:
+        return {f"${value.tag}": _as_json(value.content)}
+    if cls in _MANY:
+        return {f"${_MANY[cls]}": [*map(_as_json, value)]}
+    if cls is bytes:
+        return {"$bytes": b64encode(value).decode()}
+    if cls is timedelta:
+        return {"$timedelta": f"{value.days},{value.seconds},{value.microseconds}"}
+    if cls in (datetime, date, time):
+        return {f"${cls.__name__}": value.isoformat()}
+    if cls in _SPELLED or isinstance(value, PurePath):
+        return {f"${_SPELLED.get(cls, 'path')}": str(value)}
+    return {"$int": hex(value)} if cls is int and not -(2**63) <= value < 2**64 else value
