@@ -47,7 +47,7 @@ def test_a_run_of_a_framework_from_the_question_to_its_end(
     record = look(office)
     page, _ = shown(record, operator="omar")
     assert (record.alarm, page.lines) == ("", question.described)
-    assert page.verbs == ["hold"]  # of a store sealed with HMAC
+    assert page.verbs == ["deny", "approve", "hold"]
     assert page.copied[0] == question.text.removesuffix("\n")
 
     hold = office.answers.hold(OMAR, "orders", office.thread, why="look")
