@@ -37,11 +37,11 @@ def test_a_key_verifies_what_it_signed_and_no_changed_or_cut_signature(
     assert not SigningKey(SEED[::-1]).verify(message, signature)
 
 
-@pytest.mark.parametrize("secret", [b"", b"x" * 31, b"x" * 33, "x" * 32, bytearray(32)])
+@pytest.mark.parametrize("secret", [b"", b"x" * 31, b"x" * 33])
 def test_only_32_bytes_make_a_key(secret: bytes) -> None:
     with pytest.raises(KeyRefused, match="A signing key is 32 random bytes"):
         SigningKey(secret)
-    with pytest.raises(KeyRefused, match="A public key is 32 bytes; this is something else"):
+    with pytest.raises(KeyRefused, match="A public key is 32 bytes, and not those under"):
         VerifyingKey(secret)
 
 

@@ -47,7 +47,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import Entry, Journal
-from safepoint.core.keys import SHORTEST, Hidden, SigningKey, VerifyingKey, read_key_file
+from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, spelled
 from safepoint.core.record import Opened, check_follows
@@ -484,17 +484,16 @@ def _list_keys(options: argparse.Namespace) -> int:
             whose, _, file = named.partition("=") if what in people else ("", "", named)
             try:
                 found = read_key_file(file)
-                key = VerifyingKey(found.public)
             except CheckpointError as error:
                 print(f"{what}: {error}", file=sys.stderr)
                 worst = 2
                 continue
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
-            if what in ("records", "journal") and not number and found.kind == "secret":
-                does = "signs"
-            elif found.kind == "passphrase":
+            if found.kind == "key with a passphrase":
                 whose = "has a passphrase"
-            shown = f"{key.id} {_mode(Path(file))} {shell(file)}"
+            elif what in ("records", "journal") and not number and found.kind != "public key":
+                does = "signs"
+            shown = f"{found.public.id} {_mode(Path(file))} {shell(file)}"
             print(f"{what:<8} {shown} {whose or does}")
     return worst
 

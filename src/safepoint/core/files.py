@@ -213,7 +213,7 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
 def put(
     path: str,
     dir_fd: int,
-    content: bytes,
+    content: bytes | memoryview,
     *,
     over: bool = False,
     mode: int = 0o600,
@@ -264,7 +264,9 @@ def put(
 
 
 @contextmanager
-def _written(path: str, dir_fd: int, content: bytes, mode: int, temp: str) -> Iterator[None]:
+def _written(
+    path: str, dir_fd: int, content: bytes | memoryview, mode: int, temp: str
+) -> Iterator[None]:
     try:
         fd = os.open(temp, CREATE, 0o600, dir_fd=dir_fd)
     except FileExistsError:
