@@ -70,8 +70,8 @@ def test_one_key_or_several_and_revoked_ones_in_their_order() -> None:
     for verify in (OLD, [OLD], {OLD}, iter([OLD])):
         assert ids(Keyring(NEW, verify=verify)) == [OLD.id, NEW.id]
     for gone in (Revoked(OLD, None), [Revoked(OLD, None)]):
-        assert ids(Keyring(NEW, verify=[MID], revoked=gone)) == [OLD.id, MID.id, NEW.id]
-        assert ids(Keyring(NEW, verify=[MID, OLD], revoked=gone)) == [OLD.id, MID.id, NEW.id]
+        assert ids(Keyring(NEW, verify=[MID], revoked=gone)) == [MID.id, OLD.id, NEW.id]
+        assert ids(Keyring(NEW, verify=[OLD, MID], revoked=gone)) == [OLD.id, MID.id, NEW.id]
     assert isinstance(Keyring(verify=PAIR.public).find(PAIR.id), VerifyingKey)
     assert Keyring(revoked=GONE).find(OLD.id) is OLD
 

@@ -542,11 +542,11 @@ def _rotate(options: argparse.Namespace) -> int:
     do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
-    store, files, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
-    if not files:
+    store, there, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
+    if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys rotate {name}" + " --journal" * options.journal
-    signs = SigningKey.from_file(files[0])
+    signs = SigningKey.from_file(there[0])
     print(settings.line(name), end="")
     if not os.path.lexists(coming):
         if options.dry_run:
@@ -568,8 +568,8 @@ def _rotate(options: argparse.Namespace) -> int:
     with (
         ExitStack() as stack,
         disk.translated("write to", folder),
-        disk.opened(folder, disk.FOLDER) as fd,
-        disk.locked(fd, folder),  # whoever makes a key there waits
+        files.opened(folder, files.FOLDER) as fd,
+        files.locked(fd, folder),  # whoever makes a key there waits
     ):
         newest = places.key_files(of)[0]
         now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]

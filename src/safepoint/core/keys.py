@@ -544,7 +544,7 @@ class Keyring:
         older = [verify] if isinstance(verify, Key) else verify
         self._signing: Final = signing
         self._revoked: Final[dict[str, Revoked]] = {}
-        self._keys: Final[dict[str, Key]] = {}
+        self._keys: Final[dict[str, Key]] = {key.id: key for key in older if key != signing}
         if isinstance(verify, Keyring):
             self._revoked.update(verify._revoked)  # noqa: SLF001  of our own kind
         for entry in [revoked] if isinstance(revoked, Revoked) else revoked:
@@ -553,8 +553,7 @@ class Keyring:
                     f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
                     "Keep the entry that lets less count.",
                 )
-            self._keys[entry.key.id] = entry.key
-        self._keys.update((key.id, key) for key in older if key != signing)
+            self._keys.setdefault(entry.key.id, entry.key)
         if signing is not None:
             if signing.id in self._revoked:
                 raise KeyRefused(
@@ -630,4 +629,5 @@ class Keyring:
         return iter(self._keys.values())
 
     def __repr__(self) -> str:
-        return f"Keyring(signing={self._signing}, keys={list(self._keys)}, revoked={list(self._revoked)})"
+        ids, gone = list(self._keys), list(self._revoked)
+        return f"Keyring(signing={self._signing}, keys={ids}, revoked={gone})"
