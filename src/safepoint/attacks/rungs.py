@@ -35,10 +35,9 @@ from safepoint.core.files import TEMP
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
-from safepoint.core.memory import InMemoryCheckpointStorage
 from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, Place, seal
-from safepoint.core.storage import CheckpointStorage
+from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy

@@ -37,6 +37,7 @@ from safepoint._command import (
 )
 from safepoint.command.desk import beside
 from safepoint.command.states import read_as_json
+from safepoint.core import files
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -479,8 +480,8 @@ def _list_keys(options: argparse.Namespace) -> int:
     gone = [each.partition("=")[0] for each in store.revoked]
     groups = {"records": store.key, "journal": store.journal_key, "revoked": gone}
     people = {"approver": store.approver, "operator": store.operator}
-    for what, files in {**groups, **people}.items():
-        for number, named in enumerate(files):
+    for what, listed in {**groups, **people}.items():
+        for number, named in enumerate(listed):
             whose, _, file = named.partition("=") if what in people else ("", "", named)
             try:
                 found = read_key_file(file)

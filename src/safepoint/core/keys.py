@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from safepoint.core import files
-from safepoint.core.errors import AnchorUnavailable, KeyRefused, UnknownKey, quoted, shell
+from safepoint.core.errors import KeyRefused, UnknownKey, quoted, shell
 from safepoint.core.names import Head, Heads
 
 KEY_BYTES: Final = 32
@@ -116,12 +116,16 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
         with opened as fd:
             text = Hidden(os.read(fd, _LONGEST))
         kind, public = _parse(f"The file {shown}", text, wanted)
-        forbidden, mode = (0o022, 644) if kind == "public key" else (0o077, 600)
-        if opened.info.st_uid not in (os.geteuid(), 0) or opened.info.st_mode & forbidden:
-            user, found = opened.info.st_uid, opened.info.st_mode & 0o777
+        if opened.info.st_uid not in (os.geteuid(), 0):
             raise KeyRefused(
-                f"The key {shown} can be reached by others (user {user}, mode {found:04o}).",
-                f"If it is yours, run: chmod {mode} {shown}, and replace it if anyone may know it.",
+                f"The key {shown} belongs to another user, who can replace it.",
+                f"Run: sudo chown {os.geteuid()} {shown}",
+            )
+        forbidden, right = (0o022, 644) if kind == "public key" else (0o077, 600)
+        if (mode := opened.info.st_mode & 0o777) & forbidden:
+            raise KeyRefused(
+                f"The key {shown} can be reached by other users (mode {mode:04o}).",
+                f"Run: chmod {right} {shown}, and replace the key if anyone may have used it.",
             )
         _check_folder(path)
         public.path = Path(os.path.realpath(Path(path).parent), Path(path).name)
@@ -483,21 +487,14 @@ class Revoked:
     def head(self, store: str, thread: str, tenant: str = "") -> Head | None:
         """Return the last checkpoint of the thread up to which the key counts, or None.
 
-        Raises:
-            AnchorUnavailable: `until` failed.
+        What `until` raises is passed on: nothing is loaded without it.
         """
         until: Any = self.until
         if until is None:
             return None
-        try:
-            head = (until.tenant(tenant) if tenant else until).read(store, thread)
-            # One that was unpickled, or copied by hand, was never looked at.
-            return None if head is None else Head(head.sequence, head.digest)
-        except Exception as error:
-            raise AnchorUnavailable(
-                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
-                "Nothing is loaded without it. Let `until` return a Head or None.",
-            ) from error
+        head = (until.tenant(tenant) if tenant else until).read(store, thread)
+        # One that was unpickled, or copied by hand, was never looked at.
+        return None if head is None else Head(head.sequence, head.digest)
 
 
 class Keyring:

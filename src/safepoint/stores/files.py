@@ -130,7 +130,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
-        check_place(thread, sequence, fence)
+        check_place(thread, sequence)
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
             folder.ownership().check_fence(fence)

@@ -175,7 +175,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
-        check_place(thread, sequence, fence)
+        check_place(thread, sequence)
         data = sized(record, self._limit)
 
         def keep(sql: sqlite3.Connection) -> None:
