@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from math import inf
 from threading import Lock
 from typing import Any, Final, Protocol, Self, cast, runtime_checkable
 
@@ -20,14 +19,12 @@ from safepoint.core.errors import (
     NotOwner,
     RecordMalformed,
     RecordsMissing,
-    quoted,
     shell,
 )
 from safepoint.core.names import check_name, check_sequence, check_tenant, spelled
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
-_SKEW: Final = timedelta(hours=1)
 _AGAIN: Final = "Load the latest checkpoint and decide again from there."
 _REMOVED: Final = (
     "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
@@ -100,7 +97,7 @@ class Ownership:
         holder = self.holder
         # One that ends later than any can has a clock that is wrong, and counts as expired: the
         # token keeps the two apart.
-        latest = now + timedelta(seconds=MAX_SECONDS) + _SKEW
+        latest = now + timedelta(seconds=MAX_SECONDS, hours=1)
         if holder is not None and holder.owner != owner and now < holder.expires <= latest:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
@@ -165,7 +162,7 @@ def check_span(seconds: float, now: datetime) -> datetime:
     """
     if not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
-            f"{quoted(seconds)} is not how many seconds a lease can last.",
+            f"{seconds} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
         )
     return now.astimezone(UTC)
@@ -477,12 +474,11 @@ def malformed_base(path: str) -> RecordMalformed:
     """Say that what should tell where a thread begins does not."""
     return RecordMalformed(
         f"{shell(path)} does not say at which checkpoint its thread begins.",
-        "It was not written by prune. Put it back from a backup; until then nothing of the thread"
-        " is loaded or saved.",
+        "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
     )
 
 
-def sized(record: bytes, limit: float = inf) -> bytes:
+def sized(record: bytes, limit: int) -> bytes:
     """Return the record as `bytes` that nobody else can change, if it is within the limit.
 
     Raises:
@@ -520,7 +516,7 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
     )
 
 
-def _too_large(size: int, limit: float) -> LimitExceeded:
+def _too_large(size: int, limit: int) -> LimitExceeded:
     return LimitExceeded(
         f"The record has {size} bytes or more, and the limit is {limit}.",
         "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
@@ -550,9 +546,6 @@ class InMemoryCheckpointStorage(Leasing):
         self._tenant = ""
         self._tenants: dict[str, InMemoryCheckpointStorage] = {}
 
-    def __repr__(self) -> str:
-        return f"InMemoryCheckpointStorage(<{len(self._heads)} threads>)"
-
     def tenant(self, name: str) -> InMemoryCheckpointStorage:
         """Return the storage of one tenant, which sees its own threads alone.
 
@@ -571,7 +564,7 @@ class InMemoryCheckpointStorage(Leasing):
     ) -> None:
         """Keep a copy of `record` at `(thread, sequence)`, behind the last one alone."""
         check_place(thread, sequence)
-        copy = sized(record)
+        data = bytes(record)
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             head, first = self._heads.get(thread, 0), self._first(thread)
@@ -579,7 +572,7 @@ class InMemoryCheckpointStorage(Leasing):
                 raise taken(thread, sequence, first)
             if head and sequence != head + 1:
                 raise ahead(thread, sequence, head)
-            self._records.setdefault(thread, {})[sequence] = copy
+            self._records.setdefault(thread, {})[sequence] = data
             self._heads[thread] = sequence
 
     def read(self, thread: str, sequence: int) -> bytes:
@@ -602,14 +595,11 @@ class InMemoryCheckpointStorage(Leasing):
         Raises:
             InvalidId: the thread is outside the grammar.
         """
-        check_name("thread", thread)
-        with self._lock:
-            return self._heads.get(thread, 0)
+        return self._heads.get(check_name("thread", thread), 0)
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
-        with self._lock:
-            return list(self._heads)
+        return list(self._heads)
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record."""
@@ -622,9 +612,7 @@ class InMemoryCheckpointStorage(Leasing):
         Raises:
             InvalidId: the thread is outside the grammar.
         """
-        check_name("thread", thread)
-        with self._lock:
-            return self._bases.get(thread)
+        return self._bases.get(check_name("thread", thread))
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, then remove every record below `first`. A thread never moves backwards.
@@ -639,14 +627,14 @@ class InMemoryCheckpointStorage(Leasing):
             NotFound: there is no record at `first`.
         """
         check_place(thread, first)
-        copy = sized(base)
+        data = bytes(base)
         with self._lock:
             if first < self._first(thread):
                 return 0
             records = self._records.get(thread, {})
             if first not in records:
                 raise missing(thread, first, 0)
-            self._bases[thread] = first, copy
+            self._bases[thread] = first, data
             below = [sequence for sequence in records if sequence < first]
             for sequence in below:
                 del records[sequence]
@@ -669,8 +657,7 @@ class InMemoryCheckpointStorage(Leasing):
         return (self.read(thread, sequence) for sequence in span(first, last))
 
     def _ownership(self, thread: str) -> Ownership:
-        with self._lock:
-            return self._owners.get(thread, Ownership(thread))
+        return self._owners.get(thread, Ownership(thread))
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         with self._lock:
