@@ -189,8 +189,8 @@ class Sealed(Run, SealedTarget):
         """Change the codec's tag, where the state has it last."""
         for name in reversed(SealedTarget.records(self, thread)):
             payload = self.medium.read(name).split(b"\n", 2)[2]
-            if b'"$decimal"' in payload:
-                self.fill(name, payload.replace(b'"$decimal"', b'"$bytes"'))
+            if b"\x02100" in payload:  # the code of a Decimal, and its text
+                self.fill(name, payload.replace(b"\x02100", b"\x07100"))
                 return
         raise Miss
 
