@@ -45,6 +45,14 @@ def test_only_32_bytes_make_a_key(secret: bytes) -> None:
         VerifyingKey(secret)
 
 
+@pytest.mark.parametrize("y", [0, 1, 2**255 - 20, 2**255 - 19, 2**255 - 18])
+def test_a_key_under_which_anybody_can_sign_is_refused(y: int) -> None:
+    """With either sign of x. The vectors have them all."""
+    for sign in (0, 2**255):
+        with pytest.raises(KeyRefused, match="under which anybody can sign"):
+            VerifyingKey((y + sign).to_bytes(32, "little"))
+
+
 @pytest.mark.parametrize("key", [KEY, KEY.public, Hidden(SEED)], ids=repr)
 def test_a_key_leaves_the_process_by_its_file_alone(key: Key | Hidden) -> None:
     """No pickle, no copy, no `__dict__`, no `__getstate__`."""
@@ -64,6 +72,7 @@ def test_keys_are_equal_by_what_they_are() -> None:
     assert (KEY.id == KEY, SigningKey.generate() == KEY) == (False, False)
     assert (SigningKey.generate().path, KEY.public.path) == (None, None)
     assert not hasattr(KEY.public, "sign")
+    assert len(KEY.id) == 16
 
 
 def test_a_public_key_is_one_line() -> None:

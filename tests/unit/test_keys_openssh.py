@@ -154,6 +154,7 @@ def test_a_passphrase_is_needed_where_there_is_one_alone(tmp_path: Path) -> None
     with pytest.raises(KeyRefused, match="fewer than 12 characters"):
         key.to_file(tmp_path / "new", passphrase="eleven char")  # noqa: S106
     assert not (tmp_path / "new").exists()
+    key.to_file(tmp_path / "new", passphrase="twelve chars")  # noqa: S106
 
 
 @pytest.mark.parametrize(("name", "passphrase"), [("plain", None), ("phrase", PASSPHRASE)])
