@@ -21,7 +21,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from safepoint.core import files
-from safepoint.core.errors import KeyRefused, UnknownKey, quoted, shell
+from safepoint.core.errors import (
+    AnchorError,
+    AnchorUnavailable,
+    KeyRefused,
+    UnknownKey,
+    quoted,
+    shell,
+)
 from safepoint.core.names import Head, Heads
 
 KEY_BYTES: Final = 32
@@ -487,14 +494,23 @@ class Revoked:
     def head(self, store: str, thread: str, tenant: str = "") -> Head | None:
         """Return the last checkpoint of the thread up to which the key counts, or None.
 
-        What `until` raises is passed on: nothing is loaded without it.
+        Raises:
+            AnchorUnavailable: `until` failed.
         """
         until: Any = self.until
         if until is None:
             return None
-        head = (until.tenant(tenant) if tenant else until).read(store, thread)
-        # One that was unpickled, or copied by hand, was never looked at.
-        return None if head is None else Head(head.sequence, head.digest)
+        try:
+            head = (until.tenant(tenant) if tenant else until).read(store, thread)
+            # One that was unpickled, or copied by hand, was never looked at.
+            return None if head is None else Head(head.sequence, head.digest)
+        except AnchorError:
+            raise
+        except Exception as error:
+            raise AnchorUnavailable(
+                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
+                "Nothing is loaded without it. Let `until` return a Head or None.",
+            ) from error
 
 
 class Keyring:
