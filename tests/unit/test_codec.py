@@ -131,10 +131,13 @@ class Root(pydantic.RootModel[int]):
 NO_FIELDS = "is no dataclass, Enum or pydantic model, or extends a built-in type."
 CANNOT: list[tuple[Any, str]] = [
     *(([of(base)], f"'Of{base.__name__}' {NO_FIELDS}") for base in (dict, Exception)),
-    *((types, NO_FIELDS) for types in ([Codec], {"Int": int}, [5], {"x": []}, [Invoice(1, "a")])),
+    *(
+        (types, NO_FIELDS)
+        for types in ([Codec], {"Int": int}, {"x": 5}, {"x": []}, {"x": Invoice(1, "a")})
+    ),
     *(
         ({tag: Invoice}, f"codec_types.Invoice cannot have the tag {tag!a}, or is known already.")
-        for tag in ("", "a b", "é", "a\n", "$a", ".a", "x" * 256, "datetime", "dict")
+        for tag in ("", "a b", "é", "a\n", "$a", ".a", "datetime", "dict")
     ),
     ([Invoice, type("Invoice", (Invoice,), {})], "cannot have the tag 'Invoice', or is known"),
     ({"a": Note, "b": Note}, "codec_types.Note cannot have the tag 'b', or is known already."),
@@ -406,10 +409,10 @@ REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
         (packb(tagged("Positive", inner)), "Positive refuses its saved fields, or has others now.")
         for inner in BAD_FIELDS
     ),
-    (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which this codec does not"),
-    (packb(tagged("", 1)), "The encoded state holds the tag '', which this codec does not know."),
-    (packb(Ext(0, b"")), "The encoded state holds the tag '', which this codec does not know."),
-    (packb(Ext(99, b"a")), "The encoded state holds the tag 99, which this codec does not know."),
+    (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which is not reg"),
+    (packb(tagged("", 1)), "The encoded state holds the tag '', which is not registered."),
+    (packb(Ext(0, b"")), "The encoded state holds the tag '', which is not registered."),
+    (packb(Ext(99, b"a")), "The encoded state holds the tag 99, which is not registered."),
     (packb(tagged("a\n" + "x" * 99, 1)), "the tag 'a\\nxxx"),
 ]
 
@@ -793,7 +796,9 @@ def test_other_spellings_of_json_are_refused(data: bytes) -> None:
 
 
 def test_a_state_can_be_looked_at_without_its_types() -> None:
-    data = CODEC.encode({"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}]), "at": (1, 2)})
+    data = CODEC.encode(
+        {"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}, {Point(x=2): 1}]), "at": (1, 2)}
+    )
     assert inspect_state(data) == {
         "of": Tagged(
             "Invoice",
@@ -803,6 +808,7 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
                 "lines": [
                     Tagged("Colour", "RED"),
                     Tagged("set", [Tagged("Point", {"x": 1, "y": 0})]),
+                    Tagged("dict", [Tagged("Point", {"x": 2, "y": 0}), 1]),
                 ],
                 "number": 1,
             },

@@ -81,6 +81,9 @@ class _Entry(NamedTuple):
     gives_back: Callable[[Any], bool] | None = None
 
 
+_Table = dict[type, _Entry]
+
+
 # --- plain types
 
 
@@ -101,7 +104,7 @@ def _spell_moment(value: datetime | time) -> str:
     return text
 
 
-def _spell_duration(value: timedelta) -> str:
+def _spell_span(value: timedelta) -> str:
     return f"{value.days},{value.seconds},{value.microseconds}"
 
 
@@ -112,8 +115,7 @@ def _spell_path(path: Path | str) -> str:
 
 
 def _flatten(pairs: dict[Any, Any]) -> list[Any]:
-    _check_hashes(pairs)
-    return [*chain.from_iterable(pairs.items())]
+    return [*chain.from_iterable(zip(_check_hashes(pairs), pairs.values(), strict=True))]
 
 
 def _pair(items: list[Any]) -> dict[Any, Any]:
@@ -146,7 +148,7 @@ def _is_long(value: Any) -> bool:
 
 
 _LAST_TEXT, _SETS, _DICT = 8, (10, 11), 12  # extension codes
-_BUILT_IN: Final[dict[type, _Entry]] = {
+_BUILT_IN: Final[_Table] = {
     int: _Entry("int", 1, hex, lambda text: int(text, 16)),
     Decimal: _Entry("decimal", 2, _spell_decimal, Decimal),
     UUID: _Entry("uuid", 3, str, UUID),
@@ -154,9 +156,7 @@ _BUILT_IN: Final[dict[type, _Entry]] = {
     date: _Entry("date", 5, date.isoformat, date.fromisoformat),
     time: _Entry("time", 6, _spell_moment, time.fromisoformat),
     type(Path()): _Entry("path", 7, _spell_path, lambda text: Path(_spell_path(text))),
-    timedelta: _Entry(
-        "timedelta", 8, _spell_duration, lambda t: timedelta(*map(int, t.split(",")))
-    ),
+    timedelta: _Entry("timedelta", 8, _spell_span, lambda t: timedelta(*map(int, t.split(",")))),
     tuple: _Entry("tuple", 9, list, tuple),
     set: _Entry("set", 10, _check_hashes, lambda items: set(_check_hashes(items))),
     frozenset: _Entry("frozenset", 11, _check_hashes, lambda of: frozenset(_check_hashes(of))),
@@ -190,21 +190,15 @@ class Converter(NamedTuple):
     from_: Callable[[Any], Any]
 
 
-def _register(
-    types: Iterable[type] | Mapping[str, type], converters: Iterable[Converter]
-) -> dict[type, _Entry]:
+def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Converter]) -> _Table:
     """Return the entry of each type, those that are built in among them.
 
     Raises:
         CodecError: a class could not be restored faithfully, or a tag is not free.
     """
-    named = (
-        types.items()
-        if isinstance(types, Mapping)
-        else ((getattr(cls, "__name__", ""), cls) for cls in types)
-    )
+    named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
     found = [(cls, _describe(tag, cls)) for tag, cls in named]
-    found += [(each.cls, _Entry(each.tag, 0, each.to, each.from_)) for each in converters]
+    found += [(each.cls, _Entry(each.tag, 0, each.to, each.from_)) for each in foreign]
     table, taken = dict(_BUILT_IN), {entry.tag for entry in _BUILT_IN.values()}
     for cls, entry in found:
         if not _TAG.match(entry.tag) or entry.tag in taken or cls in table or cls in _NATIVE:
@@ -393,7 +387,7 @@ class _Writer:
         pairs: look for dicts whose keys are not all str, which takes longer.
     """
 
-    def __init__(self, table: Mapping[type, _Entry], limits: Limits, *, pairs: bool) -> None:
+    def __init__(self, table: _Table, limits: Limits, *, pairs: bool) -> None:
         self._table, self._limits, self._pairs = table, limits, pairs
         self._items = self._inside = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
@@ -457,9 +451,7 @@ class _Writer:
         return self._extend(value)
 
 
-def _keep(
-    value: Any, write: Callable[[Any], bytes], table: Mapping[type, _Entry], where: str = "state"
-) -> bytes:
+def _keep(value: Any, write: Callable[[Any], bytes], table: _Table, where: str = "state") -> bytes:
     """Return the bytes of a value, or raise an EncodeError that says what is refused and where."""
     try:
         return write(value)
@@ -472,22 +464,18 @@ def _keep(
     raise EncodeError(f"{where} {what}", do)
 
 
-def _open(value: Any, table: Mapping[type, _Entry]) -> Iterator[tuple[str, Any]]:
+def _open(value: Any, table: _Table) -> Iterator[tuple[str, Any]]:
     """Yield what a value holds, each with the step to it."""
     cls, entry = type(value), table.get(type(value))
     if cls is dict:
         yield from ((".keys()[…]", key) for key in value)
-        yield from ((_step(key), inner) for key, inner in value.items())
+        for key, inner in value.items():  # a longer one, or one with digits, may be a secret
+            yield (f"['{key}']" if type(key) is str and _WORD.match(key) else "[…]"), inner
     elif cls in (list, tuple, set, frozenset):
         yield from ((f"[{number}]", inner) for number, inner in enumerate(value))
     elif entry and not entry.code:
         with suppress(Exception):  # then it is refused itself
             yield "", entry.take(value)
-
-
-def _step(key: object) -> str:
-    """Show a key if it is a short word; a longer one, or one with digits, may be a secret."""
-    return f"['{key}']" if type(key) is str and _WORD.match(key) else "[…]"
 
 
 # --- reading
@@ -544,8 +532,7 @@ class _Reader:
             entry = _Entry(tag, 0, list, partial(Tagged, tag))
         if entry is None:
             raise DecodeError(
-                f"The encoded state holds the tag {quoted(code or tag)}, which this codec does not"
-                " know.",
+                f"The encoded state holds the tag {quoted(code or tag)}, which is not registered.",
                 "Register the type that is stored under that name: Codec([Invoice]).",
             )
         content = body.decode() if 0 < code <= _LAST_TEXT else self.read(body)
@@ -576,8 +563,9 @@ class Codec:
 
     What it saves it can restore: each value comes back equal and of the same type, at every
     level, and a dict in its order. What could not come back is refused when you save it, not
-    when you need it. Two things are not kept: a bytearray comes back as bytes, and which fields
-    of a pydantic model were set explicitly is lost.
+    when you need it. Of a dataclass or a pydantic model its fields are saved, and nothing else:
+    not a private attribute, nor which fields of a model were set explicitly. A bytearray comes
+    back as bytes.
 
     ```python
     from dataclasses import dataclass
@@ -614,13 +602,13 @@ class Codec:
         print(error.what)
         #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
         print(error.do)
-        #> Convert it first: dict(value) is kept, a subclass of dict is not.
+        #> Convert it first to a type that the codec knows, such as dict, list, str or bytes.
 
     try:
         Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")
     except DecodeError as error:
         print(error.what)
-        #> The encoded state holds the tag 'os.system', which this codec does not know.
+        #> The encoded state holds the tag 'os.system', which is not registered.
     ```
 
     Dataclasses and pydantic models are rebuilt through their own constructor, so their
@@ -636,6 +624,10 @@ class Codec:
         converters: for types that are not yours to register.
         limits: what is too large, too deep or too many, on save and on load.
 
+    Attributes:
+        types: those that it keeps, built in and yours.
+        limits: as they were given.
+
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
     """
@@ -649,17 +641,8 @@ class Codec:
     ) -> None:
         self._table = _register(types, converters)
         self._entries = {entry.code or entry.tag: entry for entry in self._table.values()}
-        self._limits = limits
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that hold on save and on load."""
-        return self._limits
-
-    @property
-    def types(self) -> frozenset[type]:
-        """The types that it keeps: those that are built in, and yours."""
-        return frozenset([*_NATIVE, *self._table])
+        self.types: Final = frozenset([*_NATIVE, *self._table])
+        self.limits: Final = limits
 
     def encode(self, value: Any) -> bytes:
         """Return the bytes of a state.
@@ -683,11 +666,11 @@ class Codec:
                 registered, or a registered type refuses them.
             LimitExceeded: they are too large, too deep or have too many values.
         """
-        _check_limits(self._limits, state_bytes=len(data))
+        _check_limits(self.limits, state_bytes=len(data))
         # A value that takes memory has a first byte of its own. Others may look like one.
-        if len(data) > self._limits.items < len(data.translate(None, _LIGHT)):
-            check_shape(data, self._limits)
-        value = _Reader(self._entries, self._limits).read(data)
+        if len(data) > self.limits.items < len(data.translate(None, _LIGHT)):
+            check_shape(data, self.limits)
+        value = _Reader(self._entries, self.limits).read(data)
         with suppress(EncodeError):
             if self._write(value)[0] == data:
                 return value
@@ -703,22 +686,22 @@ class Codec:
         if all(entry.gives_back and entry.gives_back(taken) for entry, taken in made):
             return data
         with suppress(DecodeError):
-            if self._write(_Reader(self._entries, self._limits).read(data))[0] == data:
+            if self._write(_Reader(self._entries, self.limits).read(data))[0] == data:
                 return data
         raise EncodeError(
             "is refused or changed when it is rebuilt.",
-            "Let the class accept, unchanged, the fields of its own instances.",
+            "Let its class, or its converter, give back unchanged what is taken of it.",
         )
 
     def _write(self, value: Any) -> tuple[bytes, list[tuple[_Entry, Any]]]:
         with suppress(EncodeError):
-            return _Writer(self._table, self._limits, pairs=False).write(value)
-        return _Writer(self._table, self._limits, pairs=True).write(value)
+            return _Writer(self._table, self.limits, pairs=False).write(value)
+        return _Writer(self._table, self.limits, pairs=True).write(value)
 
 
 # --- what people read and sign
 
-_JSON: Final[dict[type, _Entry]] = {
+_JSON: Final[_Table] = {
     **{cls: _BUILT_IN[cls] for cls in (Decimal, UUID, datetime, date, time)},
     bytes: _Entry("bytes", 0, lambda value: b64encode(value).decode(), b64decode),
 }
