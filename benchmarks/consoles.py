@@ -36,7 +36,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.console.index import PER_PAGE, Filter, Index
+from safepoint.console.index import PER_PAGE, Index
 from safepoint.core.names import ANSWERS
 from safepoint.resume.answers import Answers
 from safepoint.resume.workflow import Call
@@ -82,7 +82,7 @@ def _measured(engine: str, store: Store, peer: Saver, quickly: str) -> list[str]
     index = Index({STORE: store})
     passed = _medians(lambda: index.look(whole=True), 1)
     quick = _medians(lambda: index.look(whole=False), ROUNDS)
-    page = _medians(lambda: _full(index.page(Filter()).rows), ROUNDS)
+    page = _medians(lambda: _full(index.page("waiting").rows), ROUNDS)
     theirs = _medians(lambda: _full(_naive(peer)), FEW)
     if index.alarms() or sum(index.counts().values()) != THREADS // EVERY:
         raise RuntimeError(f"The index does not know what waits: {index.counts()}.")

@@ -4,6 +4,8 @@ It starts a server of its own, in a temporary folder, and needs
 pip install '.[try-postgres]'. Run it in an empty folder.
 """
 
+from contextlib import suppress
+
 import psycopg
 
 from safepoint import (
@@ -14,7 +16,7 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.core.errors import Forked, RecordsMissing
+from safepoint.core.errors import Forked, RecordsMissing, ThreadDeleted
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
@@ -25,26 +27,32 @@ from safepoint.testing.postgres import Server
 
 # --8<-- [start:discard]
 def discard_unverified(ledger, operator):
-    """Mend what can be mended. Say of each bad thread what is next.
+    """Take off what follows the anchored record, where that is bad.
 
-    Every key in use is on the ledger's ring. A server that is away
-    is raised: run it again, as often as you like.
+    Every key in use is on the ledger's ring. Say of each bad thread
+    what is next. A server that is away is raised: run it again, as
+    often as you like.
     """
+    bad = SealError, RolledBack, Forked, RecordsMissing
     found = {}
     for thread in ledger.threads():
-        last, seen = 0, ledger.anchor.read(ledger.store, thread)
         try:
-            for checkpoint in ledger.history(thread):
-                last = checkpoint.sequence
+            ledger.verify(thread)
             continue  # all of it verifies
-        except (SealError, RolledBack, Forked, RecordsMissing):
-            if seen is not None and last < seen.sequence:
-                found[thread] = "needs a backup: it was good once"
-                continue
+        except bad:
+            seen = ledger.anchored(thread)
+        if seen is None:
+            found[thread] = "was never anchored: look who began it"
+            continue
         try:
+            with suppress(ThreadDeleted):  # a good end, too
+                ledger.load(thread, seen)
             operator.break_lease(thread)
-            gone = operator.discard(thread, last)
-            found[thread] = f"ends at {last}, without {gone}"
+            gone = operator.discard(thread, seen.sequence)
+            ledger.verify(thread)
+            found[thread] = f"ends at {seen.sequence}, without {gone}"
+        except bad:
+            found[thread] = "needs a backup: it was good once"
         except NotOwner:
             found[thread] = "was taken meanwhile: run this again"
     return found
@@ -79,12 +87,13 @@ with Server() as server:
         return server.dsn(login, "checkpoints")
 
     ledger = opened(place)
-    for thread in ("order-6", "order-7", "order-8", "order-8"):
+    for thread in ("order-5", "order-6", "order-7", "order-8", "order-8"):
         ledger.save(thread, {"payee": "alice"})
+    ledger.delete("order-5")
     run(  # a thief who has the login of the worker
         place("worker_1"),
         "insert into safepoint.records (thread, sequence, record)"
-        " values ('order-7', 2, 'x')",
+        " values ('order-5', 3, 'x'), ('order-7', 2, 'x')",
     )
     run(  # and one who administers the server
         place("postgres"),
@@ -96,6 +105,7 @@ with Server() as server:
     operator = PostgresCheckpointStorage(place("operator_1"))
     for thread, what in discard_unverified(ledger, operator).items():
         print(thread, what)
+        #> order-5 ends at 2, without 1
         #> order-7 ends at 1, without 1
         #> order-8 needs a backup: it was good once
     print(ledger.verify("order-6"), ledger.verify("order-7"))

@@ -62,6 +62,7 @@ except ImportError as _missing:
 
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
+_DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
 _ASKED: Final = (
@@ -208,7 +209,7 @@ class SealedCheckpointStorage(Tenanted):
         checkpoint = self._reopened(checkpoint, whose)
         self._check_whole(thread)
         label = thread_name(checkpoint.checkpoint_id)
-        self.ledger.save(thread, _set_fields(checkpoint), app=_APP, label=label)
+        self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
         self._check_held(thread)  # it is saved, and no other step begins
         return checkpoint.checkpoint_id
 
@@ -424,7 +425,7 @@ class SealedCheckpointStorage(Tenanted):
     @for_one
     def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
         """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
-        thread, state = self._thread(checkpoint.workflow_name), _set_fields(checkpoint)
+        thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
         return Unsigned(thread, state, source, digest, _APP, label=label)
 
@@ -549,6 +550,12 @@ def _built(link: Link) -> WorkflowCheckpoint:
     return checkpoint
 
 
+def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+    """Return its fields, of which some are dicts: the framework does not look."""
+    data = _set_fields(checkpoint)
+    return data | {name: dict(data[name]) for name in _DICTS & data.keys()}
+
+
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
     data = {name: each for name, each in data.items() if name != "left"}  # of a migration
     return WorkflowCheckpoint.from_dict(data)
@@ -639,5 +646,5 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
             **saved | {"response_type": meant(*saved["response_type"])}
         )
 
-    nested = _converter(WorkflowCheckpoint, _set_fields, _restored)
+    nested = _converter(WorkflowCheckpoint, _flat, _restored)
     return [*plain, _converter(WorkflowEvent, asked, ask), nested]

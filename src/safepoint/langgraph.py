@@ -235,6 +235,7 @@ class _Index:
         tops: the newest checkpoint of each namespace, of those that are known.
         addressed: checkpoints of the past that were asked for by name, to go on from.
         mine: what was saved from here. A second beginning is a conflict if the first is another's.
+        waits: checkpoints from which a task asked, was answered or failed: the next may come late.
     """
 
     name: str
@@ -249,6 +250,7 @@ class _Index:
     dropped: dict[_Key, int] = field(default_factory=dict)
     addressed: set[_Key] = field(default_factory=set)
     mine: set[_Key] = field(default_factory=set)
+    waits: set[_Key] = field(default_factory=set)
 
     def take(self, record: Link | Record) -> None:
         """Take in a record, in any order, and any number of times."""
@@ -687,7 +689,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         """Seal what a task wrote, for the checkpoint that it ran from.
 
         If that is not saved yet, they wait, and its `put` seals them. Questions, answers and errors
-        are anchored at once, and the rest with the next checkpoint.
+        are anchored at once, and so is what comes after them: the run may wait there. The rest is
+        anchored with the next checkpoint.
 
         Raises:
             EncodeError: as `put`.
@@ -707,14 +710,17 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             for number, (channel, value) in enumerate(writes)
         ]
         made = {"task": task_id, "path": path, "writes": rows}
-        urgent = any(row[0] < 0 for row in rows)
         with self._writing(place.thread):
             index = self._sought(place.thread, key, ident)
+            if any(row[0] < 0 for row in rows):
+                index.waits.add(key)
             if key not in index.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
                 return
             value = {"ns": place.space, "id": ident, **made}
-            self._append(place.thread, index, value, key, kind="note", rides_along=not urgent)
+            self._append(
+                place.thread, index, value, key, kind="note", rides_along=key not in index.waits
+            )
 
     @for_one
     def release(self, thread_id: str) -> None:

@@ -402,18 +402,18 @@ def _here() -> Path:
         ) from None
 
 
-def _text(file: str | os.PathLike[str], secret: str = "", *, mounted: bool = True) -> str:
+def _text(file: str | os.PathLike[str], secret: str = "") -> str:
     """Return the text of a file that is a file, and no larger than one that a person wrote.
 
     If it is a secret, its owner alone can reach it; what root mounts, such as those of containers,
-    others may read, if it may be `mounted`.
+    others may read.
     """
     # O_NONBLOCK: a FIFO must not wait for its other end.
     with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
         info = os.fstat(opened.fileno())
         if not stat.S_ISREG(info.st_mode):
             raise ValueError("not a regular file")
-        if secret and info.st_mode & (0o022 if mounted and not info.st_uid else 0o077):
+        if secret and info.st_mode & (0o077 if info.st_uid else 0o022):
             raise ConfigurationError(
                 f"{secret} is in {shell(os.fspath(file))}, which others can reach"
                 f" (mode {stat.S_IMODE(info.st_mode):04o}).",
@@ -545,7 +545,7 @@ def connection_string(option: str, value: str) -> str:
             )
         return os.environ[where]
     if how == "file" and colon:
-        return secret_in(option, where)
+        return _secret_in(option, where)
     from safepoint.stores.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
@@ -556,19 +556,14 @@ def connection_string(option: str, value: str) -> str:
     return value
 
 
-def secret_in(option: str, file: str, *, mounted: bool = True) -> str:
+def _secret_in(option: str, file: str) -> str:
     """Return what a file holds that its owner alone can reach.
-
-    Args:
-        option: what names it.
-        file: its path.
-        mounted: whether others may read it if it is root's, as the secrets of containers are.
 
     Raises:
         ConfigurationError: others can reach it, or it cannot be read.
     """
     try:
-        return _text(file, option, mounted=mounted).strip()
+        return _text(file, option).strip()
     except (OSError, ValueError):
         raise ConfigurationError(
             f"{option} is in {shell(file)}, which cannot be read.", "Name another file."

@@ -11,7 +11,6 @@ import sqlite3
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -28,7 +27,6 @@ from tests.harness.postgres import TEMPLATE, Database
 
 BASE: Final = "base"
 RECORD: Final = ".checkpoint"
-INDEX: Final = ".index"
 _CLEAR: Final = """
     select format('delete from %I.%I', schemaname, tablename) from pg_tables
     where schemaname like 'safepoint%' and tablename <> 'logins'
@@ -48,11 +46,13 @@ class Rows(Medium):
         begins: what the row of a thread says of its beginning if it was never pruned.
         none: what it says of its end if it has no record.
         more: what the row of a record says besides.
+        free: what a row says of a thread that was never leased.
     """
 
     begins: ClassVar[int] = 0
     none: ClassVar[dict[str, int]] = {}
     more: ClassVar[dict[str, str]] = {}
+    free: ClassVar[str] = "token = 0"
 
     @abstractmethod
     def ask(self, statement: str, *values: Any) -> list[Row]:
@@ -70,29 +70,37 @@ class Rows(Medium):
         """Return the name of each row, and of what a thread's own row holds."""
         records = self.ask("select tenant, thread, sequence from {checkpoints}")
         found = [f"{_of(*place)}/{number:010d}{RECORD}" for *place, number in records]
-        owned = self.ask("select tenant, thread, base is not null, token from {threads}")
-        for *place, based, token in owned:
+        owned = self.ask(f"select tenant, thread, base is not null, {self.free} from {{threads}}")  # noqa: S608
+        for *place, based, free in owned:
             thread = _of(*place)
-            found += [f"{thread}/{BASE}"] * bool(based) + [f"{thread}/{LEASE}"] * bool(token)
+            found += [f"{thread}/{BASE}"] * bool(based) + [f"{thread}/{LEASE}"] * (not free)
         return sorted(found)
 
     def _read(self, name: str) -> bytes:
-        if name.endswith(INDEX):
-            thread, _, label = name.removesuffix(INDEX).partition(".")
-            query = f"select max(sequence) from {{checkpoints}} where {_WHERE} and label = ?"  # noqa: S608
-            return str(self.ask(query, *_place(thread), label)[0][0]).encode()
         thread, sequence = _parts(name)
         if isinstance(sequence, int):
             query = f"select record from {{checkpoints}} where {_WHERE} and sequence = ?"  # noqa: S608
             ((record,),) = self.ask(query, *_place(thread), sequence)
             return bytes(record)
-        query = f"select first, base, token, owner, expires from {{threads}} where {_WHERE}"  # noqa: S608
-        ((first, base, token, owner, expires),) = self.ask(query, *_place(thread))
-        if sequence == BASE:
-            return b"%010d\n%b" % (first, base)
-        ends = datetime.fromisoformat(expires) if isinstance(expires, str) else expires
-        holder = None if owner is None else Lease(thread, owner, token, ends)
+        if sequence != BASE:
+            return self.lease(thread)
+        query = f"select first, base from {{threads}} where {_WHERE}"  # noqa: S608
+        ((first, base),) = self.ask(query, *_place(thread))
+        return b"%010d\n%b" % (first, base)
+
+    def lease(self, thread: str) -> bytes:
+        """Return the lease of a thread, as a file would hold it."""
+        query = f"select token, owner, expires from {{threads}} where {_WHERE}"  # noqa: S608
+        ((token, owner, expires),) = self.ask(query, *_place(thread))
+        holder = None if owner is None else Lease(thread, owner, token, expires)
         return write_lease(Ownership(thread, token, holder))
+
+    def leased(self, thread: str, lease: bytes | None) -> dict[str, Any]:
+        """Return the columns that say such a lease of a thread."""
+        owned = Ownership(thread) if lease is None else read_lease(LEASE, thread, lease)
+        holder = owned.holder
+        owner, ends = (None, None) if holder is None else (holder.owner, spelled(holder.expires))
+        return {"token": owned.token, "owner": owner, "expires": ends}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a row over what is there, and let the thread's own row fit it."""
@@ -107,7 +115,7 @@ class Rows(Medium):
                 first, _, base = data.partition(b"\n")
                 self.set(thread, first=int(first), base=base)
             else:
-                self.set(thread, **_columns(read_lease(name, thread, data)))
+                self.set(thread, **self.leased(thread, data))
             self._fit(thread)
 
     def delete(self, name: str) -> None:
@@ -119,7 +127,7 @@ class Rows(Medium):
             elif sequence == BASE:
                 self.set(thread, first=self.begins, base=None)
             else:
-                self.set(thread, token=0, owner=None, expires=None)
+                self.set(thread, **self.leased(thread, None))
             self._fit(thread)
 
     def place(self, thread: str) -> None:
@@ -145,7 +153,7 @@ class Rows(Medium):
         ((head,),) = self.ask(newest, *_place(thread))
         self.set(thread, **dict.fromkeys(self.none, head))
         if not head:
-            gone = f"delete from {{threads}} where {_WHERE} and base is null and token = 0"  # noqa: S608
+            gone = f"delete from {{threads}} where {_WHERE} and base is null and {self.free}"  # noqa: S608
             self.ask(gone, *_place(thread))
 
 
@@ -173,14 +181,19 @@ def _parts(name: str) -> tuple[str, int | str]:
     return thread, int(rest.removesuffix(RECORD)) if rest.endswith(RECORD) else rest
 
 
-def _columns(ownership: Ownership) -> dict[str, Any]:
-    holder = ownership.holder
-    owner, ends = (None, None) if holder is None else (holder.owner, spelled(holder.expires))
-    return {"token": ownership.token, "owner": owner, "expires": ends}
-
-
 class SQLiteRows(Rows):
     """Records in a file of SQLite, which the adversary opens as anybody can who may write it."""
+
+    free = "lease is null"
+
+    def lease(self, thread: str) -> bytes:
+        """Return the lease of a thread, which is a column as it is."""
+        query = f"select lease from {{threads}} where {_WHERE}"  # noqa: S608
+        return bytes(self.ask(query, *_place(thread))[0][0])
+
+    def leased(self, thread: str, lease: bytes | None) -> dict[str, Any]:
+        """Return the column that says such a lease."""
+        return {"lease": lease}
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -312,10 +325,7 @@ class DatabaseTarget(GatedTarget):
         return act(self._ledger(self.medium.storage()))
 
     def point(self, thread: str, label: str, sequence: int) -> None:
-        """Change the label of a row, which the index of labels is made of."""
-        text = f"update {{checkpoints}} set label = ? where {_WHERE} and sequence = ?"  # noqa: S608
-        with self.medium.turn():
-            self.medium.ask(text, label, *_place(thread), sequence)
+        """Do nothing: a database has no index of labels."""
 
 
 class SQLiteTarget(DatabaseTarget):

@@ -5,24 +5,26 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ormsgpack import unpackb
 
 from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Memory, Outcome
 from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.command.desk import Desk
+from safepoint.core.chain import View
 from safepoint.core.codec import Codec
 from safepoint.core.ledger import Ledger, Link
+from safepoint.core.record import Opened
 from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
@@ -163,9 +165,18 @@ def newest(ledger: Ledger, thread: str, _: object) -> Link:
     return next(link for link in ledger.back(thread) if link.kind == "state")
 
 
-def plain_json(codec: Codec, data: bytes) -> Any:
-    """Decode as people do."""
-    return json.loads(data)
+def any_tag(codec: Codec, data: bytes) -> Any:
+    """Decode whatever the library takes, and make something of each tag."""
+    return unpackb(data, ext_hook=lambda code, body: body)
+
+
+def by_seal_alone(
+    view: View, opened: Opened, first: int, *, every_signature: bool = False
+) -> Iterator[Opened]:
+    """Walk back without a look at what each record names as the one before it."""
+    sequences = range(opened.header.sequence - 1, first - 1, -1)
+    for place, record in view._records(opened.header.thread, sequences):
+        yield view._open(record, place)
 
 
 def only_asks(*given: Any, **named: Any) -> Decision:
@@ -188,24 +199,25 @@ def cut(value: object) -> str:
 
 
 DECODED = """deep-nesting duplicate-keys not-a-number pickle-payload pickle-right-type
-row-chooses-decoder secret-in-error unknown-type"""
-FORGED = "edit-and-rehash flip-byte algorithm-downgrade forged-base"
-PAST = "reorder delete-middle splice-branches cut-oldest"
+secret-in-error"""
+FORGED = "edit-and-rehash flip-byte"
+PAST = "reorder delete-middle splice-branches"
 GATED = """old-checkpoint other-version wider-tools changed-tool wider-permissions
 thief-revives-expired thief-thins-quorum"""
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "core.codec.Codec.decode": (plain_json, "memory", TOP, DECODED),
+    "core.codec.Codec.decode": (any_tag, "memory", TOP, DECODED),
     "core.codec._check_hashes": (nothing, "memory", TOP, "equal-hashes"),
-    "core.keys.SigningKey.verify": (genuine, "memory", "signed-chain", FORGED),
+    "core.keys.Key.verify": (genuine, "memory", "signed-chain", FORGED),
     "core.record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
-    "core.chain.check_follows": (nothing, "memory", TOP, PAST),
+    "core.chain.View._before": (by_seal_alone, "memory", TOP, PAST),
+    "core.chain.check_follows": (nothing, "memory", TOP, "cut-oldest"),
     "core.chain.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
-    "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number stolen-key-undelete"),
+    "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number"),
     "core.storage.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
     "stores.disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
     "stores.disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
     "resume.gate.Gate.decide": (only_asks, "memory", TOP, GATED),
-    "core.keys.VerifyingKey.verify": (genuine, "memory", TOP, "forge-approval"),
+    "resume.approval.is_signed": (genuine, "memory", TOP, "forge-approval"),
     "resume.approval.Approval.check_time": (
         nothing,
         "memory",

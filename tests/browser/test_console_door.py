@@ -17,7 +17,6 @@ need("uvicorn", "the console needs uvicorn; make test installs it")
 
 from playwright.sync_api import Browser, Page, expect
 
-from safepoint.console.door import Door
 from tests.unit.door_helpers import Console, console
 
 OURS, NOBODYS, NEIGHBOURS = "same-origin", "none", "same-site"
@@ -69,7 +68,6 @@ def served() -> Iterator[Console]:
 @pytest.fixture
 def owner(browser: Browser, served: Console) -> Iterator[Page]:
     """Somebody who opened the link."""
-    assert isinstance(served.door, Door)
     with visitor(browser) as context:
         page = context.new_page()
         page.goto(served.door.link())
@@ -106,7 +104,7 @@ def test_the_owner_gets_in_and_stays_in(owner: Page, served: Console) -> None:
     assert said(owner.go_forward, at=run) == OURS
     assert said(owner.get_by_role("button", name="Deny").click, at=done) == OURS
     assert said(owner.reload, at=done) == OURS
-    assert ("POST", f"{served.door.home}/sign", b"verb=deny", "") in served.behind.reached
+    assert ("POST", f"{served.door.home}/sign", b"verb=deny") in served.behind.reached
     assert said(lambda: owner.goto(run), at=run, is_in=False) == NOBODYS
     assert said(owner.reload, at=run, is_in=False) == NOBODYS
     assert said(owner.get_by_role("link", name="Go on").click, at=run) == OURS
@@ -142,7 +140,7 @@ def test_another_server_on_this_machine_gets_nothing(owner: Page, served: Consol
         assert cookies
         assert not any(ours in sent for sent in cookies)
         owner.reload()
-        assert [path for _, path, _, _ in served.behind.reached][:1] == [f"{served.door.home}/"]
+        assert [path for _, path, _ in served.behind.reached][:1] == [f"{served.door.home}/"]
         # It can set a cookie for us. Without the name it changes nothing, and with it nobody is in.
         for name, title in (("safepoint", ""), (f"safepoint-{served.door.home[1:]}", "You are")):
             page.evaluate("(name) => { document.cookie = `${name}=x; path=/` }", name)

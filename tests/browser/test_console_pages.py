@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint.console import html
+from safepoint.console import pages
 from tests.browser.axe import COLOURS, axe, bring
 from tests.browser.html import checker, html_problems
 from tests.browser.keyboard import walk
@@ -33,7 +33,7 @@ SAMPLES: Final = {**every_page(), **every_run(HOME)}
 FILES: Final = {
     **SAMPLES,
     **{f"{name}-hostile": page for name, page in every_page(HOSTILE).items()},
-    "style.css": Path(html.__file__).with_name("style.css").read_text(encoding="ascii"),
+    "style.css": Path(pages.__file__).with_name("style.css").read_text(encoding="ascii"),
 }
 NAMES: Final = [name for name in FILES if name != "style.css"]
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -108,7 +108,7 @@ def test_axe_finds_nothing_light_or_dark(address: str, browser: Browser, width: 
             assert axe(page, COLOURS) == [], name
 
 
-@pytest.mark.parametrize("name", ["waiting", "journal", "store"])
+@pytest.mark.parametrize("name", ["waiting", "done"])
 def test_keys_reach_everything_and_show_where_they_are(
     address: str, browser: Browser, name: str
 ) -> None:

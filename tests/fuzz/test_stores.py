@@ -16,6 +16,7 @@ from safepoint import (
     Ledger,
     SigningKey,
 )
+from tests.unit.tampered import Memory
 
 KEYS = Keyring(SigningKey.generate())
 THREADS = ("order-7", "order-8")
@@ -79,13 +80,13 @@ CHANGES = st.lists(
 )
 
 
-def tampered(changes: list[Change]) -> InMemoryCheckpointStorage:
+def tampered(changes: list[Change]) -> Memory:
     records = dict(OURS)
     for change in changes:
         change(records)
-    storage = InMemoryCheckpointStorage()
+    storage = Memory()
     for (thread, sequence), record in records.items():
-        storage.append(thread, sequence, record)
+        storage.put(thread, sequence, record)
     return storage
 
 

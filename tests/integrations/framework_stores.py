@@ -34,6 +34,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
+from ormsgpack import Ext, packb, unpackb
 
 from safepoint import SigningKey
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
@@ -141,12 +142,12 @@ class Sealed(Run, SealedTarget):
         return self.use(partial(kind, tenant=(lambda: self.user) if self.user else None))
 
     def document(self, name: str) -> Any:
-        """Return the state that a record holds, as JSON."""
-        return json.loads(self.medium.read(name).split(b"\n", 2)[2])
+        """Return the state that a record holds, its extension types as they are."""
+        return _unpacked(self.medium.read(name).split(b"\n", 2)[2])
 
     def put(self, name: str, document: Any) -> None:
         """Write another state into a record."""
-        self.fill(name, _compact(document) + b"\n")
+        self.fill(name, packb(document))
 
     def fill(self, name: str, payload: bytes) -> None:
         """Write other bytes into a record, and mend what can be mended without the key."""
@@ -180,23 +181,23 @@ class Sealed(Run, SealedTarget):
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, in the place of the state in the newest record."""
-        record = self.medium.read(SealedTarget.records(self, thread)[-1]).split(b"\n")[2]
-        if _compact(HONEST) not in record:
+        record = self.medium.read(SealedTarget.records(self, thread)[-1]).split(b"\n", 2)[2]
+        if packb(HONEST) not in record:
             raise Miss
-        self.append(thread, record.replace(_compact(HONEST), payload), self.keys.signing)
+        self.append(thread, record.replace(packb(HONEST), payload), self.keys.signing)
 
     def retag(self, thread: str) -> None:
         """Change the codec's tag, where the state has it last."""
         for name in reversed(SealedTarget.records(self, thread)):
             payload = self.medium.read(name).split(b"\n", 2)[2]
-            if b'"$decimal"' in payload:
-                self.fill(name, payload.replace(b'"$decimal"', b'"$bytes"'))
+            if b"\x02100" in payload:  # the code of a Decimal, and its text
+                self.fill(name, payload.replace(b"\x02100", b"\x07100"))
                 return
         raise Miss
 
 
-def _compact(document: Any) -> bytes:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+def _unpacked(payload: bytes) -> Any:
+    return unpackb(payload, ext_hook=Ext)
 
 
 # --- Agent Framework
@@ -862,8 +863,8 @@ class LangGraphSealed(Graphs, Sealed):
         """Append it: as it is, or made to fit and signed with a key of one's own."""
         newest = self.document(self.records(thread)[-1])["id"]
         if forged:
-            said = json.loads(answer.split(b"\n", 2)[2])
-            payload = _compact({**said, "thread": thread, "id": newest})
+            said = _unpacked(answer.split(b"\n", 2)[2])
+            payload = packb({**said, "thread": thread, "id": newest})
             self.append(thread, payload, SigningKey.generate(), label=f"w/{newest}")
         else:
             number = len(SealedTarget.records(self, thread)) + 1

@@ -510,10 +510,11 @@ def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
         query = "SELECT sql FROM sqlite_master WHERE name = ?"
         (trigger,) = store.execute(query, [name]).fetchone()
         store.execute(f"DROP TRIGGER {name}")
-        store.execute(
-            "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT),"
-            " '\\\"amount\\\":42', '\\\"amount\\\":99') AS BLOB) WHERE sequence = 2"
-        )
+        query = "SELECT record FROM checkpoints WHERE sequence = 2"
+        (record,) = store.execute(query).fetchone()
+        edited = record.replace(b'"amount":42', b'"amount":99')
+        assert edited != record
+        store.execute("UPDATE checkpoints SET record = ? WHERE sequence = 2", [edited])
         store.execute(trigger)
         store.commit()
     office.storage = SQLiteCheckpointStorage(path)

@@ -6,6 +6,7 @@ is worked out here from what people did, and not from what the package says.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,7 +16,6 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
-    Codec,
     Gate,
     InMemoryAnchor,
     Keyring,
@@ -121,7 +121,7 @@ class Desk(World):
         for number in [n for name, n in self.said if name == chain and n >= sequence]:
             del self.said[chain, number]
         opened = open_sealed(record, Place("answers", "", chain, sequence), ALL, use="order")
-        value = Codec().decode(opened.payload)
+        value = json.loads(opened.payload)
         by = next(n for n, p in {**PEOPLE, **OPERATORS}.items() if p.key.id == opened.key)
         if "answer" in value:
             (signed,) = self.known([value["answer"]])

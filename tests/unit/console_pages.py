@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-from safepoint.command.desk import State, Wait
-from safepoint.console import charts, pages
-from safepoint.console.html import Html
-from safepoint.console.index import Alarm, Filter, Page, Row, Status
+from safepoint.command.desk import Wait
+from safepoint.console.index import Alarm, Done, Page, Row, Status
+from safepoint.console.pages import render
 from safepoint.console.signing import Signature, Signed, Subject
-from safepoint.core.errors import JournalBroken
-from safepoint.core.journal import Actor, Entry
+from safepoint.core.errors import ConfigurationError
 from safepoint.core.names import Head, spelled
 from safepoint.resume.answers import Order
 from safepoint.resume.approval import Approver, Approvers, Question
-from safepoint.settings import Store
 
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)
 HOUR: Final = timedelta(hours=1)
 KEY: Final = SigningKey.generate()
 LEDGER: Final = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(KEY))
-STORES: Final = ["invoices", "refunds"]
 DIGEST: Final = f"sha256:{'3f9a' * 16}"
-COUNTS: Final[Mapping[State, int]] = {"waiting": 4, "held": 1, "denied": 1, "expired": 1}
+COUNTS: Final = {"waiting": 4, "held": 1}
 LONG: Final = "refund-of-a-very-long-name-for-a-customer-who-called-twice-today"
-TOLD: Final[list[tuple[Any, Any, str | None, str]]] = [
-    ("save", "intended", "order-7", ""),
-    ("pause", "intended", "order-7", "pay"),
-    ("approve", "done", "order-7", "by dana, key 5d0f2f61a8b7c3e4"),
-    ("resume", "refused", "order-8", "ApprovalSpent: it was used already."),
-    ("resume", "refused", "order-13", "SealBroken: The record is not what was sealed."),
-    ("deny", "refused", "order-9", "denied by erin"),
-    ("rotate", "done", None, "from Keyring(5d0f2f61a8b7c3e4) to Keyring(0aa0c4e2b1f3d597)"),
-    ("resume", "refused", "order-13", "SealBroken: The record is not what was sealed."),
-]
 
 
 def question(action: str = "pay", hours: float = 3, **given: Any) -> Question:
@@ -73,69 +58,45 @@ def rows(text: str | None) -> dict[str, list[Row]]:
     }
 
 
-def entries(text: str | None) -> list[Entry]:
-    """Return what a journal says."""
-    actor = Actor((text or "worker-3@pay.internal")[:200], (text or "login of PostgreSQL")[:200])
-    return [
-        Entry(
-            *(what, outcome, actor, "invoices", thread, 3 if thread else None, None),
-            detail=text or detail,
-            number=number,
-            at=NOW - (20 - number) * HOUR,
-        )
-        for number, (what, outcome, thread, detail) in enumerate(TOLD)
-    ]
-
-
-def waiting(text: str | None) -> dict[str, Html]:
-    """Return the list in each of its states."""
+def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the lists in each of their states: the template, and what it shows."""
     broken = "The record of order-13/3 is not what was sealed. Nothing of it was decoded."
     names = (text or each for each in ("invoices", "", "order-13", "SealBroken", broken))
     alarms = [Alarm._make((*names, False, False))]
     alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
     away = Alarm(text or "payroll", "", "", "StorageUnavailable", text or "It is not there.", False)
-    done = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12), 8.0)
-    begun = Status(3_200, 10_000, 0, None, 0.0)
-    choices = [text or "invoices"], [text or "invoice@2"], [text or "asked"]
-    nothing, found = Page([], 1, 1, 0), rows(text)
-    lists: dict[str, tuple[Any, ...]] = {
-        name: (Page(found[name], 1, 1, 1), Filter(state=name), COUNTS, [], done, choices)
-        for name in ("held", "denied", "expired")
-    }
-    lists |= {
-        "waiting": (
-            Page(found["waiting"], 1, 3, 120),
-            Filter(),
-            COUNTS,
-            [away, *alarms],
-            done,
-            choices,
-        ),
-        "away": (nothing, Filter(), {}, [away], done, ([], [], [])),
-        "empty": (nothing, Filter(), {}, [], done, ([], [], [])),
-        "unfit": (nothing, Filter(text or "refunds"), COUNTS, [], done, choices),
-    }
-    calm: Any = Page(found["waiting"], 2, 3, 120), Filter(), COUNTS, [], begun, choices
+    ended = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12))
+    nothing, found = Page([], 1, 1), rows(text)
+
+    def shows(page: Page, active: str = "waiting", **given: Any) -> tuple[str, dict[str, Any]]:
+        usual = {"active": active, "dark": [], "broken": [], "looked": ended, "is_calm": False}
+        return "waiting", {"page": page, **usual, **given}
+
     return {
-        "calm": pages.waiting(HOME, *calm, refresh=30),
-        **{name: pages.waiting(HOME, *given) for name, given in lists.items()},
+        "waiting": shows(Page(found["waiting"], 1, 3), dark=[away], broken=alarms),
+        "held": shows(Page(found["held"], 1, 1), "held"),
+        "away": shows(nothing, dark=[away]),
+        "many": shows(nothing, broken=alarms, most=1),
+        "empty": shows(nothing, is_calm=True),
+        "unheld": shows(nothing, "held", is_calm=True),
+        "begun": shows(Page(found["waiting"], 2, 3), looked=Status(3_200, 10_000), refresh=30),
     }
 
 
-def others(text: str | None) -> dict[str, Html]:
-    """Return the journals, the health of stores, signatures and refusals."""
-    stores = [text or "invoices", "refunds"]
-    broken = JournalBroken(text or "Entry 4 is not what was signed.", "Restore one that verifies.")
-    told = entries(text)
-    kept = Store(store=stores[0], storage=text or "/srv/invoices.db", anchor="/srv/anchor")
-    bare = Store(store="refunds", postgres="secret")
-    good = pages.Verification(10_000, 10_000, 0, NOW - timedelta(seconds=95), NOW)
-    found = Alarm(*3 * (text or "order-13",), "SealBroken", text or "It was edited.")
-    whole = found._replace(thread="", error="JournalBroken")
-    bad = good._replace(alarms=102, found=(found, whole), beside=", journal with 9 entries")
-    runs = pages.Verification(4_211, 10_000, 1, NOW)
-    points = [(NOW - (48 - at) * HOUR, at * 7919 % 13) for at in range(48)]
-    refused = charts.reasons(entries(None)) if text is None else {text: 3, "deny": 1}
+def done(text: str | None) -> list[Done]:
+    """Return what was answered, or ended."""
+    found, why = rows(text), text or "the payee is not in our books"
+    place, asked = found["waiting"][0][:3], found["waiting"][0].wait.question
+    over = found["expired"][0]
+    return [
+        Done(*place, asked, "approved", NOW, text or "dana"),
+        Done(*place, question(), "denied", NOW - HOUR, text or "erin", why),
+        Done(*over[:3], over.wait.question, "expired", NOW - 30 * HOUR),
+    ]
+
+
+def others(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return what is done, signatures and refusals."""
     place = text or "invoices", text or "acme", text or "order-7"
     why = text or "the payee is not in our books"
     asked = Signature(Subject("approve", *place, question(), "", why), text or "dana", place=3)
@@ -144,29 +105,33 @@ def others(text: str | None) -> dict[str, Html]:
     hold = asked._replace(subject=Subject("release", *place, None, text or DIGEST))
     error = text or "The key opal.key cannot be read: the passphrase is wrong. Type it again."
     given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
-    refusal = "That form was used already", "The run has moved on since.", "Open it again."
+    refused = ConfigurationError(text or "The run has moved on since.", text or "Open it again.")
+    links = {"error": refused, "status": 409, "run": f"{HOME}/run/a/b", "came": f"{HOME}/x"}
+    looked = {"active": "done", "looked": Status(9, 9, 1, NOW)}
+    signatures = {
+        "asking": asked,
+        "signed": asked._replace(state="signed", said=said),
+        "unsigned": hold._replace(state="refused", said=Signed(error)),
+        "given-up": hold._replace(state="refused", said=given_up),
+        "unknown": hold._replace(state="unknown", said=Signed(error)),
+    }
+    unread = {
+        text or "refunds": text or "2 answers cannot be shown. They do not verify.",
+        "invoices": "",
+    }
     return {
-        "journal": pages.journal(HOME, stores, stores[0], told, thread=text or ""),
-        "long-journal": pages.journal(HOME, STORES, "refunds", told * 30, what="save", number=2),
-        "broken-journal": pages.journal(HOME, STORES, "invoices", broken),
-        "no-journal": pages.journal(HOME, STORES, "refunds", None),
-        "store": pages.store(HOME, stores, kept, good, "f" * 22, points, refused),
-        "verifying": pages.store(HOME, STORES, kept, runs, None, points[:1], None),
-        "failed": pages.store(HOME, STORES, bare, bad, "f" * 22, [], broken),
-        "asking": pages.signature(HOME, asked),
-        "signed": pages.signature(HOME, asked._replace(state="signed", said=said)),
-        "unsigned": pages.signature(HOME, hold._replace(state="refused", said=Signed(error))),
-        "given-up": pages.signature(HOME, hold._replace(state="refused", said=given_up)),
-        "unknown": pages.signature(HOME, hold._replace(state="unknown", said=Signed(error))),
-        "refusal": pages.refusal(HOME, 409, *(text or each for each in refusal)),
+        "done": ("done", {"rows": done(text), "unread": unread, **looked}),
+        "undone": ("done", {"rows": [], "unread": {}, **looked}),
+        **{name: ("signature", {"found": each}) for name, each in signatures.items()},
+        "refusal": ("refusal", links),
     }
 
 
-def every_page(text: str | None = None) -> dict[str, Html]:
+def every_page(text: str | None = None) -> dict[str, str]:
     """Return each page, whole, with samples or with one text in every place of others."""
-    active = {"journal": "journal", "store": "store", "waiting": "waiting"}
-    who, title = text or "dana", f"Page {text}" if text else "Page"
+    signers, title = f"{text or 'dana'}, approves", f"Page {text}" if text else "Page"
+    frame = {"signers": signers, "counts": COUNTS}
     return {
-        name: pages.layout(HOME, title, body, who=who, active=active.get(name, ""), stores=STORES)
-        for name, body in {**waiting(text), **others(text)}.items()
+        name: render(template, HOME, title, **{**frame, **given})
+        for name, (template, given) in {**lists(text), **others(text)}.items()
     }

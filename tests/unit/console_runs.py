@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,10 +13,8 @@ from typing import Any
 
 from safepoint import Ask, Tool
 from safepoint.command.desk import Desk
-from safepoint.console.pages import layout
+from safepoint.console.pages import render
 from safepoint.console.record import Record, record_of
-from safepoint.console.run_page import run_page
-from safepoint.core.journal import Journal
 from safepoint.settings import read
 from tests.unit.test_deciding import Office
 
@@ -94,7 +92,19 @@ def shown(
         held.append((verb, subject))
         return f"form{len(held)}"
 
-    return Parsed(run_page("/k3v9", record, form, who, operator)), held
+    return Parsed(page(record, form, who, operator)), held
+
+
+def page(
+    record: Record,
+    form: Callable[[Any, str], str],
+    who: str | None = "dana",
+    operator: str | None = "opal",
+    home: str = "/k3v9",
+) -> str:
+    """Return a run's page."""
+    given = {"record": record, "form": form, "who": who, "operator": operator}
+    return render("run", home, f"Run {record.thread}", signers="dana, approves", **given)
 
 
 @contextmanager
@@ -104,10 +114,10 @@ def opened(folder: Path) -> Iterator[Desk]:
         yield Desk.open(read(folder / "safepoint.toml").store("invoices"), stack)
 
 
-def told(folder: Path, thread: str, journal: Journal | None = None, tenant: str = "") -> Record:
+def told(folder: Path, thread: str, tenant: str = "") -> Record:
     """Look at a run. What is open closes with what was found."""
     desk = Desk.open(read(folder / "safepoint.toml").store("invoices"), ExitStack())
-    return record_of(desk.of(tenant), thread, journal)
+    return record_of(desk.of(tenant), thread)
 
 
 def every_run(home: str) -> dict[str, str]:
@@ -130,7 +140,6 @@ def every_run(home: str) -> dict[str, str]:
         file = min((folder / "state" / "tampered").iterdir())
         file.write_bytes(file.read_bytes() + b"x")
         for thread in ("waiting", "long", "done", "tampered"):
-            record = told(folder, thread, office.journal)
-            body = run_page(home, record, lambda _, verb: f"form-{verb}", "dana", "opal")
-            found[f"run-{thread}"] = layout(home, thread, body, who="dana, approves")
+            record = told(folder, thread)
+            found[f"run-{thread}"] = page(record, lambda _, verb: f"form-{verb}", home=home)
     return found

@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from safepoint.console.door import Door, SharedDoor, listening, serving
-from safepoint.core.keys import Hidden
+from safepoint.console.door import Door, listening, serving
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 PATIENCE = 60
 """How many seconds to wait for what has to come."""
-SECRET = "s" * 32
-PUBLIC = "console.example"
 # A careless application: each of these would weaken the door's own.
 WEAK = [
     (b"content-type", b"text/html"),
@@ -37,13 +34,13 @@ class Behind:
     """The application behind the door. It writes down who reached it."""
 
     home: str = ""
-    reached: list[tuple[str, str, bytes, str]] = field(default_factory=list)
+    reached: list[tuple[str, str, bytes]] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         body = (await receive())["body"]
-        self.reached.append((scope["method"], scope["path"], body, scope["state"]["user"]))
+        self.reached.append((scope["method"], scope["path"], body))
         is_post = scope["method"] == "POST"
         headers = [*WEAK, *([(b"location", f"{self.home}/done".encode())] if is_post else [])]
         start = {"type": "http.response.start", "status": 303 if is_post else 200}
@@ -96,7 +93,7 @@ class Console:
     """A door, what is behind it, where it is served, and requests that it lets in."""
 
     port: int
-    door: Door | SharedDoor
+    door: Door
     behind: Behind
     seconds: list[float]
     asked: list[tuple[str, str, str]]
@@ -108,7 +105,6 @@ class Console:
             return answer(connection)
 
     def link(self) -> Asked:
-        assert isinstance(self.door, Door)
         path = self.door.link().removeprefix(f"http://{self.host}")
         return self._asked("GET", path, ("Sec-Fetch-Site", "none"))
 
@@ -135,15 +131,6 @@ class Console:
             )
         )
 
-    def read(self) -> Asked:
-        """What a proxy passes on."""
-        proxy = ("X-Safepoint-Proxy", SECRET), ("X-User", "ada@shop.example")
-        asked = self._asked("GET", "/", ("Sec-Fetch-Site", "same-origin"), *proxy)
-        return asked.but(("Host", PUBLIC))
-
-    def read_style(self) -> Asked:
-        return self.read().but(("Sec-Fetch-Mode", "no-cors"), ("Sec-Fetch-Dest", "style"))
-
     @property
     def host(self) -> str:
         return f"127.0.0.1:{self.port}"
@@ -166,15 +153,11 @@ def answer(connection: socket.socket) -> Answered:
 
 
 @contextmanager
-def console(*, shared: bool = False) -> Iterator[Console]:
+def console() -> Iterator[Console]:
     """Serve a console with its door while the block runs."""
-    bound, behind, seconds = listening(("127.0.0.1", 0)), Behind(), [0.0]
+    bound, behind, seconds = listening(), Behind(), [0.0]
     port = bound.getsockname()[1]
-    door: Door | SharedDoor
-    if shared:
-        door = SharedDoor(behind, frozenset([PUBLIC]), Hidden(SECRET.encode()), "X-User")
-    else:
-        door = Door(behind, f"127.0.0.1:{port}", now=lambda: seconds[0])
+    door = Door(behind, f"127.0.0.1:{port}", now=lambda: seconds[0])
     behind.home = door.home
     asked: list[tuple[str, str, str]] = []
 
@@ -190,8 +173,8 @@ def console(*, shared: bool = False) -> Iterator[Console]:
 
 @contextmanager
 def running(app: ASGIApp, bound: socket.socket) -> Iterator[None]:
-    server = serving(app, bound)
-    thread = threading.Thread(target=server.run)
+    server = serving(app)
+    thread = threading.Thread(target=server.run, args=([bound],))
     thread.start()
     try:
         yield  # the socket listens already, so whoever connects waits until it serves

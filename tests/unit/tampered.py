@@ -33,7 +33,7 @@ class Memory(InMemoryCheckpointStorage):
     """A storage in the hands of somebody who can write it."""
 
     def put(self, thread: str, sequence: int, record: bytes) -> None:
-        self._records[thread][sequence] = record
+        self._records.setdefault(thread, {})[sequence] = record
         self._heads[thread] = max(self._records[thread])
 
     def remove(self, thread: str, sequence: int) -> None:

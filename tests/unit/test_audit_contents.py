@@ -264,7 +264,7 @@ def test_json_of_others_is_counted_too(tmp_path: Path, indent: int | None, encod
         (tmp_path / "order-7").write_bytes(b" " * 9 * (encoding == "utf-8") + text.encode(encoding))
         assert ids(check_bounds(tmp_path, SMALL)) == found
     (tmp_path / "order-7").write_text(f"[{10**40}, {nested(40)}]")
-    assert ids(check_bounds(tmp_path, SMALL)) == "SP11.unseen"
+    assert ids(check_bounds(tmp_path, SMALL)) == "SP11.shape"
 
 
 def test_a_deep_file_costs_no_recursion_and_what_is_no_state_is_left_alone(tmp_path: Path) -> None:

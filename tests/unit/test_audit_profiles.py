@@ -178,6 +178,7 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
         assert recognise_database(str(root / file)) is None
     with closing(sqlite3.connect(root / "s.db")) as thief:
         thief.execute("pragma application_id = 7")
+        thief.execute("drop trigger checkpoints_update")
         thief.commit()
     assert recognise_database(str(root / "s.db")) is None
     assert [each.id for each in check_database(root / "s.db")] == ["SP13.storage-unavailable"]

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from safepoint.core.errors import ConfigurationError
-from safepoint.core.keys import Hidden
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")
@@ -27,13 +26,10 @@ from safepoint.console.door import (
     SESSION_SECONDS,
     WRONG_PER_MINUTE,
     Door,
-    SharedDoor,
     listening,
 )
 from tests.unit.door_helpers import (
     PATIENCE,
-    PUBLIC,
-    SECRET,
     Answered,
     Asked,
     Behind,
@@ -58,7 +54,6 @@ TOSSING = "Cookies do not know ports: another server on localhost sets one that 
 READINGS = "A path, or a request, that two programs read in two ways"
 HOLDING = "Requests that are too large or never end hold the server"
 GUESSING = "A link or a cookie that is guessed, or used again"
-AROUND = "Going around the proxy, and naming oneself"
 
 
 class Attack(NamedTuple):
@@ -103,7 +98,6 @@ def cookie(changed: Callable[[str, str], str]) -> Change:
 
 
 page, style, form, link = Console.page, Console.style, Console.form, Console.link
-read, read_style = Console.read, Console.read_style
 TYPES = ("text/plain", "multipart/form-data; boundary=x", "application/json")
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
 
@@ -221,42 +215,12 @@ ATTACKS = [
     Attack("wrong token", link, path(lambda it: it[:-1]), 403, GUESSING),
     Attack("no token", link, path(lambda it: it[: it.rindex("/") + 1]), 403, GUESSING),
     Attack("token elsewhere", link, path(lambda it: it[it.index("/enter") :]), 404, GUESSING),
-    # The proxy's door.
-    Attack("no proof", read, headers(X_Safepoint_Proxy=""), 403, AROUND),
-    Attack("wrong proof", read, headers(X_Safepoint_Proxy="t" * 32), 403, AROUND),
-    Attack("odd proof", read, headers(X_Safepoint_Proxy="\xe9"), 403, AROUND),
-    Attack("two proofs", read, also(X_Safepoint_Proxy=SECRET), 400, AROUND),
-    Attack("no user", read, headers(X_User=""), 403, AROUND),
-    Attack("two users", read, also(X_User="root"), 400, AROUND),
-    Attack("long user", read, headers(X_User="x" * 201), 403, AROUND),
-    Attack("odd user", read, headers(X_User="ad\xe0"), 403, AROUND),
-    Attack("user with a tab", read, headers(X_User="ada\troot"), 403, AROUND),
-    Attack("user with a line", read, headers(X_User="ada\r\nX-More: x\x00"), 400, AROUND),
-    Attack("host inside", read, headers(Host="127.0.0.1"), 421, REBINDING),
-    Attack("two public hosts", read, also(Host=PUBLIC), 400, REBINDING),
-    *(
-        Attack(f"{name} through the proxy", read, method(name), 405, CSRF)
-        for name in ("POST", "HEAD", "OPTIONS", "PUT", "DELETE")
-    ),
-    Attack("style for another site", read_style, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
-    Attack("style for a neighbour", read_style, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
-    Attack("frame elsewhere", read, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
-    Attack("old browser elsewhere", read, headers(Sec_Fetch_Site=""), 403, CSRF),
-    Attack("escape elsewhere", read, path(lambda _: "/%2e%2e/"), 400, READINGS),
-    Attack("WebSocket elsewhere", read, headers(**UPGRADE), 400, SOCKET),
-    Attack("page with a body elsewhere", read, headers(Content_Length="1"), 400, READINGS),
 ]
 
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Console]:
     with console() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Console]:
-    with console(shared=True) as running:
         yield running
 
 
@@ -279,18 +243,17 @@ def is_strict(answered: Answered) -> bool:
 
 @pytest.mark.parametrize("attack", [pytest.param(each, id=each.name) for each in ATTACKS])
 def test_an_attack_is_refused_and_without_its_one_thing_gets_in(
-    attack: Attack, own: Console, shared: Console
+    attack: Attack, own: Console
 ) -> None:
     """The attack comes first, so it is also shown to spend nothing: no link, no session."""
-    served = shared if attack.good in (read, read_style) else own
-    served.seconds[0] += 61
-    good = attack.good(served)
-    served.behind.reached.clear()
-    refused = served.send(attack.bad(good))
-    assert (refused.status, is_in(served, refused)) == (attack.status, False)
+    own.seconds[0] += 61
+    good = attack.good(own)
+    own.behind.reached.clear()
+    refused = own.send(attack.bad(good))
+    assert (refused.status, is_in(own, refused)) == (attack.status, False)
     assert refused.body == NOT_HTTP or is_strict(refused)
-    admitted = served.send(good)
-    assert is_in(served, admitted)
+    admitted = own.send(good)
+    assert is_in(own, admitted)
     assert is_strict(admitted)
 
 
@@ -300,14 +263,11 @@ def test_each_attack_names_the_flaw_that_it_comes_from() -> None:
     assert all(each.flaw for each in ATTACKS)
 
 
-def test_the_application_sees_what_was_sent(own: Console, shared: Console) -> None:
+def test_the_application_sees_what_was_sent(own: Console) -> None:
     form = own.form()
     own.behind.reached.clear()
     own.send(form)
-    assert own.behind.reached == [("POST", f"{own.door.home}/sign", b"verb=deny", "")]
-    shared.behind.reached.clear()
-    shared.send(shared.read().but(("Sec-Fetch-Site", "cross-site")))  # a link in a ticket
-    assert shared.behind.reached == [("GET", "/", b"", "ada@shop.example")]
+    assert own.behind.reached == [("POST", f"{own.door.home}/sign", b"verb=deny")]
 
 
 def test_the_cookie_is_strict(own: Console) -> None:
@@ -469,30 +429,10 @@ def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
     assert (sent, behind.reached) == ([{"type": "websocket.close", "code": 1008}], [])
 
 
-@pytest.mark.parametrize(
-    ("hosts", "secret", "header"),
-    [
-        (frozenset[str](), SECRET, "X-User"),
-        (frozenset([""]), SECRET, "X-User"),
-        (frozenset(["*"]), SECRET, "X-User"),
-        (frozenset([PUBLIC, "a.example/x"]), SECRET, "X-User"),
-        (frozenset([PUBLIC]), "", "X-User"),
-        (frozenset([PUBLIC]), SECRET[1:], "X-User"),
-        (frozenset([PUBLIC]), SECRET, ""),
-        (frozenset([PUBLIC]), SECRET, "X User"),
-        (frozenset([PUBLIC]), SECRET, "X-Safepoint-Proxy"),
-    ],
-)
-def test_nothing_configured_never_means_everybody(
-    hosts: frozenset[str], secret: str, header: str
-) -> None:
-    with pytest.raises(ConfigurationError):
-        SharedDoor(Behind(), hosts, Hidden(secret.encode()), header)
-
-
 def test_a_port_belongs_to_one_console() -> None:
-    with listening(("127.0.0.1", 0)) as bound:
+    with listening() as bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
         with pytest.raises(ConfigurationError, match=str(bound.getsockname()[1])):
-            listening(bound.getsockname())
+            listening(bound.getsockname()[1])
         with running(Behind(), bound):
             pass

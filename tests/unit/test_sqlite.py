@@ -643,16 +643,18 @@ def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(path: Path) -> No
             head = storage.head("a")
             try:
                 sys.settrace(interrupt_at(engine, number))
-                storage.append("a", head + 1, b"")
+                storage.append("a", head + 1, b"whole")
                 break
             except Late:
                 pass
             finally:
                 sys.settrace(traced)
+            assert other.head("a") in (head, head + 1)
             for each in (other, storage):
-                each.append("a", storage.head("a") + 1, b"")
+                each.append("a", other.head("a") + 1, b"whole")
             number += 1
         assert number > 20
+        assert set(other.scan("a", 1, other.head("a"))) == {b"whole"}
 
 
 def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(path: Path) -> None:

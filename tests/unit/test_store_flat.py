@@ -105,7 +105,7 @@ READ = """
 select t.relname, t.seq_scan, t.seq_tup_read, t.idx_scan, t.idx_tup_fetch,
     (select sum(i.idx_tup_read) from pg_stat_user_indexes i where i.relid = t.relid)
 from pg_stat_user_tables t
-where t.schemaname = 'safepoint' and t.relname in ('checkpoints', 'threads')
+where t.schemaname = 'safepoint' and t.relname in ('records', 'threads')
 order by t.relname
 """
 HERE = "select count(*) from pg_stat_activity where datname = current_database()"
@@ -143,7 +143,7 @@ def test_latest_is_flat_on_postgresql(database: Database) -> None:
                 for table in after
             }
             costs.append((calls, read))
-            scans, scanned, looked_up, fetched, _ = read["checkpoints"]
+            scans, scanned, looked_up, fetched, _ = read["records"]
             assert (scans, scanned) == (0, 0)
             assert looked_up > 0
             assert fetched > 0

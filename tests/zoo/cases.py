@@ -151,7 +151,7 @@ def group_above(root: Path) -> list[str]:
 def edited_record(root: Path) -> list[str]:
     deployed = Deployed(root)
     record = deployed.record(2)
-    record.write_bytes(record.read_bytes().replace(b":1}", b":9}"))
+    record.write_bytes(record.read_bytes().replace(b"amount\1", b"amount\x09"))
     return _as_saved(deployed)
 
 
@@ -612,8 +612,8 @@ def readable_database(root: Path) -> list[str]:
 def edited_row(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
     arguments = deployed.arguments()
-    edit = "CAST(replace(CAST(record AS TEXT), ':1}', ':9}') AS BLOB)"
-    database(deployed.storage, f"UPDATE checkpoints SET record = {edit}")  # noqa: S608
+    edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
+    database(deployed.storage, f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2")  # noqa: S608
     return arguments
 
 
@@ -1300,7 +1300,7 @@ def forged_twins(root: Path) -> list[str]:
     text += ACCEPT.format("SP12.seal-broken", "order-7", "2999-01-01")  # which may be either
     for name in ("one", "two"):
         record = Deployed(root / name, name=name).record(3)
-        forged = record.read_bytes().replace(b'"amount":2', b'"amount":9')
+        forged = record.read_bytes().replace(b"amount\x02", b"amount\x09")
         record.unlink()
         write(record, forged)
         text += f'\n[stores.{name}]\nstorage = "{name}/state"\nkey = ["{name}/keys/key"]\n'
@@ -1367,7 +1367,7 @@ def form_of_a_cache(root: Path) -> list[str]:
 @case("Code that begins as the seal of a model does.", "SP02.no-key app/a.py", *LOADED)
 def code_as_a_seal(root: Path) -> list[str]:
     safetensors(root / "net.safetensors", sealed=key(root))
-    line = (root / "net.safetensors.seal").read_text().split("\n")[1]
+    line = (root / "net.safetensors.seal").read_bytes().split(b"\n")[1].decode()
     write(root / "app/a.py", f'safepoint/1 if 0 else """\n{line}\n"""\n{LOAD}')
     return [str(root / "app")]
 

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ormsgpack import Ext, packb
+from ormsgpack import Ext, packb, unpackb
 
 from safepoint.attacks.kit import Look, attacks, loads, overwrite, saved, unnoticed
 from safepoint.attacks.outcome import HONEST, MARKER, WANTED, Miss
@@ -249,7 +249,7 @@ def _undecodable_messagepack(secret: bytes) -> Iterator[bytes]:
     yield b"\x82" + amount + packb(float("nan")) + payee + secret
     yield b"\xde\0\x02" + payee + secret + amount + b"\x2a"
     yield b"\x82" + payee + secret + secret + b"\xc1"
-    yield packb(_tagged("nobody", secret.decode()))
+    yield packb(_tagged("nobody", unpackb(secret)))
     for extension in (*range(1, 13), 99):
         yield packb(Ext(extension, secret))
 

@@ -27,7 +27,7 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.core.codec import check_shape
-from safepoint.core.errors import CheckpointError, LimitExceeded, NotFound, shell
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, NotFound, shell
 from safepoint.core.keys import Keyring
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 from safepoint.core.record import FORMAT, Header
@@ -373,6 +373,8 @@ def _bounds(file: File, limits: Limits) -> Iterator[Finding]:
             _check_json(state, limits)
     except LimitExceeded as refusal:
         yield finding("SP11.shape", file.path, why=refusal.what, do=refusal.do)
+    except DecodeError:
+        return  # no state: nothing that a decoder could be filled with
 
 
 def _check_json(text: bytes, limits: Limits) -> None:

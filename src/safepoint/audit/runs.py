@@ -131,6 +131,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     ```python
     from safepoint import (
         Gate,
+        InMemoryAnchor,
         InMemoryCheckpointStorage,
         InMemoryJournal,
         Keyring,
@@ -149,7 +150,13 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
 
 
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=keys,
+        anchor=InMemoryAnchor(),
+        journal=journal,
+    )
     mail = Tool("mail", permissions=["read"])
     Workflow("inbox", [read], tools=[mail]).begin(ledger, thread="run-1")
     print(check_tools(ledger, Gate()))
@@ -189,6 +196,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         Approvers,
         Ask,
         Gate,
+        InMemoryAnchor,
         InMemoryCheckpointStorage,
         InMemoryJournal,
         Keyring,
@@ -205,7 +213,13 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
 
     gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=keys,
+        anchor=InMemoryAnchor(),
+        journal=journal,
+    )
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
     print(check_approvals(ledger, gate))
     #> []
@@ -241,8 +255,8 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
     ```python
     from datetime import timedelta
 
-    from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
-    from safepoint import Keyring, Ledger, SigningKey, Workflow
+    from safepoint import Approvers, Ask, Gate, InMemoryAnchor, InMemoryCheckpointStorage
+    from safepoint import InMemoryJournal, Keyring, Ledger, SigningKey, Workflow
     from safepoint.audit import check_waits
 
 
@@ -252,7 +266,13 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
 
     gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=keys,
+        anchor=InMemoryAnchor(),
+        journal=journal,
+    )
     Workflow("invoice", [ask], gate=gate).start(ledger, thread="order-7")
     print(check_waits(ledger)[0].what)
     #> order-7 #2 waits for an approval of pay, and no time ends that.
@@ -262,7 +282,13 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
         return Ask("pay", {"amount": 42}, within=timedelta(hours=24))
 
 
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=keys,
+        anchor=InMemoryAnchor(),
+        journal=journal,
+    )
     Workflow("invoice", [ask_today], gate=gate).start(ledger, thread="order-7")
     print(check_waits(ledger))
     #> []

@@ -49,7 +49,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Entry, Journal
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name, spelled
+from safepoint.core.names import check_name, check_sequence, spelled
 from safepoint.core.record import Opened, check_follows
 from safepoint.places import (
     Locations,
@@ -410,7 +410,7 @@ def _show(options: argparse.Namespace) -> int:
         ledger = _opened(options, stack)
         view, thread, number = _view(ledger), options.thread, options.sequence
         check_name("thread", thread)
-        found = view.at(thread, number)
+        found = view.at(thread, None if number is None else check_sequence(number))
         header, anchored = found.header, view.anchored(thread)
         if not options.state:
             seen = (

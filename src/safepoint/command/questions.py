@@ -83,8 +83,8 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     """Return what a thread waits for, oldest first: a graph may ask several things at once.
 
     ```python
-    from safepoint import Approvers, Ask, Gate, InMemoryCheckpointStorage, InMemoryJournal
-    from safepoint import Keyring, Ledger, SigningKey, Workflow
+    from safepoint import Approvers, Ask, Gate, InMemoryAnchor, InMemoryCheckpointStorage
+    from safepoint import InMemoryJournal, Keyring, Ledger, SigningKey, Workflow
     from safepoint.command.questions import open_questions
 
 
@@ -98,7 +98,13 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
 
     gate = Gate(approvers=Approvers({"dana": SigningKey.generate().public}))
     keys, journal = Keyring(SigningKey.generate()), InMemoryJournal()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, journal=journal)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=keys,
+        anchor=InMemoryAnchor(),
+        journal=journal,
+    )
     run = Workflow("invoice", [ask, pay], gate=gate).start(ledger, thread="order-7")
     print(open_questions(ledger, "order-7") == [run.question])
     #> True

@@ -48,7 +48,7 @@ def _as_json(value: Any) -> Any:
     if cls is bytes:
         return {"$bytes": b64encode(value).decode()}
     if cls is timedelta:
-        return {"$timedelta": [value.days, value.seconds, value.microseconds]}
+        return {"$timedelta": f"{value.days},{value.seconds},{value.microseconds}"}
     if cls in (datetime, date, time):
         return {f"${cls.__name__}": value.isoformat()}
     if cls in _SPELLED or isinstance(value, PurePath):

@@ -7,12 +7,11 @@ page. A form makes a task for the terminal, and signs nothing itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from importlib.resources import files
-from threading import Event, Lock, Thread
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl
 
@@ -22,50 +21,34 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
-from safepoint._command import counted, status_of
-from safepoint.command.desk import Desk, Verb, Wait, beside, where
-from safepoint.console import charts, pages
-from safepoint.console.html import Html, address, joined, run_address, tag
-from safepoint.console.index import Alarm, Filter, Index
+from safepoint._command import status_of
+from safepoint.command.desk import Desk, State, Verb, Wait, where
+from safepoint.console.index import Index
+from safepoint.console.pages import render, run_address
 from safepoint.console.record import record_of
-from safepoint.console.run_page import Form, run_page
-from safepoint.console.signing import (
-    Act,
-    Forms,
-    FormUsed,
-    Signed,
-    Signer,
-    Signing,
-    Subject,
-    Task,
-)
+from safepoint.console.signing import Act, Forms, FormUsed, Signed, Signer, Signing, Subject, Task
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
-    DecodeError,
     InvalidId,
-    JournalError,
     NotFound,
     ResumeRefused,
 )
-from safepoint.core.journal import Entry
-from safepoint.core.names import check_name, check_tenant
 from safepoint.resume.answers import MAX_WHY, Order
 from safepoint.resume.approval import Approver, shown
-from safepoint.settings import Store, database_in, is_database
+from safepoint.settings import Store
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
-_ASK: Final = "Ask whoever runs this console: safepoint verify says more there."
 _SHORT: Final = 2000  # characters of a question that a terminal shows at once
 _FIELDS: Final = 10  # more than any form or address of ours has
+_REFRESH: Final = 30
 
 
 class _Asked(NamedTuple):
-    """A request, as far as a page needs it: names of its path, its fields, and who asks."""
+    """A request, as far as a page needs it: names of its path, and its fields."""
 
     path: Mapping[str, str]
     fields: Mapping[str, str]
-    user: str
 
 
 _Handler = Callable[[_Asked], Response]
@@ -77,8 +60,7 @@ class Console:
     Args:
         stores: each store, by its name.
         index: what waits in them.
-        tell: prints a line for whoever started the console.
-        signing: the terminal, None if nothing is signed here.
+        signing: the terminal.
         approver: whose key answers, None if nobody's.
         operator: whose key holds and releases, None if nobody's.
     """
@@ -87,29 +69,25 @@ class Console:
         self,
         stores: Mapping[str, Store],
         index: Index,
-        tell: Callable[[str], None],
-        signing: Signing | None = None,
+        signing: Signing,
         approver: Signer | None = None,
         operator: Signer | None = None,
     ) -> None:
-        self._stores, self._index, self._tell = stores, index, tell
-        self._signing, self._approver, self._operator = signing, approver, operator
-        self._forms, self._lock, self._closed = Forms(), Lock(), Event()
-        self._verified: dict[str, pages.Verification] = {}
+        self._stores, self._index, self._signing = stores, index, signing
+        self._approver, self._operator, self._forms = approver, operator, Forms()
         self.move("")
 
     def move(self, home: str) -> None:
         """Put all paths below a home."""
         self._home = home
         paths: list[tuple[str, _Handler, str]] = [
-            ("/", self._waiting, "GET"),
+            ("/", partial(self._listed, "waiting"), "GET"),
+            ("/held", partial(self._listed, "held"), "GET"),
+            ("/done", self._done, "GET"),
             ("/run/{store}/{thread}", self._run, "GET"),
             ("/run/{store}/@{tenant}/{thread}", self._run, "GET"),
             ("/sign", self._sign, "POST"),
             ("/signature/{id}", self._signature, "GET"),
-            ("/journal/{store}", self._journal, "GET"),
-            ("/store/{store}", self._store, "GET"),
-            ("/store/{store}/verify", self._verify, "POST"),
             ("/style.css", self._style, "GET"),
         ]
         self._routes = Router(
@@ -117,15 +95,6 @@ class Console:
             redirect_slashes=False,
             default=request_response(self._endpoint(self._nothing)),
         )
-
-    def start(self) -> None:
-        """Begin to look for what waits."""
-        self._index.start()
-
-    def close(self) -> None:
-        """End what works in the background."""
-        self._closed.set()
-        self._index.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that a door let in."""
@@ -143,48 +112,34 @@ class Console:
 
     def _answered(self, act: _Handler, request: Request, given: bytes) -> Response:
         """Return a page in any case. What is wrong inside is said on the terminal alone."""
-        user = request.scope.get("state", {}).get("user", "")
         try:
-            return act(_Asked(request.path_params, _fields(given), user))
-        except CheckpointError as error:
-            return self._refused(_told(error, user), _status(error), user)
+            return act(_Asked(request.path_params, _fields(given)))
         except FormUsed as used:
-            return self._refused(used.error, _status(used.error), user, used=used)
+            came = run_address(self._home, *used.subject[1:4])
+            if used.signature:
+                came = f"{self._home}/signature/{used.signature}"
+            return self._refused(used.error, came=came)
+        except CheckpointError as error:
+            return self._refused(error)
         except Exception as error:  # noqa: BLE001  whatever it is, the browser is not told
-            self._tell(f"A page could not be made: {type(error).__name__}. That is a defect.")
+            what = f"A page could not be made: {type(error).__name__}. That is a defect."
+            self._signing.tell(what)
             what = "The console could not make this page."
             failed = ConfigurationError(what, "Look at its terminal, and load the page again.")
-            return self._refused(failed, 500, user)
+            return self._refused(failed, 500)
 
-    def _refused(
-        self,
-        error: CheckpointError,
-        status: int,
-        user: str,
-        about: Subject | None = None,
-        used: FormUsed | None = None,
-    ) -> Response:
-        title = "Nothing is here" if status == 404 else "Refused"
-        body = pages.refusal(self._home, status, title, error.what, error.do)
-        if about:
-            run = run_address(self._home, *about[1:4])
-            body = joined(body, tag("p", tag("a", "Back to the run", href=run)))
-        if used:
-            store, tenant, thread = used.subject[1:4]
-            came = run_address(self._home, store, tenant, thread)
-            if used.signature or not thread:
-                page = ("signature", used.signature) if thread else ("store", store)
-                came = address(self._home, *page)
-            body = joined(body, tag("p", tag("a", "See what came of it", href=came)))
-        return self._page(user, title, body, status=status)
+    def _refused(self, error: CheckpointError, status: int = 0, **links: str) -> Response:
+        """Return a page that says why something is not shown or not done."""
+        number = status or _status(error)
+        title, given = "Nothing is here" if number == 404 else "Refused", {"run": "", "came": ""}
+        return self._page("refusal", title, number, error=error, **{**given, **links})
 
-    def _page(
-        self, user: str, title: str, body: Html, status: int = 200, **options: Any
-    ) -> Response:
-        stores = list(self._stores)
+    def _page(self, name: str, title: str, status: int = 200, **given: Any) -> Response:
+        """Return a page, with who signs here, and how many runs wait and are held."""
         signers = (self._approver, "approves"), (self._operator, "holds")
         who = "; ".join(f"{each.name}, {does}" for each, does in signers if each)
-        page = pages.layout(self._home, title, body, user=user, who=who, stores=stores, **options)
+        frame = {"signers": who, "counts": self._index.counts(), "status": status}
+        page = render(name, self._home, title, **{**frame, **given})
         return Response(page, status, media_type="text/html")
 
     def _named(self, asked: _Asked) -> Subject:
@@ -193,14 +148,13 @@ class Console:
         if name not in self._stores:
             raise NotFound(f"This console shows no store {shown(name)}.", "Go back to what waits.")
         tenant = asked.path.get("tenant", self._stores[name].tenant)
-        return Subject("verify", name, tenant, asked.path.get("thread", ""))
+        return Subject("hold", name, tenant, asked.path["thread"])
 
     @contextmanager
-    def _desk(self, subject: Subject, *, write: bool = False) -> Iterator[tuple[Desk, ExitStack]]:
+    def _desk(self, subject: Subject, *, write: bool = False) -> Iterator[Desk]:
         """Open a store as it is now, in the scope of a tenant."""
         with ExitStack() as stack:
-            desk = Desk.open(self._stores[subject.store], stack, write=write)
-            yield desk.of(subject.tenant), stack
+            yield Desk.open(self._stores[subject.store], stack, write=write).of(subject.tenant)
 
     # --- look
 
@@ -210,133 +164,48 @@ class Console:
     def _style(self, _: _Asked) -> Response:
         return Response(_STYLE, media_type="text/css")
 
-    def _waiting(self, asked: _Asked) -> Response:
-        """Show what waits, by a filter of values that the index knows."""
-        index, choices = self._index, self._index.choices()
-        stores, apps, reasons = choices
-        known = {"store": stores, "app": apps, "reason": reasons, "state": pages.STATES}
-        given = {name: each for name, each in asked.fields.items() if each in known.get(name, ())}
-        wanted, refresh = Filter(**given), pages.REFRESH * bool(asked.fields.get("refresh"))
-        page = index.page(wanted, _number(asked))
-        alarms = [_without_places(each) if asked.user else each for each in index.alarms()]
-        told = wanted, index.counts(), alarms, index.status(), choices
-        body = pages.waiting(self._home, page, *told, refresh=refresh)
-        return self._page(asked.user, "Waiting", body, active="waiting", refresh=refresh or None)
+    def _listed(self, state: State, asked: _Asked) -> Response:
+        """Show what waits or is held, below what does not verify."""
+        number = asked.fields.get("page", "")
+        page = self._index.page(state, int(number) if re.fullmatch("[0-9]{1,6}", number) else 1)
+        alarms, status = self._index.alarms(), self._index.status()
+        dark = [each for each in alarms if not each.thread or each.error == "LimitExceeded"]
+        return self._page(
+            *("waiting", state.capitalize()),
+            active=state,
+            page=page,
+            looked=status,
+            dark=dark,
+            broken=[each for each in alarms if each not in dark],
+            is_calm=status.finished is not None and not alarms,
+            refresh=_REFRESH * bool(asked.fields.get("refresh")),
+        )
+
+    def _done(self, _: _Asked) -> Response:
+        """Show what was answered, or ended."""
+        rows, unread = self._index.done()
+        looked = self._index.status()
+        return self._page("done", "Done", active="done", rows=rows, unread=unread, looked=looked)
 
     def _run(self, asked: _Asked) -> Response:
         """Show one run, with a form for each thing that somebody may sign about it."""
         subject = self._named(asked)
-        with self._desk(subject) as (desk, stack):
-            journal = self._stores[subject.store].journal_of(stack, write=False)
-            record = record_of(desk, subject.thread, journal)
-            if asked.user:
-                record.hide(_placeless)
-            names = [each and each.name for each in (self._approver, self._operator)]
-            form = self._former(subject) if self._signing else None
-            body = run_page(self._home, record, form, *names)
-        return self._page(asked.user, f"Run {subject.thread}", body)
-
-    def _journal(self, asked: _Asked) -> Response:
-        name = self._named(asked).store
-        thread, what = (asked.fields.get(each, "") for each in ("thread", "what"))
-        entries: list[Entry] | CheckpointError | None = None
-        with ExitStack() as stack:
-            try:
-                store = self._stores[name]
-                journal = store.journal_of(stack, write=False)
-                if journal is not None:
-                    only, tenant = _filter(thread, store.tenant)
-                    entries = list(journal.show(thread=only, what=what or None, tenant=tenant))
-            except (JournalError, InvalidId) as error:
-                entries = _told(error, asked.user)
-        given = self._home, list(self._stores), name, entries
-        body = pages.journal(*given, thread=thread, what=what, number=_number(asked))
-        return self._page(asked.user, f"Journal of {name}", body, active="journal")
-
-    def _store(self, asked: _Asked) -> Response:
-        subject, store = self._named(asked), self._stores[asked.path["store"]]
-        last = self._verified.get(subject.store)
-        runs = last is not None and last.finished is None
-        form = self._forms.hold(subject) if self._signing and not runs else None
-        refused: Mapping[str, int] | CheckpointError | None = None
-        away: CheckpointError | None = None
-        with ExitStack() as stack:
-            try:
-                Desk.open(store, stack)
-            except CheckpointError as error:
-                away = _told(error, asked.user)
-            try:
-                told = store.journal_of(stack, write=False)
-                if told is not None:
-                    refused = charts.reasons(told.show(tenant=store.tenant))
-            except CheckpointError as error:
-                refused = _told(error, asked.user)
-        store = _by_kind(store) if asked.user else store
-        given = store, last, form, self._index.over_time(subject.store), refused, away
-        body = pages.store(self._home, list(self._stores), *given)
-        title, refresh = f"Health of {subject.store}", 2 if runs else None
-        return self._page(asked.user, title, body, active="store", refresh=refresh)
-
-    # --- verify
-
-    def _verify(self, asked: _Asked) -> Response:
-        """Begin to verify a store, unless somebody is at it."""
-        subject = self._forms.take(asked.fields.get("form", ""), "verify")
-        with self._lock:
-            last = self._verified.get(subject.store)
-            if last is None or last.finished is not None:
-                self._verified[subject.store] = pages.Verification(0, 0, 0, datetime.now(UTC))
-                Thread(target=self._verify_all, args=(subject,), daemon=True).start()
-        return RedirectResponse(f"{self._home}/store/{subject.store}", 303)
-
-    def _verify_all(self, subject: Subject) -> None:
-        """Verify each thread of a store, with each signature, its journal and its answers."""
-        name, done, of, also, alarms, found = subject.store, 0, 0, "", 0, list[Alarm]()
-
-        def tell(finished: datetime | None = None) -> None:
-            told = self._verified[name]._replace(done=done, of=of, alarms=alarms, beside=also)
-            self._verified[name] = told._replace(finished=finished, found=tuple(found))
-
-        def refuse(error: Exception, tenant: str = "", thread: str = "") -> None:
-            nonlocal alarms
-            alarms += 1
-            if alarms <= pages.ALARMS:
-                is_ours = isinstance(error, CheckpointError)
-                text = str(error) if is_ours else "It could not be verified."
-                found.append(Alarm(name, tenant, thread, type(error).__name__, text))
-
-        try:
-            with self._desk(subject) as (whole, stack):
-                threads = [
-                    (desk, each) for desk in whole.scopes() for each in desk.ledger.threads()
-                ]
-                of = len(threads)
-                for desk, thread in threads:
-                    tell()
-                    if self._closed.is_set():
-                        return
-                    try:
-                        desk.ledger.verify(thread, every_signature=True)
-                    except CheckpointError as refused:
-                        refuse(refused, desk.ledger.tenant_name, thread)
-                    done += 1
-                for part, told in beside(self._stores[name], stack):
-                    if isinstance(told, CheckpointError):
-                        refuse(told)
-                    else:
-                        count = counted(told, "entry").replace("ys", "ies")
-                        also += f", {part.lower()} with {count}"
-        except Exception as failed:  # noqa: BLE001  of a thread that nobody waits for
-            refuse(failed)
-        tell(datetime.now(UTC))
+        with self._desk(subject) as desk:
+            return self._page(
+                *("run", f"Run {subject.thread}"),
+                record=record_of(desk, subject.thread),
+                form=self._former(subject),
+                who=self._approver and self._approver.name,
+                operator=self._operator and self._operator.name,
+            )
 
     # --- sign
 
-    def _former(self, run: Subject) -> Form:
+    def _former(self, run: Subject) -> Callable[[Wait | Order | str, Act], str]:
         """Return what makes forms about a run: each for one thing that its page shows."""
 
-        def form(about: Wait | Order | str, act: str) -> str:
-            subject = run._replace(act=cast(Act, act))
+        def form(about: Wait | Order | str, act: Act) -> str:
+            subject = run._replace(act=act)
             if isinstance(about, Wait):
                 subject = subject._replace(question=about.question)
             elif isinstance(about, Order):
@@ -344,9 +213,6 @@ class Console:
             return self._forms.hold(subject)
 
         return form
-
-    def _signer(self, act: Act) -> Signer | None:
-        return self._approver if act in ("approve", "deny") else self._operator
 
     def _sign(self, asked: _Asked) -> Response:
         """Take a form, look whether it may be signed, and let it wait for the terminal."""
@@ -359,20 +225,15 @@ class Console:
         if verb == "hold" and not why.strip():
             raise InvalidId("A hold needs a reason.", "Nothing was signed. Go back, and say why.")
         subject = self._forms.take(form, verb)._replace(why=why)
-        signer = self._signer(subject.act)
-        if self._signing is None or signer is None:
+        signer = self._operator if subject.question is None else self._approver
+        if signer is None:
             raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
-        task = Task(
-            subject,
-            tuple(_about(subject, signer, why)),
-            signer,
-            lambda: self._check(subject, signer.name),
-            lambda person: self._signed(subject, person, why),
-        )
+        acts = partial(self._check, subject, signer.name), partial(self._signed, subject)
+        task = Task(subject, tuple(_about(subject, signer)), signer, *acts)
         try:
             task.check()
         except CheckpointError as error:
-            return self._refused(error, _status(error), asked.user, about=subject)
+            return self._refused(error, run=run_address(self._home, *subject[1:4]))
         made = self._signing.ask(task)
         self._forms.led_to(form, made)
         return RedirectResponse(f"{self._home}/signature/{made}", 303)
@@ -384,7 +245,7 @@ class Console:
             ApprovalSpent: the run has moved on since, or they said so before.
             CheckpointError: another reason.
         """
-        with self._desk(subject) as (desk, _):
+        with self._desk(subject) as desk:
             if subject.question is None:
                 holds = [each.hold for each in desk.holds(desk.thread(subject.thread))]
                 desk.ordering(name)
@@ -396,10 +257,10 @@ class Console:
                 return
             desk.standing(subject.question, cast(Verb, subject.act), name)
 
-    def _signed(self, subject: Subject, person: Approver, why: str) -> Signed:
+    def _signed(self, subject: Subject, person: Approver) -> Signed:
         """Verify once more, sign the very question that was shown, and put it with the answers."""
-        with self._desk(subject, write=True) as (desk, _):
-            run, name = where(desk.ledger, subject.thread), person.name
+        with self._desk(subject, write=True) as desk:
+            run, name, why = where(desk.ledger, subject.thread), person.name, subject.why
             because = f" The reason: {shown(why)}." if why else ""
             put = " It was put with the answers, where workers look."
             if desk.answers is None:
@@ -425,37 +286,14 @@ class Console:
 
     def _signature(self, asked: _Asked) -> Response:
         """Show how far a signature is, until it is done."""
-        found = self._signing and self._signing.state(asked.path["id"])
-        if not found:
+        found = self._signing.state(asked.path["id"])
+        if found is None:
             raise NotFound("This console knows no such signature.", "Go back to what waits.")
-        body = pages.signature(self._home, found)
-        refresh = 2 if found.state in ("waiting", "asked") else None
-        return self._page(asked.user, "Signature", body, refresh=refresh)
+        refresh = 2 if found.state in ("waiting", "asked") else 0
+        return self._page("signature", "Signature", found=found, refresh=refresh)
 
 
-def _filter(given: str, tenant: str) -> tuple[str | None, str]:
-    """Return the thread and the tenant that somebody typed, `order-7` or `@acme/order-7`.
-
-    Raises:
-        InvalidId: it is no such name, or that of another tenant than the store is shown for.
-    """
-    owner, slash, thread = given.rpartition("/")
-    try:
-        if slash and (owner[:1] != "@" or tenant not in ("", check_tenant(owner[1:]))):
-            check_name("thread", given)  # which it is not
-        return check_name("thread", thread) if given else None, owner[1:] or tenant
-    except InvalidId:
-        what = f"That is no thread's name: {shown(given)}."
-        raise InvalidId(what, "Write order-7, or @acme/order-7 for a tenant's.") from None
-
-
-def _number(asked: _Asked) -> int:
-    """Return the number of the page that is asked for, or the first."""
-    given = asked.fields.get("page", "")
-    return int(given) if given.isdecimal() and len(given) < 7 else 1
-
-
-def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
+def _about(subject: Subject, signer: Signer) -> Iterator[str]:
     """Say in lines what is to be signed: all of a short question. None can pass for another."""
     yield f"{subject.act.upper()}, as {signer.name}"
     described = subject.question.described if subject.question else []
@@ -470,40 +308,8 @@ def _about(subject: Subject, signer: Signer, why: str) -> Iterator[str]:
         yield f"store: {subject.store}"
     if subject.hold:
         yield f"hold: {subject.hold}"
-    if why:
-        yield f"reason: {shown(why)}"
-
-
-# --- for those who come through a proxy: no path of this machine, no host of a database
-
-
-def _told(error: CheckpointError, user: str) -> CheckpointError:
-    """Return an error as a page tells it. What is not possible now names places."""
-    if not user or (_status(error) != 503 and _placeless(str(error)) == str(error)):
-        return error
-    what, do = f"It could not be looked at ({type(error).__name__}).", _ASK
-    return ConfigurationError(what, do)
-
-
-def _without_places(alarm: Alarm) -> Alarm:
-    if alarm.thread or alarm.error == DecodeError.__name__:
-        return alarm._replace(text=_placeless(alarm.text))
-    return alarm._replace(text=f"{alarm.store} could not be looked at. {_ASK}")
-
-
-def _placeless(text: str) -> str:
-    """Return a text, unless it names a path."""
-    return f"It could not be looked at. {_ASK}" if "/" in text else text
-
-
-def _by_kind(store: Store) -> Store:
-    given = {name: getattr(store, name) for name in ("storage", "anchor", "answers", "journal")}
-    kinds: dict[str, Any] = {
-        name: "SQLite" if is_database(database_in(path)) else "files"
-        for name, path in given.items()
-        if path
-    }
-    return replace(store, **kinds)
+    if subject.why:
+        yield f"reason: {shown(subject.why)}"
 
 
 def _fields(given: bytes) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """The door of the console: who may come in, and the headers of every answer.
 
-`Door` is for one person on their own machine. They open a link that the terminal printed; it works
-once, for a minute, and gives the browser a cookie. `SharedDoor` is for many who read, behind a
-proxy that knows who they are. Neither has a path that it leaves unchecked.
+It is for one person on their own machine. They open a link that the terminal printed; it works
+once, for a minute, and gives the browser a cookie. There is no path that it leaves unchecked.
 
 Cookies do not know ports, so another server on 127.0.0.1 is the attacker to think of. Everything is
 below a random path, the home, which is also the path of the cookie and part of its name: that other
@@ -32,20 +31,19 @@ import secrets
 import socket
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from html import escape
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from safepoint.core.errors import ConfigurationError, missing, quoted
-from safepoint.core.keys import Hidden
+from safepoint.core.errors import ConfigurationError, missing
 
 try:
     import uvicorn
+    from starlette.responses import HTMLResponse, Response
     from uvicorn.protocols.http.h11_impl import H11Protocol
 except ImportError as _missing:
-    raise missing("The console needs the packages starlette and uvicorn.", "console") from _missing
+    raise missing("The console needs starlette, uvicorn and jinja2.", "console") from _missing
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -62,8 +60,6 @@ PATIENCE: Final = 10
 """How many seconds a request may take to come in: its head, and then its body."""
 CONNECTIONS: Final = 64
 """How many are kept open. Above that, one that has asked for nothing yet is closed."""
-SECRET_CHARACTERS: Final = 32
-PROOF: Final = "x-safepoint-proxy"
 HEADERS: Final = {
     b"content-security-policy": b"default-src 'none'; style-src 'self'; form-action 'self';"
     b" base-uri 'none'; frame-ancestors 'none'",
@@ -80,14 +76,6 @@ HEADERS: Final = {
 """On every answer, in place of what the application says there."""
 
 _PATH: Final = re.compile(r"(/(?!\.{1,2}(/|\Z))[A-Za-z0-9_.@~-]+)*/?")
-_USER: Final = re.compile(r"[!-~]([ -~]{0,198}[!-~])?")
-_HOST: Final = re.compile(r"([a-z0-9-]+(\.[a-z0-9-]+)*|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
-# A header that browsers send themselves names no user: by its first word, or by all of it.
-_HEADER_NAME: Final = re.compile(
-    r"(?!(accept|access|authorization|cache|connection|content|cookie|date|dnt|expect|host|if|keep"
-    r"|origin|pragma|priority|proxy|range|referer|sec|te|trailer|transfer|upgrade|via)(-|\Z))"
-    r"(?!(user-agent|x-requested-with|x-safepoint-proxy)\Z)[a-z0-9-]{1,64}"
-)
 _PAGE: Final = ("navigate", "document")
 _STYLE: Final = ("no-cors", "style")
 # No browser sends them with a page or a form. Each asks to treat a request as what it is not.
@@ -102,7 +90,7 @@ _ENDED: Final = (
 )
 _BROWSERS: Final = (
     "It does not say where a request is from. Chrome and Edge do so since 80, Firefox since 90,"
-    " Safari since 16.4: to 127.0.0.1, and to others by https alone."
+    " Safari since 16.4."
 )
 
 
@@ -113,7 +101,9 @@ class _Answer(Exception):
         super().__init__(status, title)
         self.status, self.title, self.text, self.to, self.headers = status, title, text, to, headers
 
-    async def send(self, send: Send) -> None:
+    @property
+    def page(self) -> Response:
+        """The same as a page, which has no style sheet."""
         title, to = escape(self.title), escape(self.to)
         refresh = f'<meta http-equiv="refresh" content="0; url={to}">' if self.status == 200 else ""
         page = (
@@ -122,12 +112,9 @@ class _Answer(Exception):
             f"<main><h1>{title}</h1><p>{escape(self.text)}</p>"
             + (f'<p><a href="{to}">Go on</a></p>' if to else "")
             + "</main></html>"
-        ).encode()
-        headers = [(b"content-type", b"text/html; charset=utf-8")]
-        headers.append((b"content-length", b"%d" % len(page)))
-        headers += [(k.replace("_", "-").encode(), v.encode()) for k, v in self.headers.items()]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
-        await send({"type": "http.response.body", "body": page})
+        )
+        headers = {name.replace("_", "-"): value for name, value in self.headers.items()}
+        return HTMLResponse(page, self.status, headers)
 
 
 class _Request(NamedTuple):
@@ -144,38 +131,7 @@ class _Request(NamedTuple):
         return values[0] if values else ""
 
 
-class _Guard(ABC):
-    """What both doors do: ask `_admit` first, read the body, put the headers on every answer."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":  # the server starts or stops: not a request
-            await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":  # a WebSocket, which browsers let any page open
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        send = _strict(send)
-        headers = [(name.decode("latin-1"), v.decode("latin-1")) for name, v in scope["headers"]]
-        # The raw path: what the server decoded can be another one than what was checked.
-        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
-        request = _Request(scope["method"], path, query, headers)
-        try:
-            scope.setdefault("state", {})["user"] = self._admit(request)
-            body = await _body(request, receive)
-        except _Answer as answer:
-            await answer.send(send)
-        else:
-            await self._app(scope, _replay(body, receive), send)
-
-    @abstractmethod
-    def _admit(self, request: _Request) -> str:
-        """Return the user's name, "" on their own machine, or raise the answer."""
-
-
-class Door(_Guard):
+class Door:
     """Lets in whoever opened the one-time link, and nobody else.
 
     Args:
@@ -188,7 +144,7 @@ class Door(_Guard):
     """
 
     def __init__(self, app: ASGIApp, host: str, now: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(app)
+        self._app = app
         self.home: Final = f"/{secrets.token_urlsafe(16)}"
         self._host, self._now = host, now
         self._name, self._cookie = f"safepoint-{self.home[1:]}", secrets.token_urlsafe(32)
@@ -204,10 +160,34 @@ class Door(_Guard):
             self._until = self._now() + LINK_SECONDS
             return f"http://{self._host}{self.home}/enter/{self._token}"
 
-    def _admit(self, request: _Request) -> str:
-        _check_method(request, "GET", "POST")
-        _check_host(request, frozenset([self._host]))
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Ask `_admit` first, read the body, and put the headers on every answer."""
+        if scope["type"] == "lifespan":  # the server starts or stops: not a request
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # a WebSocket, which browsers let any page open
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        send = _strict(send)
+        headers = [(name.decode("latin-1"), v.decode("latin-1")) for name, v in scope["headers"]]
+        # The raw path: what the server decoded can be another one than what was checked.
+        path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
+        request = _Request(scope["method"], path, query, headers)
+        try:
+            self._admit(request)
+            body = await _body(request, receive)
+        except _Answer as answer:
+            await answer.page(scope, receive, send)
+        else:
+            await self._app(scope, _replay(body, receive), send)
+
+    def _admit(self, request: _Request) -> None:
+        """Let a request in, or raise the answer to it."""
         _check_form(request)
+        # DNS rebinding: another site's name that leads to this address. HTTP/1.0 has no Host.
+        if request.one("host") != self._host:
+            text = "The console has another address than the one you opened."
+            raise _Answer(421, "Refused", text)
         self._check_home(request)
         site = _site(request)
         if request.path.startswith(f"{self.home}/enter/"):
@@ -230,7 +210,6 @@ class Door(_Guard):
             raise _Answer(415, "Refused", "The console takes its own forms alone.")
         if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
             self._used = self._now()
-        return ""
 
     def _check_home(self, request: _Request) -> None:
         """Stop who does not know the home; no path is an exception, such as one for health."""
@@ -287,72 +266,11 @@ class Door(_Guard):
             raise _Answer(403, "You are not in", _TERMINAL)
 
 
-class SharedDoor(_Guard):
-    """Lets in whoever the team's proxy names, to read.
-
-    Args:
-        app: what is behind it. It finds the user's name at `scope["state"]["user"]`.
-        hosts: the names under which people know the page, as their browsers send them.
-        secret: what the proxy sends as `X-Safepoint-Proxy`, to prove that it is the proxy.
-        header: the header in which the proxy names the user. It has to remove what a visitor sends.
-    """
-
-    home: Final = ""
-
-    def __init__(self, app: ASGIApp, hosts: frozenset[str], secret: Hidden, header: str) -> None:
-        super().__init__(app)
-        self._hosts, self._secret, self._header = hosts, secret, header.lower()
-        # An empty list or secret must not come to mean everybody.
-        if not hosts or not all(hosts):
-            raise ConfigurationError("No host is named.", "Name the one that people type: --host")
-        for host in hosts:
-            if not _HOST.fullmatch(host):
-                raise ConfigurationError(
-                    f"{quoted(host)} is no host as browsers send it.",
-                    "Name the one that people type, in small letters, for example team.example.",
-                )
-        if len(secret.reveal()) < SECRET_CHARACTERS:
-            raise ConfigurationError(
-                f"The proxy's secret is shorter than {SECRET_CHARACTERS} characters.",
-                "Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'",
-            )
-        if not _HEADER_NAME.fullmatch(self._header):
-            raise ConfigurationError(
-                f"{quoted(header)} cannot be the header that names the user.",
-                "Name the one that your proxy sets, for example X-Forwarded-User.",
-            )
-
-    def _admit(self, request: _Request) -> str:
-        _check_method(request, "GET")  # it is read-only
-        _check_host(request, self._hosts)
-        _check_form(request)
-        # Somebody who goes around the proxy could name any user.
-        if not hmac.compare_digest(request.one(PROOF).encode(), self._secret.reveal()):
-            raise _Answer(403, "Refused", "The request did not come through the proxy.")
-        user = request.one(self._header)
-        if not _USER.fullmatch(user):
-            raise _Answer(403, "Refused", "The proxy does not say who you are.")
-        # Links from a ticket are welcome: a page changes nothing, and is framed nowhere.
-        if _site(request) != "same-origin" and request.one("sec-fetch-mode") != "navigate":
-            raise _Answer(403, "Refused", "The request comes from another page than the console's.")
-        return user
-
-
-def _check_method(request: _Request, *methods: str) -> None:
-    """Stop HEAD, OPTIONS (the question that comes before CORS), TRACE and the rest."""
-    if request.method not in methods:
-        allow = ", ".join(methods)
-        raise _Answer(405, "Refused", f"The console answers {allow} alone.", allow=allow)
-
-
-def _check_host(request: _Request, hosts: frozenset[str]) -> None:
-    """Stop DNS rebinding: another site's name that leads to this address. HTTP/1.0 has no Host."""
-    if request.one("host") not in hosts:
-        raise _Answer(421, "Refused", "The console has another address than the one you opened.")
-
-
 def _check_form(request: _Request) -> None:
-    """Stop paths of two readings, and headers that make a request something else."""
+    """Stop other methods, paths of two readings, and headers that make it something else."""
+    if request.method not in ("GET", "POST"):  # HEAD, TRACE, or OPTIONS, which comes before CORS
+        text = "The console answers GET and POST alone."
+        raise _Answer(405, "Refused", text, allow="GET, POST")
     # Escapes, empty and dotted segments, whole URLs.
     if not _PATH.fullmatch(request.path):
         raise _Answer(400, "Refused", "The path has signs that no path of the console has.")
@@ -427,25 +345,23 @@ def _strict(send: Send) -> Send:
     return inner
 
 
-def listening(address: tuple[str, int]) -> socket.socket:
-    """Bind a socket, so that the port is known before the door is made, and is nobody else's.
+def listening(port: int = 0) -> socket.socket:
+    """Bind a port of 127.0.0.1, so that it is known before the door is made, and nobody else's.
 
     Raises:
-        ConfigurationError: the address is taken, or is none of this machine.
+        ConfigurationError: it is taken, or is no port.
     """
-    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     try:
-        return socket.create_server(address, family=family, backlog=128, reuse_port=False)
+        return socket.create_server(("127.0.0.1", port), backlog=128, reuse_port=False)
     except (OSError, OverflowError) as error:
         raise ConfigurationError(
-            f"The console cannot listen at {quoted(f'{address[0]}:{address[1]}')}:"
-            f" {str(error).rstrip('.')}.",
-            "Name another address or port.",
+            f"The console cannot listen at port {port}: {str(error).rstrip('.')}.",
+            "Name another port.",
         ) from None
 
 
-def serving(app: ASGIApp, listener: socket.socket) -> uvicorn.Server:
-    """Return a server on a socket of `listening`. Its `run()` ends after `should_exit` is set.
+def serving(app: ASGIApp) -> uvicorn.Server:
+    """Return a server. Its `run` takes the socket of `listening`, until `should_exit` is set.
 
     It says nothing about itself, to browsers or in a log: paths have the home in them. From then on
     asyncio logs nothing in this process, either: whoever connects could write on the terminal.
@@ -469,16 +385,7 @@ def serving(app: ASGIApp, listener: socket.socket) -> uvicorn.Server:
     )
     for name in ("asyncio", "uvicorn.error", "uvicorn.asgi"):
         logging.getLogger(name).disabled = True
-    return _Server(config, listener)
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, listener: socket.socket) -> None:
-        super().__init__(config)
-        self._listener = listener
-
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().serve(sockets or [self._listener])
+    return uvicorn.Server(config)
 
 
 class _Impatient(H11Protocol):

@@ -15,10 +15,11 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import accumulate, count
+from itertools import count
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple, TypeVar
 
+from safepoint._command import counted
 from safepoint.command.desk import Desk, State, Wait
 from safepoint.core.chain import anchor_errors, storage_errors
 from safepoint.core.errors import (
@@ -31,6 +32,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import ANSWERS
+from safepoint.resume.approval import Question
 from safepoint.settings import Store
 
 _T = TypeVar("_T")
@@ -38,8 +40,7 @@ PER_PAGE: Final = 50
 _PAUSE: Final = 2.0  # seconds between two rounds, at least
 _WHOLE: Final = 60.0  # seconds between two passes against the anchor, at least
 _AGAIN: Final = 50  # how many of those that wait are looked at again in a round
-_ENDED: Final = 10_000  # how many waits that ended are kept for a chart
-_POINTS: Final = 500
+_DONE: Final = 200  # how many answers of a store are kept: the newest
 _PER_RUN: Final = 3  # rows of the list, whatever a run asks
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _DARK: Final = (
@@ -84,41 +85,53 @@ class Alarm(NamedTuple):
     is_known: bool = False
 
 
-class Filter(NamedTuple):
-    """Which rows are wanted. "" is all."""
+class Done(NamedTuple):
+    """Something that was answered, or that ended with nobody's answer.
 
-    store: str = ""
-    app: str = ""
-    reason: str = ""
-    state: str = "waiting"
+    Attributes:
+        store: the name of its store.
+        tenant: whose run it is, or "".
+        thread: the run.
+        question: what it asked.
+        result: "approved", "denied" or "expired".
+        at: when somebody signed that, by their clock, or when the wait ended.
+        by: who signed it, or "".
+        why: the reason that they gave, or "".
+    """
+
+    store: str
+    tenant: str
+    thread: str
+    question: Question
+    result: str
+    at: datetime
+    by: str = ""
+    why: str = ""
 
 
 class Page(NamedTuple):
-    """The rows of one page; `total` is how many there are on all, as far as the index knows."""
+    """The rows of one page, and how many pages there are, as far as the index knows."""
 
     rows: list[Row]
     number: int
     pages: int
-    total: int
 
 
 class Status(NamedTuple):
-    """How far the pass is that verifies all, or how long the last one took, in seconds.
+    """How far the pass is that verifies all, and when the last one ended.
 
     Attributes:
         looked: how many threads this pass has verified, or found to be wrong.
         threads: how many there are.
         passes: how many passes have ended.
         finished: when the last one did.
-        took: how long that was.
         unanchored: how many threads of that one no anchor knows.
     """
 
-    looked: int
-    threads: int
-    passes: int
-    finished: datetime | None
-    took: float
+    looked: int = 0
+    threads: int = 0
+    passes: int = 0
+    finished: datetime | None = None
     unanchored: int = 0
 
 
@@ -128,63 +141,35 @@ class _Entry(NamedTuple):
     digest: str
     until: datetime
     since: datetime
-    app: str
-    reasons: tuple[str, ...]
     seen: State
 
     @classmethod
     def of(cls, wait: Wait) -> _Entry:
-        asked = wait.question
-        until = datetime.fromisoformat(asked.until) if asked.until else _NEVER
-        return cls(wait.digest, until, wait.since, asked.app, asked.reasons, wait.state)
+        until = wait.question.until
+        ends = datetime.fromisoformat(until) if until else _NEVER
+        return cls(wait.digest, ends, wait.since, wait.state)
 
     def state(self, now: datetime) -> State:
         """Where it belongs by now: its deadline may have passed since it was looked at."""
         return "expired" if self.until <= now and self.seen != "denied" else self.seen
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it was waiting, or held, when it was looked at."""
-        return self.seen in ("waiting", "held")
 
-    def fits(self, wanted: Filter, now: datetime) -> bool:
-        return (
-            wanted.app in ("", self.app)
-            and (not wanted.reason or wanted.reason in self.reasons)
-            and wanted.state in ("", self.state(now))
-        )
-
-
-class _Desks:
-    """The stores, as one side has opened them: those of pages, or those of the background."""
+class _Desks(ExitStack):
+    """The stores as they are now, opened for one page or for one round."""
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
-        self._stores = stores
-        self._open: dict[str, tuple[ExitStack, dict[str, Desk], Store]] = {}
+        super().__init__()
+        self._stores, self._open = stores, dict[Spot, Desk]()
 
-    def of(self, store: str, tenant: str | None = None) -> Desk:
+    def of(self, store: str, tenant: str = "") -> Desk:
         """Return the desk of a store, or of a tenant, opened if it is not."""
-        if store not in self._open:
-            with ExitStack() as stack:
-                desk = Desk.open(told := self._stores[store], stack)
-                self._open[store] = stack.pop_all(), {"": desk}, told
-        desks = self._open[store][1]
-        if tenant and tenant not in desks:
-            desks[tenant] = desks[""].of(tenant)
-        return desks[tenant or ""]
-
-    def now(self, store: str) -> Desk:
-        """Return the desk of a store as its settings are by now."""
-        if store in self._open and self._open[store][2] != self._stores[store]:
-            self.close(store)
-        return self.of(store)
-
-    def close(self, *stores: str) -> None:
-        """Close some, or all."""
-        for store in stores or list(self._open):
-            if store in self._open:
-                with suppress(CheckpointError):
-                    self._open.pop(store)[0].close()
+        place = store, tenant, ""
+        if place not in self._open:
+            if tenant:
+                self._open[place] = self.of(store).of(tenant)
+            else:
+                self._open[place] = Desk.open(self._stores[store], self)
+        return self._open[place]
 
 
 class Index:
@@ -199,7 +184,6 @@ class Index:
 
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self._stores = stores
-        self._front, self._back = _Desks(self._stores), _Desks(self._stores)
         self._paging, self._round, self._lock = Lock(), Lock(), Lock()
         self._entries: dict[Spot, tuple[_Entry, ...]] = {}
         self._failed: dict[Spot, Alarm] = {}  # what a look at the end found
@@ -208,20 +192,21 @@ class Index:
         self._encrypted = set[Spot]()
         self._ends: dict[Spot, int] = {}  # where the listing said that each ended, when looked at
         self._looks, self._looked = count(1), dict[Spot, int]()
-        self._ended: deque[tuple[str, datetime, datetime]] = deque(maxlen=_ENDED)
-        self._status, self._opened = Status(0, 0, 0, None, 0.0), 0
+        self._done: dict[str, list[Done]] = {}
+        self._unread: dict[str, str] = {}  # what cannot be told of what people signed
+        self._status = Status()
         self._again, self._wake = deque[Spot](), Event()
         self._stop, self._thread = Event(), Thread(target=self._work, name="index", daemon=True)
 
     # --- what it knows
 
-    def page(self, wanted: Filter, number: int = 1) -> Page:
-        """Return a page of what waits, oldest deadline first, each row verified right now.
+    def page(self, wanted: State, number: int = 1) -> Page:
+        """Return a page of what is in a state, oldest deadline first, each row verified right now.
 
-        A run that has moved on gives its place to the next. One that does not verify is an alarm.
+        Of what has expired, the newest is first. A run that has moved on gives its place to the
+        next. One that does not verify is an alarm.
         """
-        with self._paging:
-            self._open()
+        with self._paging, _Desks(self._stores) as desks:
             fresh = dict[Spot, list[Wait]]()
             while True:
                 chosen = self._chosen(wanted)
@@ -231,14 +216,14 @@ class Index:
                 new = dict.fromkeys(spot for spot, _, _ in part if spot not in fresh)
                 if not new or len(fresh) > 4 * PER_PAGE:
                     break
-                fresh |= {spot: self._verified(spot) for spot in new}
+                fresh |= {spot: self._verified(desks, spot) for spot in new}
         rows = [
             Row(*spot, wait, more)
             for spot, entry, more in part
             for wait in fresh.get(spot, ())
             if wait.digest == entry.digest
         ]
-        return Page(rows, number, pages, len(chosen))
+        return Page(rows, number, pages)
 
     def counts(self) -> dict[State, int]:
         """Return how many wait, are held, were denied, and have expired."""
@@ -266,31 +251,21 @@ class Index:
         """Tell how far the pass in the background is."""
         return self._status
 
-    def choices(self) -> tuple[list[str], list[str], list[str]]:
-        """Return the stores, apps and reasons that a filter can name."""
-        entries = [entry for _, entry in self._known()]
-        reasons = {str(reason) for entry in entries for reason in entry.reasons}
-        return sorted(self._stores), sorted({entry.app for entry in entries}), sorted(reasons)
+    def done(self) -> tuple[list[Done], dict[str, str]]:
+        """Return what was answered or ended, newest first, and by store what cannot be told.
 
-    def over_time(self, store: str) -> list[tuple[datetime, int]]:
-        """Return how many of a store waited, or were held, from each time on, as far as it saw.
-
-        A run that had ended before the first pass is not in it.
+        What people signed was verified by the last pass, and what expired right now.
         """
-        now = datetime.now(UTC)
-        spans = [
-            (entry.since, min(entry.until, now))
-            for spot, entry in self._known()
-            if entry.is_open and spot[0] == store
+        expired = [
+            Done(*row[:3], row.wait.question, "expired", datetime.fromisoformat(until))
+            for row in self.page("expired").rows
+            if (until := row.wait.question.until)
         ]
         with self._lock:
-            spans += [(begin, end) for name, begin, end in self._ended if name == store]
-        begun = [(begin, 1) for begin, _ in spans]
-        over = [(end, -1) for _, end in spans if end < now]
-        events = sorted([*begun, *over])
-        waiting = accumulate(step for _, step in events)
-        points = [(at, number) for (at, _), number in zip(events, waiting, strict=True)]
-        return points[:: -max(1, len(points) // _POINTS)][::-1]
+            told = [(name, each) for name, each in self._done.items() if name not in self._away]
+            unread = {n: text for n, text in self._unread.items() if n not in self._away}
+        found = [*expired, *(row for _, rows in told for row in rows)]
+        return sorted(found, key=lambda each: each.at, reverse=True)[:_DONE], unread
 
     def _known(self) -> list[tuple[Spot, _Entry]]:
         """Return the entries of the stores that are not away, but for runs that are broken."""
@@ -302,16 +277,13 @@ class Index:
                 for entry in entries
             ]
 
-    def _chosen(self, wanted: Filter) -> list[tuple[Spot, _Entry, int]]:
+    def _chosen(self, wanted: State) -> list[tuple[Spot, _Entry, int]]:
         """Return the first rows of each run, the last of them with how many it has besides."""
         now, rows = datetime.now(UTC), list[tuple[Spot, _Entry, int]]()
-        found = [
-            (spot, entry)
-            for spot, entry in self._known()
-            if wanted.store in ("", spot[0]) and entry.fits(wanted, now)
-        ]
+        found = [(spot, entry) for spot, entry in self._known() if entry.state(now) == wanted]
         left, shown = Counter(spot for spot, _ in found), Counter[Spot]()
-        for spot, entry in sorted(found, key=lambda each: (each[1].until, each[1].since, each[0])):
+        found.sort(key=lambda each: (each[1].until, each[1].since, each[0]))
+        for spot, entry in found[::-1] if wanted == "expired" else found:
             shown[spot] += 1
             if shown[spot] <= _PER_RUN:
                 more = left[spot] - _PER_RUN if shown[spot] == _PER_RUN else 0
@@ -325,20 +297,11 @@ class Index:
         self._again.append((store, tenant, thread))
         self._wake.set()
 
-    def _open(self) -> None:
-        """Open the stores for a page: anew after each pass, as an operator may accept a loss."""
-        if self._opened != self._status.passes:
-            self._front.close()
-            self._opened = self._status.passes
-        for store in self._stores.keys() - self._away.keys():
-            with self._losing(store, self._front):
-                self._front.now(store)
-
-    def _verified(self, spot: Spot) -> list[Wait]:
+    def _verified(self, desks: _Desks, spot: Spot) -> list[Wait]:
         """Return what a thread waits for, for a page; nothing if its store is away."""
         if spot[0] not in self._away:
-            with self._losing(spot[0], self._front):
-                return self._look(self._front.of(*spot[:2]), spot)
+            with self._losing(spot[0]):
+                return self._look(desks.of(*spot[:2]), spot)
         return []
 
     def _look(self, desk: Desk, spot: Spot, *, whole: bool = False) -> list[Wait]:
@@ -373,20 +336,13 @@ class Index:
                 _put(self._broken, spot, alarm if is_broken else None)
             if self._looked.get(spot, 0) < number:  # or somebody looked later, and was faster
                 self._looked[spot] = number
-                self._keep(spot, tuple(map(_Entry.of, waits)))
+                _put(self._entries, spot, tuple(map(_Entry.of, waits)) or None)
                 _put(self._failed, spot, alarm)
                 (self._encrypted.add if is_dark else self._encrypted.discard)(spot)
         return waits
 
-    def _keep(self, spot: Spot, entries: tuple[_Entry, ...]) -> None:
-        now, left = datetime.now(UTC), {entry.digest for entry in entries if entry.is_open}
-        for entry in self._entries.get(spot, ()):
-            if entry.is_open and entry.digest not in left:
-                self._ended.append((spot[0], entry.since, min(entry.until, now)))
-        _put(self._entries, spot, entries or None)
-
     @contextmanager
-    def _losing(self, store: str, desks: _Desks) -> Iterator[None]:
+    def _losing(self, store: str) -> Iterator[None]:
         """Say that a store is away, if this block fails: a round tries it again.
 
         Nothing of it is shown until then.
@@ -397,7 +353,6 @@ class Index:
             text = f"{store} could not be looked at. {error}"
             with self._lock:
                 self._away[store] = Alarm(store, "", "", type(error).__name__, text)
-            desks.close(store)
 
     # --- the background
 
@@ -406,14 +361,11 @@ class Index:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop that, and close the stores."""
+        """Stop that."""
         self._stop.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._paging, self._round:
-            self._front.close()
-            self._back.close()
 
     def _work(self) -> None:
         due = 0.0
@@ -428,8 +380,8 @@ class Index:
                 self._wake.clear()
                 if self._stop.is_set():
                     return
-                with self._round:
-                    self._catch_up()
+                with self._round, _Desks(self._stores) as desks:
+                    self._catch_up(desks)
 
     def look(self, *, whole: bool) -> None:
         """Go through the stores now.
@@ -439,54 +391,62 @@ class Index:
                 not, look at those that moved since, and at some of those that wait, for what people
                 said.
         """
-        with self._round:
-            begun = time.monotonic()
+        with self._round, _Desks(self._stores) as desks:
             if whole:
-                self._back.close()  # as pages do
                 self._status = self._status._replace(looked=0, threads=0)
-            self._catch_up()
-            tours = [tour for store in self._stores for tour in self._listed(store, whole=whole)]
+            self._catch_up(desks)
+            tours = [
+                tour for store in self._stores for tour in self._listed(desks, store, whole=whole)
+            ]
             if whole:
                 total = sum(len(tour.threads) for tour in tours)
                 self._status = self._status._replace(threads=total)
             for tour in tours:
-                self._tour(tour, whole=whole)
+                self._tour(desks, tour, whole=whole)
             if whole and not self._stop.is_set():
-                took, passes = time.monotonic() - begun, self._status.passes + 1
+                self._recall(desks, *self._stores)
                 here = self._stores.keys() - self._away.keys()
                 self._status = self._status._replace(
                     threads=self._status.looked,  # of those stores that are not away
-                    passes=passes,
+                    passes=self._status.passes + 1,
                     finished=datetime.now(UTC),
-                    took=took,
                     unanchored=sum(each.unanchored for each in tours if each.store in here),
                 )
 
-    def _catch_up(self) -> None:
+    def _catch_up(self, desks: _Desks) -> None:
         """Look at the threads that somebody has put something about."""
+        stores = dict[str, None]()
         while self._again:
             store, tenant, thread = self._again.popleft()
+            stores[store] = None
             if store not in self._away:
-                with self._losing(store, self._back):
-                    desk = self._back.of(store, tenant)
+                with self._losing(store):
+                    desk = desks.of(store, tenant)
                     self._look(desk, (store, desk.ledger.tenant_name, thread))
+        self._recall(desks, *stores)
 
-    def _listed(self, store: str, *, whole: bool) -> list[_Tour]:
+    def _recall(self, desks: _Desks, *stores: str) -> None:
+        """Read all that people signed about stores, and keep the newest."""
+        for store in stores:
+            if store in self._away:
+                continue
+            with self._losing(store):
+                rows, unread = _answered(store, desks.of(store))
+                with self._lock:
+                    self._done[store] = heapq.nlargest(_DONE, rows, key=lambda each: each.at)
+                    self._unread[store] = unread
+
+    def _listed(self, desks: _Desks, store: str, *, whole: bool) -> list[_Tour]:
         """Return what there is to look at in each scope of a store, or say that it is away."""
         tours = list[_Tour]()
-        with self._losing(store, self._back):
-            self._back.now(store)
-            tours = [self._planned(store, desk, whole=whole) for desk in self._scopes(store)]
-            _check_there(self._back.of(store))
+        with self._losing(store):
+            desk = desks.of(store)
+            scopes = [desk, *(desks.of(store, tenant) for tenant in desk.ledger.tenants())]
+            tours = [self._planned(store, each, whole=whole) for each in scopes]
+            _check_there(desk)
             with self._lock:
                 self._away.pop(store, None)
         return tours
-
-    def _scopes(self, store: str) -> Iterator[Desk]:
-        desk = self._back.of(store)
-        yield desk
-        for tenant in desk.ledger.tenants():
-            yield self._back.of(store, tenant)
 
     def _planned(self, store: str, desk: Desk, *, whole: bool) -> _Tour:
         ends, tenant = _ends(desk.ledger), desk.ledger.tenant_name
@@ -505,18 +465,18 @@ class Index:
         again = heapq.nsmallest(_AGAIN, open_ones, key=lambda spot: self._looked[spot])
         return _Tour(store, desk, ends, [spot[2] for spot in (*sorted(moved), *again)])
 
-    def _tour(self, tour: _Tour, *, whole: bool) -> None:
+    def _tour(self, desks: _Desks, tour: _Tour, *, whole: bool) -> None:
         """Look at the threads of one scope."""
         store, desk = tour.store, tour.desk
         if store in self._away:
             return
-        with self._losing(store, self._back):
+        with self._losing(store):
             for thread in tour.threads:
                 with self._paging:
                     pass  # whoever waits for a page goes first
                 if self._stop.is_set():
                     return
-                self._catch_up()
+                self._catch_up(desks)
                 spot = store, desk.ledger.tenant_name, thread
                 self._look(desk, spot, whole=whole or spot in self._broken)
                 self._ends[spot] = tour.ends.get(thread, 0)
@@ -543,6 +503,20 @@ def _ends(ledger: Ledger) -> dict[str, int]:
             with suppress(CheckpointError):  # which shows when it is opened
                 found[thread] = storage.head(thread)
     return found
+
+
+def _answered(store: str, desk: Desk) -> tuple[list[Done], str]:
+    """Return what people signed about the runs of a store, and what of it cannot be told."""
+    rows, errors, ledger = list[Done](), list[CheckpointError](), desk.ledger
+    people, tenant = (desk.gate.people, desk.gate.operators), ledger.tenant_name
+    for said in desk.answers.every(*people, tenant=tenant) if desk.answers else ():
+        if isinstance(said, CheckpointError):
+            errors.append(said)
+        elif (asked := said.question).store == ledger.store:
+            revoked = ", whose key is revoked by now" * (said.key in people[0].revoked)
+            result = said.verdict, said.issued, f"{said.approver}{revoked}", said.why
+            rows.append(Done(store, asked.tenant, asked.thread, asked, *result))
+    return rows, f"{counted(len(errors), 'answer')} cannot be shown. {errors[0]}" if errors else ""
 
 
 def _check_there(desk: Desk) -> None:

@@ -7,16 +7,15 @@ left out in silence.
 
 from __future__ import annotations
 
-import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from safepoint.command.desk import Desk, Verb, Wait
 from safepoint.command.states import read_as_json
-from safepoint.console.html import utc
+from safepoint.console.pages import MOST, utc
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     AnchorError,
@@ -31,30 +30,15 @@ from safepoint.core.errors import (
     WorkflowMismatch,
     WrongPlace,
 )
-from safepoint.core.journal import Entry, Journal
-from safepoint.core.names import Head, check_name, digest_of
+from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, held
-from safepoint.resume.approval import Approval, Question, shown
+from safepoint.resume.approval import Approval, Question
 from safepoint.resume.asking import ORDERED, SPENT
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 
-MOST: Final = 200
-"""How many records, and how many lines of the journal, a page shows: the newest."""
-_STATES: Final = 8  # to find the last one that differs
 _QUESTIONS: Final = 20  # of which the answers are looked up
-_LONG: Final = 300
-_PLAIN_KEY: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*")
-_SECRET: Final = re.compile(
-    "passw|passphrase|secret|token|authori[sz]|credential|cookie|bearer|apikey|private|"
-    r"\b(keys?|auth|pass|pwd|pin|otp|jwt|session|cvv)\b",
-    re.I,
-)
-_WORD: Final = re.compile("(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z]+")  # between two words of a name
-_LOGIN: Final = re.compile(r"(://[^/\s:@]*:)[^@/\s]+?(@|\.\.\. \()")
-MASKED: Final = "(masked)"
-_Leaf: TypeAlias = tuple[str, tuple[str, str]]  # where it is, how it is shown, and what it is
 
 
 class Check(NamedTuple):
@@ -63,28 +47,6 @@ class Check(NamedTuple):
     what: str
     ok: bool
     text: str
-
-
-class Change(NamedTuple):
-    """A value of the state that differs. None is for one that was not there."""
-
-    path: str
-    before: str | None
-    after: str | None
-
-
-class Changes(NamedTuple):
-    """What differs between the newest state and the last one that was another.
-
-    Attributes:
-        since: the sequence of the older one.
-        until: that of the newest; the same if there is no other to compare with.
-        rows: the differences.
-    """
-
-    since: int
-    until: int
-    rows: list[Change]
 
 
 class Step(NamedTuple):
@@ -129,19 +91,17 @@ class Record:
         store: its name.
         tenant: whose run it is, or "".
         thread: the run.
-        unread: what could not be looked at, and why: by "questions", "state", "history", "answers"
-            and "journal".
+        unread: what could not be looked at, and why: by "questions", "state", "history" and
+            "answers".
         checks: seal, chain and anchor; and the answers, if there is a place for them.
         alarm: why it does not verify, or "". Then nothing that its records say is here.
         ended: that it was deleted, or "".
         waits: what it asks.
         last: the newest answer that a worker used.
         holds: the holds that nobody has released.
-        changes: the difference of its last states.
         begun: its version and tools, and what they were when it began, in sentences.
         history: its newest records, oldest first.
         answers: what people signed about it, by time.
-        journal: the newest lines of the journal about it.
     """
 
     def __init__(self, desk: Desk, thread: str) -> None:
@@ -149,11 +109,9 @@ class Record:
         self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
         self.unread, self.alarm, self.ended = dict[str, str](), "", ""
         self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
-        self.changes: Changes | None = None
         self.last: Approval | None = None
         self.begun, self.answers = list[str](), list[Said]()
         self.history = deque[Step](maxlen=MOST)
-        self.journal = deque[Entry](maxlen=MOST)
 
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:
@@ -163,11 +121,11 @@ class Record:
         except CheckpointError as error:
             self.unread[what] = _named(error)
 
-    def hide(self, told: Callable[[str], str]) -> None:
-        """Tell errors as `told` does: for people who are to know nothing of this machine."""
-        self.unread = {what: told(why) for what, why in self.unread.items()}
-        self.alarm = told(self.alarm)
-        self.checks = [each._replace(text=told(each.text)) for each in self.checks]
+    @property
+    def known_as(self) -> str:
+        """Its id in its framework, "" if that is its name here."""
+        text = thread_text(self.thread) or ""
+        return text if text != self.thread else ""
 
     def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.
@@ -189,14 +147,23 @@ class Record:
             return error.what
         return ""
 
+    def stops_orders(self, operator: str | None) -> str:
+        """Say why nobody can hold or release it here, or nothing if the operator can."""
+        if self.ended or operator is None:
+            return self.ended or "This console has no operator's key."
+        try:
+            self.desk.ordering(operator)
+        except CheckpointError as error:
+            return error.what
+        return ""
 
-def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
+
+def record_of(desk: Desk, thread: str) -> Record:
     """Verify a run, with each signature and its live anchor, and tell all that is known of it.
 
     Args:
         desk: the store, in the scope of the run's tenant.
         thread: the run.
-        journal: the journal of the store, if there is one to look into.
 
     Raises:
         InvalidId: the name is outside the grammar.
@@ -205,7 +172,7 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
     check_name("thread", thread)
     record = Record(desk, thread)
     walk = _Walk(record)
-    walk.look_beside(journal)
+    walk.look_beside()
     try:
         walk.verify()
         walk.ask()
@@ -215,10 +182,8 @@ def record_of(desk: Desk, thread: str, journal: Journal | None) -> Record:
         record.alarm, record.checks = _named(error), list(_failed(error))
         record.history.clear()
     else:
-        record.checks, record.begun = list(walk.checks()), list(walk.begun())
-        record.answers = list(walk.answered())
-        with record.looking("state"):
-            record.changes = walk.changes()
+        record.checks, record.answers = list(walk.checks()), list(walk.answered())
+        record.begun = list(walk.begun())
         record.last = next((said for said, _ in reversed(walk.used.values())), None)
     record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
     if desk.answers is not None:
@@ -249,31 +214,24 @@ class _Walk:
         self.thread = record.thread
         self.orders = dict[str, Order]()
         self.heads, self.keys = dict[int, str](), dict[str, None]()
-        self.states = deque[Opened](maxlen=_STATES)
         self.first: Opened | None = None
+        self.newest: Opened | None = None
         self.used = dict[str, tuple[Approval, Header]]()
         self.anchored: Head | None = None
         self.end = 0
 
-    def look_beside(self, journal: Journal | None) -> None:
-        """Read the orders of operators and the lines of the journal."""
+    def look_beside(self) -> None:
+        """Read the orders of operators."""
         record, operators = self.record, self.desk.gate.operators
-        run = record.store, record.thread
         if self.desk.answers is None:
             none = "There is no place for answers to look into. Those that a worker used are here."
             record.unread["answers"] = none
-        else:
-            with record.looking("answers"):
-                given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
-                self.orders = {each.text: each for each in given}
-        record.holds = held(list(self.orders.values()), operators)
-        if journal is None:
-            none = "The settings name no journal, so there is none to look into."
-            record.unread["journal"] = none
             return
-        with record.looking("journal"):
-            lines = journal.show(thread=record.thread, tenant=record.tenant)
-            record.journal.extend([each for each in lines if each.store == record.store])
+        with record.looking("answers"):
+            run = record.store, record.thread
+            given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
+            self.orders = {each.text: each for each in given}
+        record.holds = held(list(self.orders.values()), operators)
 
     def verify(self) -> None:
         """Check each seal, link and the anchor, and tell if the run was deleted."""
@@ -290,15 +248,13 @@ class _Walk:
             self.record.ended = error.what
 
     def take(self, opened: Opened) -> None:
-        header, key = opened.header, self.ledger.keys.find(opened.key)
-        self.heads[header.sequence] = opened.digest
-        self.keys[key.id] = None
+        header, key = opened.header, opened.key
+        self.heads[header.sequence], self.keys[key] = opened.digest, None
         if header.kind == "state":
-            self.first = self.first or opened
-            self.states.append(opened)
+            self.first, self.newest = self.first or opened, opened
         if self.end - header.sequence < MOST:
-            told = key.id + " (revoked by now)" * (self.ledger.keys.revoked(key.id) is not None)
-            self.record.history.append(Step(header, told, tuple(self._who(opened))))
+            revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
+            self.record.history.append(Step(header, f"{key}{revoked}", tuple(self._who(opened))))
 
     def ask(self) -> None:
         """Tell what the run asks at the end that was verified."""
@@ -424,32 +380,19 @@ class _Walk:
 
     # --- what changed
 
-    def changes(self) -> Changes | None:
-        """Compare the newest state with the last one that was another."""
-        read = ((each.header.sequence, self._json(each)) for each in reversed(self.states))
-        until, last = next(read, (0, None))
-        first, at = until, last
-        for since, before in read:
-            if _precedes(before, at):
-                if rows := list(_differences(_part(before), _part(last))):
-                    return Changes(since, until, rows)
-                first, at = since, before
-        return Changes(first, until, []) if until else None
-
     def begun(self) -> Iterator[str]:
         """Compare the newest state with the oldest, in sentences."""
-        if self.first is None:
+        if self.first is None or self.newest is None:
             return
-        (old, new), at = (self.first.header, self.states[-1].header), self.first.header.sequence
-        is_same = old.app == new.app
-        was = f"as it did #{at}" if is_same else f"and {old.app or '(no app)'} wrote #{at}"
-        yield f"{new.app or '(no app)'} wrote it, {was}."
+        (old, new), at = (self.first.header, self.newest.header), self.first.header.sequence
+        was = f"as it did #{at}" if old.app == new.app else f"and {_app(old)} wrote #{at}"
+        yield f"{_app(new)} wrote it, {was}."
         if old.tools == new.tools:
             yield f"Its tools are those of #{at}."
             return
         yield f"Its tools are not those of #{at}."
         with self.record.looking("state"):
-            had, has = self._payload(self.first), self._payload(self.states[-1])
+            had, has = self._payload(self.first), self._payload(self.newest)
             if had and has:
                 yield from (said for _, _, said in compare(has.tools, had.tools))
 
@@ -475,72 +418,5 @@ class _Walk:
             ) from None
 
 
-def _precedes(older: Any, newer: Any) -> bool:
-    """Tell whether two states are of one part of a run: a graph inside a graph has its own."""
-    if not isinstance(older, dict) or not isinstance(newer, dict):
-        return True
-    if "checkpoint_id" in newer:
-        return bool(older.get("checkpoint_id") == newer.get("previous_checkpoint_id"))
-    return bool(older.get("ns") == newer.get("ns"))
-
-
-def _part(plain: Any) -> Any:
-    """Return what is the state in what a workflow of ours, a graph or a framework saved."""
-    if not isinstance(plain, dict):
-        return plain
-    if "checkpoint_id" in plain:
-        return {name: plain[name] for name in ("messages", "state") if name in plain}
-    inner = plain.get("checkpoint")
-    if isinstance(inner, dict) and "channel_values" in inner:
-        return inner["channel_values"]
-    return plain["state"] if {"state", "done"} <= plain.keys() else plain
-
-
-def _differences(before: Any, after: Any) -> Iterator[Change]:
-    old, new = dict(_flat(before)), dict(_flat(after))
-    for path in dict.fromkeys((*old, *new)):
-        was, now = old.get(path), new.get(path)
-        if was != now:
-            yield Change(path, was and was[0], now and now[0])
-
-
-def _flat(value: Any, path: str = "", *, secret: bool = False) -> Iterator[_Leaf]:
-    """Yield each value by its path. It is masked if its name, or one above it, says secret.
-
-    A name is also what stands beside a value, as with headers; and a password is in an address.
-    """
-    inside: list[tuple[Any, Any]] = []
-    tag = next(iter(value)) if isinstance(value, dict) and len(value) == 1 else ""
-    text = _told(value) if not isinstance(value, dict | list) else "[]" if value == [] else "{}"
-    if tag == "$dict" and _are_pairs(value[tag]):
-        inside = value[tag]
-    elif tag.startswith("$") and not isinstance(value[tag], dict | list):
-        text = f"{tag[1:]} {_told(value[tag])}"
-    elif isinstance(value, dict):
-        inside = list(value.items())
-    elif isinstance(value, list):
-        inside = list(enumerate(value))
-    named = {name: each for name, each in inside if isinstance(name, str | int)}
-    is_named = _says_secret(named.get("name", named.get(0) if len(inside) == 2 else None))
-    for name, each in inside:
-        is_secret = secret or _says_secret(name) or (name in ("value", 1) and is_named)
-        is_plain = isinstance(name, str) and _PLAIN_KEY.fullmatch(name)
-        step = f"{'.' * bool(path)}{name}" if is_plain else f"[{shown(name)}]"
-        yield from _flat(each, f"{path}{step}", secret=is_secret)
-    if not inside and (path or text not in ("{}", "[]")):  # of nothing, nothing is to be told
-        yield path, (MASKED if secret else _LOGIN.sub(rf"\1{MASKED}\2", text), text)
-
-
-def _says_secret(name: Any) -> bool:
-    return isinstance(name, str) and bool(_SECRET.search(_WORD.sub(" ", name)))
-
-
-def _are_pairs(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(e, list) and len(e) == 2 for e in value)
-
-
-def _told(value: Any) -> str:
-    text = shown(value)
-    if len(text) <= _LONG:
-        return text
-    return f"{text[:_LONG]}... ({len(text)} characters, {digest_of(text.encode())[:19]})"
+def _app(header: Header) -> str:
+    return header.app or "(no app)"

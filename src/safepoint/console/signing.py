@@ -25,7 +25,7 @@ from safepoint.core.errors import CheckpointError, LimitExceeded, ResumeRefused
 from safepoint.core.names import digest_of
 from safepoint.resume.approval import Approver, Question
 
-Act = Literal["approve", "deny", "hold", "release", "verify"]
+Act = Literal["approve", "deny", "hold", "release"]
 MOST: Final = 1000
 """How many forms are kept, and how many signatures."""
 PER_RUN: Final = 128
@@ -50,7 +50,7 @@ class Subject(NamedTuple):
         act: what may be done with it.
         store: the name of the store.
         tenant: whose thread it is, or "".
-        thread: the thread, or "".
+        thread: the thread.
         question: the very question that the page showed, for an answer to it.
         hold: the digest of the hold that the page showed, for its release.
         why: the reason that was given, once the form was sent.
@@ -58,8 +58,8 @@ class Subject(NamedTuple):
 
     act: Act
     store: str
-    tenant: str = ""
-    thread: str = ""
+    tenant: str
+    thread: str
     question: Question | None = None
     hold: str = ""
     why: str = ""

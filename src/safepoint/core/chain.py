@@ -675,7 +675,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             )
     points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
     others = [("anchor", _home(each)) for each in (anchor, *points)]
-    for name, apart in [*others, ("journal", _home(journal))]:
+    for name, apart in [*others, ("journal", getattr(journal, "folder", None) or _folder(journal))]:
         if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"

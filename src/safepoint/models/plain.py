@@ -299,7 +299,7 @@ class _New:
         self._codec, self._tag, self._cls = codec, tag, cls
 
     def __build__(self, state: Any) -> Any:
-        saved = self._codec.encode(self._fields(state))
+        saved = self._codec.encode(dict(sorted(self._fields(state).items())))
         # It refuses fields that the class does not have, and a class that changes them.
         named = b"%c%b%b" % (len(self._tag), self._tag.encode(), saved)
         return self._codec.decode(packb(Ext(0, named)))

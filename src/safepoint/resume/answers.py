@@ -296,24 +296,51 @@ class Answers:
         Raises:
             AnswersError: something was changed or removed, or is of nobody among them.
         """
-        keys = {key.id: key for each in people for _, key in each.keys.values()}
-        # A ring is never empty: if nobody is listed, it has a key that nobody has.
-        ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
-        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
         with _told():
-            views = [whole, *map(whole.of, whole.tenants())]
             try:
-                return sum(
-                    view.verify(chain, every_signature=True)
-                    for view in views
-                    for chain in view.threads()
-                )
+                chains = self._chains(people, tenant)
+                return sum(view.verify(chain, every_signature=True) for view, chain in chains)
             except UnknownKey as error:
                 raise AnswersBroken(
                     f"The answers hold something of nobody who is listed. {error.what}",
                     "If you know that key, list it as revoked-approver or revoked-operator. If not,"
                     " find out who can write their storage.",
                 ) from error
+
+    def every(
+        self, people: Approvers, operators: Approvers, *, tenant: str = ""
+    ) -> Iterator[Approval | CheckpointError]:
+        """Yield each yes and no that is put here, verified, as `about` does.
+
+        In place of what does not verify, or is of nobody who is listed, it yields what is wrong.
+
+        Raises:
+            AnswersError: the place cannot be asked.
+        """
+        with _told():
+            chains = self._chains((people, operators), tenant)
+        for view, chain in chains:
+            try:
+                with _told():
+                    for opened in self._walk(view, chain, ORDERS):
+                        put = read_json(opened.payload, _LIMITS.state_bytes)
+                        if "answer" not in put:
+                            continue
+                        said = people.open(put["answer"], revoked=True)
+                        _, key = people.keys[opened.key]
+                        if said.key != key.id or chain != _chain("answer", key, said.question.text):
+                            raise _misplaced(chain)
+                        yield replace(said, why=str(put.get("why", "")))
+            except CheckpointError as error:
+                yield error
+
+    def _chains(self, people: tuple[Approvers, ...], tenant: str) -> list[tuple[View, str]]:
+        keys = {key.id: key for each in people for _, key in each.keys.values()}
+        # A ring is never empty: if nobody is listed, it has a key that nobody has.
+        ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
+        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
+        views = [whole, *map(whole.of, whole.tenants())]
+        return [(view, chain) for view in views for chain in view.threads()]
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
         with _told():
