@@ -16,7 +16,7 @@ from safepoint.core.journal import Journal
 from safepoint.core.storage import CheckpointStorage
 
 if TYPE_CHECKING:
-    from safepoint.core.owner import Owned
+    from safepoint.core.ledger import Owned
     from safepoint.testing.postgres import Server
 
 STORE = "orders"

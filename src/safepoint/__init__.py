@@ -19,9 +19,9 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Actor, InMemoryJournal
 from safepoint.core.keys import Keyring, SigningKey, VerifyingKey
 from safepoint.core.ledger import Ledger
-from safepoint.core.memory import InMemoryCheckpointStorage
 from safepoint.core.names import Limits
 from safepoint.core.record import Checkpoint
+from safepoint.core.storage import InMemoryCheckpointStorage
 from safepoint.places import open_ledger
 from safepoint.resume.approval import Approver, Approvers
 from safepoint.resume.gate import Gate, Policy

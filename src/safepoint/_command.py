@@ -220,7 +220,7 @@ def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool
 
 def key_of(path: str) -> Key:
     """Load a key, secret or public, by what its file says it is."""
-    if read_key_file(path).kind == "public":
+    if read_key_file(path).kind == "public key":
         return VerifyingKey.from_file(path)
     return SigningKey.from_file(path)
 
@@ -316,7 +316,7 @@ def own_id(path: str) -> str | None:
             raise
         do = f"Check the path, or make one: safepoint keys new {shell(path)} --passphrase"
         raise KeyRefused(error.what, do) from None
-    return VerifyingKey(file.public).id if file.kind == "passphrase" else None
+    return file.public.id if file.kind == "key with a passphrase" else None
 
 
 def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:

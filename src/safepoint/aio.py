@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from safepoint.core.ledger import Ledger
-from safepoint.core.owner import Owned
+from safepoint.core.ledger import Ledger, Owned
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -24,6 +24,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
+from safepoint.core import files
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ConfigurationError,
@@ -229,11 +230,11 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(disk.absolute(top / names[0])).parent
-        disk.enforce(disk.replaceable_refusals(str(top)))
+        files.enforce(files.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
             disk.create_root(str(here))
-            disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+            files.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
 
 
 def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
@@ -242,9 +243,9 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
     The first is this user's and closed to others; the second may be root's, and readable.
     """
     if not stat.S_ISDIR(info.st_mode):
-        yield from disk.folder_refusals(path, info)
+        yield from files.folder_refusals(path, info)
     if not own:
-        yield from disk.stranger_refusals(path, info)
+        yield from files.stranger_refusals(path, info)
     elif info.st_uid != os.geteuid():
         yield UnsafeLocation(
             f"{shell(path)} belongs to user {info.st_uid}, and this process is user"

@@ -34,6 +34,7 @@ from typing import Any, Final, Literal
 from safepoint._command import beginning, keyring_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.files import replaceable_refusals
 from safepoint.core.journal import Journal
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.ledger import Ledger
@@ -44,7 +45,6 @@ from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approvers, Reason
 from safepoint.resume.gate import Gate, Policy
 from safepoint.stores.database import BESIDE, is_open
-from safepoint.stores.disk import replaceable_refusals
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.core.memory import InMemoryCheckpointStorage
+from safepoint.core.storage import InMemoryCheckpointStorage
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing import StorageSuite

@@ -704,7 +704,8 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
         outcomes = {"own": ["done"], "delete": ["intended"]}.get(what, ["intended", "done"])
         assert told == [f"{what} {outcome}" for outcome in outcomes]
     (rotation,) = (each for each in farm.journal.show(what="rotate") if each.outcome == "done")
-    assert f"to Keyring(signing='{GENERATED.id}', trusted=['{GENERATED.id}']" in rotation.detail
+    assert f" to Keyring(signing={GENERATED}, keys=[" in rotation.detail
+    assert f"'{GENERATED.id}'], revoked=['" in rotation.detail
 
 
 def test_a_migration_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from safepoint import Limits, SQLiteCheckpointStorage
+from safepoint.core import files
 from safepoint.core.errors import (
     CheckpointError,
     InvalidId,
@@ -26,7 +27,6 @@ from safepoint.core.errors import (
     UnsafeLocation,
 )
 from safepoint.stores import database as engine
-from safepoint.stores import disk as files
 from safepoint.stores import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at

@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from safepoint.core.errors import Conflict, NotFound, NotOwner, RecordsMissing
-from safepoint.core.memory import InMemoryCheckpointStorage
-from safepoint.core.storage import Ownership
+from safepoint.core.storage import InMemoryCheckpointStorage, Ownership
 from safepoint.testing import StorageSuite, storages
 from safepoint.testing.storages import claims
 

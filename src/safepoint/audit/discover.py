@@ -32,7 +32,6 @@ from safepoint.audit.models import judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
 from safepoint.core.errors import (
     CheckpointError,
-    KeyRefused,
     NotFound,
     StorageUnavailable,
     quoted,
@@ -205,7 +204,7 @@ class Found:
         if key is not None:
             self.counts["key"] += 1
             self.findings += key_file("keys", File(file, data, size))
-            if not isinstance(parse_key(file, Hidden(data)), KeyRefused):
+            if parse_key(Hidden(data)) is not None:
                 return  # and nothing else
         if found.kind is Kind.SEALED and not _is_seal_of_model(data):
             self.counts["record"] += 1

@@ -23,7 +23,6 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     JournalError,
-    KeyRefused,
     NotFound,
     RecordsMissing,
     UnsafeLocation,
@@ -215,7 +214,7 @@ def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
     newest = _newest(keys)
     others = [key for key in keys if key is not newest]
     counts = Counter[str]()
-    ring = Keyring(verify=[keys.find(key.id) for key in keys])
+    ring = Keyring(verify=list(keys))  # and none of them revoked
     threads, refusals = all_threads(ledger) if others else ([], [])
     if refusals and not threads:
         return  # which is said where the anchor is asked
@@ -326,8 +325,8 @@ def _ids(file: Path) -> Iterator[str]:
     with suppress(OSError):  # which nobody who runs here can read either
         found = content(os.path.realpath(file), _LONGEST)
         for text in _SECRET.findall(b"" if found is None else found[0].replace(b"\r", b"")):
-            parsed = parse_key(str(file), Hidden(text))
-            if not isinstance(parsed, KeyRefused) and parsed[0] == "secret":
+            parsed = parse_key(Hidden(text))
+            if parsed is not None and parsed[0] == "key without a passphrase":
                 yield VerifyingKey(parsed[1]).id
 
 

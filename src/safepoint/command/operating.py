@@ -37,6 +37,7 @@ from safepoint._command import (
 )
 from safepoint.command.desk import beside
 from safepoint.command.states import read_as_json
+from safepoint.core import files
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -47,7 +48,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.journal import Entry, Journal
-from safepoint.core.keys import SHORTEST, Hidden, SigningKey, VerifyingKey, read_key_file
+from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_sequence, spelled
 from safepoint.core.record import Opened, check_follows
@@ -479,22 +480,21 @@ def _list_keys(options: argparse.Namespace) -> int:
     gone = [each.partition("=")[0] for each in store.revoked]
     groups = {"records": store.key, "journal": store.journal_key, "revoked": gone}
     people = {"approver": store.approver, "operator": store.operator}
-    for what, files in {**groups, **people}.items():
-        for number, named in enumerate(files):
+    for what, listed in {**groups, **people}.items():
+        for number, named in enumerate(listed):
             whose, _, file = named.partition("=") if what in people else ("", "", named)
             try:
                 found = read_key_file(file)
-                key = VerifyingKey(found.public)
             except CheckpointError as error:
                 print(f"{what}: {error}", file=sys.stderr)
                 worst = 2
                 continue
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
-            if what in ("records", "journal") and not number and found.kind == "secret":
-                does = "signs"
-            elif found.kind == "passphrase":
+            if found.kind == "key with a passphrase":
                 whose = "has a passphrase"
-            shown = f"{key.id} {_mode(Path(file))} {shell(file)}"
+            elif what in ("records", "journal") and not number and found.kind != "public key":
+                does = "signs"
+            shown = f"{found.public.id} {_mode(Path(file))} {shell(file)}"
             print(f"{what:<8} {shown} {whose or does}")
     return worst
 
@@ -543,11 +543,11 @@ def _rotate(options: argparse.Namespace) -> int:
     do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
-    store, files, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
-    if not files:
+    store, there, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
+    if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys rotate {name}" + " --journal" * options.journal
-    signs = SigningKey.from_file(files[0])
+    signs = SigningKey.from_file(there[0])
     print(settings.line(name), end="")
     if not os.path.lexists(coming):
         if options.dry_run:
@@ -569,8 +569,8 @@ def _rotate(options: argparse.Namespace) -> int:
     with (
         ExitStack() as stack,
         disk.translated("write to", folder),
-        disk.opened(folder, disk.FOLDER) as fd,
-        disk.locked(fd, folder),  # whoever makes a key there waits
+        files.opened(folder, files.FOLDER) as fd,
+        files.locked(fd, folder),  # whoever makes a key there waits
     ):
         newest = places.key_files(of)[0]
         now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]

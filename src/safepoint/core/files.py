@@ -25,10 +25,9 @@ FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _SAFE
 CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE
 # O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | _SAFE
+# The name of a file on its way in. What a crash left under it, the next writer removes.
 TEMP = ".next"
-"""The name of a file on its way in. What a crash left under it, the next writer removes."""
-PATIENCE = 30.0
-"""How many seconds to wait for somebody who holds a lock."""
+PATIENCE = 30.0  # seconds to wait for somebody who holds a lock
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _UNSUPPORTED = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 _LOCAL = "Name a folder on a local file system such as ext4, XFS or APFS."
@@ -100,8 +99,6 @@ def hard_link_refusals(
         temp: reads that of the name of what is on its way in.
     """
     info, ours = stat_again(), 0
-    if info.st_nlink < 2:
-        return
     if temp is not None:
         with suppress(FileNotFoundError):
             ours = os.path.samestat(temp(), info)
@@ -185,7 +182,7 @@ class opened:  # noqa: N801  read as a function
             pass  # what matters was synced before, and this would only hide the error under way
 
 
-def lstat(name: str, dir_fd: int) -> os.stat_result:
+def lstat(name: str, dir_fd: int | None) -> os.stat_result:
     """Return what a folder has under a name, be it a link."""
     return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
@@ -213,7 +210,7 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
 def put(
     path: str,
     dir_fd: int,
-    content: bytes,
+    content: bytes | memoryview,
     *,
     over: bool = False,
     mode: int = 0o600,
@@ -240,7 +237,7 @@ def put(
         OSError: another step failed. A new file is not there.
     """
     name = Path(path).name
-    with _written(path, dir_fd, content, mode, temp):
+    with _written(path, dir_fd, memoryview(content), mode, temp):
         if over:
             os.rename(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
             os.fsync(dir_fd)
@@ -264,7 +261,7 @@ def put(
 
 
 @contextmanager
-def _written(path: str, dir_fd: int, content: bytes, mode: int, temp: str) -> Iterator[None]:
+def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) -> Iterator[None]:
     try:
         fd = os.open(temp, CREATE, 0o600, dir_fd=dir_fd)
     except FileExistsError:

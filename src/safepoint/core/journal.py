@@ -43,7 +43,6 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.core.memory import InMemoryCheckpointStorage
 from safepoint.core.names import (
     Head,
     Limits,
@@ -54,7 +53,7 @@ from safepoint.core.names import (
     spelled,
 )
 from safepoint.core.record import Opened, Place, seal
-from safepoint.core.storage import CheckpointStorage
+from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64

@@ -7,39 +7,27 @@ a key only as a hint; whether that key counts is decided by the caller's keyring
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, NoReturn, cast
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from safepoint.core import files
-from safepoint.core.errors import (
-    AnchorUnavailable,
-    CheckpointError,
-    InvalidId,
-    KeyRefused,
-    StorageError,
-    UnknownKey,
-    quoted,
-    shell,
-)
+from safepoint.core.errors import KeyRefused, UnknownKey, quoted, shell
 from safepoint.core.names import Head, Heads
 
 KEY_BYTES: Final = 32
 # The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
 # are 0 and 1 again, not reduced.
 _P: Final = 2**255 - 19
-_WITHOUT_SIGN: Final = 2**255 - 1
 _ORDER_8: Final = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 _SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P + 1])
 
@@ -52,49 +40,49 @@ class Redacted:
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
 
-    def __reduce__(self) -> NoReturn:
-        raise KeyRefused(
-            "A key is neither pickled nor copied.", "Pass the key file's path instead."
-        )
-
     def __getstate__(self) -> NoReturn:
-        self.__reduce__()
+        raise KeyRefused("A key is neither pickled nor copied.", "Pass the path of its file.")
 
 
 class Hidden(Redacted):
-    """Bytes that no report of an error shows: a passphrase, or the text of a key file."""
+    """What no report of an error shows: a passphrase, or the text of a key file."""
 
     __slots__ = ("_value",)
 
-    def __init__(self, value: bytes) -> None:
-        self._value = value
+    def __init__(self, value: str | bytes) -> None:
+        self._value = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
     def reveal(self) -> bytes:
-        """Return the bytes."""
+        """Return the bytes, of a text in UTF-8."""
         return self._value
 
 
 # --- the file of a key
 
-SHORTEST: Final = 12
-"""A passphrase that is set here has as many characters, or more."""
-ROUNDS: Final = 64
-"""How many rounds of bcrypt it takes to try a passphrase."""
+SHORTEST: Final = 12  # characters of a passphrase that is set here
+ROUNDS: Final = 64  # of bcrypt, that it takes to try a passphrase
 _MOST_ROUNDS: Final = 1024  # half a minute: who plants a file must not choose how long we work
-_LONGEST: Final = 4096
+_LONGEST: Final = 4096  # bytes
+# The name of a key on its way in. What a crash left under it, the next writer removes.
 _TEMP: Final = ".safepoint-key"
-"""The name of a key on its way in. What a crash left under it, the next writer removes."""
-_TYPE: Final = b"ssh-ed25519"
-_BLOB: Final = b"\0\0\0\x0bssh-ed25519\0\0\0 "  # and the 32 bytes, wherever OpenSSH writes them
-_MAGIC: Final = b"openssh-key-v1\0"
-_PUBLIC: Final = re.compile(rb"([a-z0-9@.-]+) ([A-Za-z0-9+/]+=*)(?: [^\r\n]*)?\n?")
+_BLOB: Final = b"\0\0\0\x0bssh-ed25519\0\0\0\x20"  # and the 32 bytes, wherever OpenSSH writes them
+_PUBLIC: Final = re.compile(rb"ssh-ed25519 ([A-Za-z0-9+/]{68})(?: [^\r\n]*)?\n?")
 _SECRET: Final = re.compile(
     rb"-----BEGIN OPENSSH PRIVATE KEY-----\n([A-Za-z0-9+/\n]+=*)\n"
     rb"-----END OPENSSH PRIVATE KEY-----\n?"
 )
+# What that holds: how the key is encrypted, with the salt and the rounds; that there is one key;
+# its public half; and the rest, which is for the library to read.
+_INSIDE: Final = re.compile(
+    rb"openssh-key-v1\0"
+    rb"(?:\0\0\0\x04none\0\0\0\x04none\0\0\0\0"
+    rb"|\0\0\0\x0aaes256-ctr\0\0\0\x06bcrypt\0\0\0\x18\0\0\0\x10.{16}(?P<rounds>.{4}))"
+    rb"\0\0\0\x01\0\0\0\x33" + _BLOB + rb"(?P<public>.{32}).*",
+    re.DOTALL,
+)
 
-Kind = Literal["public", "secret", "passphrase"]
-"""What a key file holds: the public half, the secret one, or that one under a passphrase."""
+FilePath = str | os.PathLike[str]
+Kind = Literal["public key", "key without a passphrase", "key with a passphrase"]
 
 
 class KeyFile(NamedTuple):
@@ -102,23 +90,21 @@ class KeyFile(NamedTuple):
 
     Attributes:
         kind: what it holds.
-        public: the 32 bytes of its public key, a hint until the secret half is unlocked.
+        public: its public key, a hint until the secret half is unlocked.
         text: all of it.
-        path: where it is, absolute and without a link.
     """
 
     kind: Kind
-    public: bytes
+    public: VerifyingKey
     text: Hidden
-    path: Path
 
 
-def read_key_file(path: str | os.PathLike[str], *wanted: Kind) -> KeyFile:
+def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
     """Read a key file that nobody else can have changed.
 
     Args:
         path: the file.
-        wanted: what it may hold; anything, if you name nothing.
+        wanted: what it is to hold; anything, if you name nothing.
 
     Raises:
         KeyRefused: it is missing, malformed, of another kind or type, or others could have changed
@@ -128,100 +114,66 @@ def read_key_file(path: str | os.PathLike[str], *wanted: Kind) -> KeyFile:
     try:
         opened = files.opened(os.fspath(path), files.READ)
         with opened as fd:
-            if not stat.S_ISREG(opened.info.st_mode):
-                raise KeyRefused(f"The key {shown} is not a regular file.", "Name a key file.")
-            text = Hidden(os.read(fd, _LONGEST + 1))
-            parsed = parse_key(f"The file {shown}", text)
-            if isinstance(parsed, KeyRefused):
-                raise parsed  # whatever its mode: it is no key of ours
-            kind, public = parsed
-            if wanted and kind not in wanted:
-                raise _other_kind(f"The file {shown}", kind, wanted[0])
-            _check_file(opened.info, shown, kind)
-            _check_folder(path)
-            temp = Path(path).parent / _TEMP
-            for _ in files.hard_link_refusals(shown, lambda: os.fstat(fd), temp.lstat):
-                raise KeyRefused(
-                    f"The key {shown} has a second name (hard link).",
-                    "Make a new key: whoever holds the other name may know or change this one.",
-                )
+            text = Hidden(os.read(fd, _LONGEST))
+        kind, public = _parse(f"The file {shown}", text, wanted)
+        if opened.info.st_uid not in (os.geteuid(), 0):
+            raise KeyRefused(
+                f"The key {shown} belongs to another user, who can replace it.",
+                f"Run: sudo chown {os.geteuid()} {shown}",
+            )
+        forbidden, right = (0o022, 644) if kind == "public key" else (0o077, 600)
+        if (mode := opened.info.st_mode & 0o777) & forbidden:
+            raise KeyRefused(
+                f"The key {shown} can be reached by other users (mode {mode:04o}).",
+                f"Run: chmod {right} {shown}, and replace the key if anyone may have used it.",
+            )
+        _check_folder(path)
+        public.path = Path(os.path.realpath(Path(path).parent), Path(path).name)
     except (OSError, ValueError) as error:
         raise KeyRefused(
-            f"The key file {shown} cannot be opened ({_reason(error)}).",
+            f"The key file {shown} cannot be opened ({getattr(error, 'strerror', 'not a path')}).",
             "Check the path, or make one with safepoint keys new or ssh-keygen -t ed25519.",
         ) from None
-    found = Path(os.path.realpath(Path(path).parent), Path(path).name)
-    return KeyFile(kind, public, text, found)
+    return KeyFile(kind, public, text)
 
 
-def parse_key(what: str, text: Hidden) -> tuple[Kind, bytes] | KeyRefused:
-    """Return what a key file holds and the public key; or the refusal, since to raise shows it.
+def parse_key(text: Hidden) -> tuple[Kind, bytes] | None:
+    """Return what the text of a key file holds, with the public key; None if it is no such text.
 
-    What costs time is bounded here, before the library is asked.
+    It raises nothing, since that would show the text. What costs time is bounded here, before the
+    library is asked.
     """
-    data, kind, blob, cipher, rounds = text.reveal(), "public", b"", b"none", 0
+    data = text.reveal()
     if line := _PUBLIC.fullmatch(data):
-        blob = _decoded(line[2])
-        blob = blob if _string(blob)[0] == line[1] else b""
-    elif armor := _SECRET.fullmatch(data):
-        inner = _decoded(armor[1].replace(b"\n", b""))
-        cipher, rest = _string(inner.removeprefix(_MAGIC))
-        _, rest = _string(rest)
-        options, rest = _string(rest)
-        is_one = inner.startswith(_MAGIC) and int.from_bytes(rest[:4], "big") == 1
-        blob = _string(rest[4:])[0] if is_one else b""
-        kind = "secret" if cipher == b"none" else "passphrase"
-        rounds = int.from_bytes(_string(options)[1], "big")
-    if cipher not in (b"none", b"aes256-ctr") or rounds > _MOST_ROUNDS:
-        return KeyRefused(
-            f"{what} holds a key that is not encrypted with aes256-ctr and at most"
-            f" {_MOST_ROUNDS:,} rounds of bcrypt.",
-            f"If it is yours, write it anew: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
-        )
-    found = _string(blob)[0]
-    if len(blob) == len(_BLOB) + KEY_BYTES and blob.startswith(_BLOB) and len(data) <= _LONGEST:
-        return cast("Kind", kind), blob[len(_BLOB) :]
-    if found and found != _TYPE:
-        return KeyRefused(
-            f"{what} holds a key of the type {quoted(found.decode('latin-1'))}, and Ed25519 keys"
-            " alone are taken.",
-            "Make one: ssh-keygen -t ed25519, or safepoint keys new FILE",
-        )
-    return KeyRefused(
-        f"{what} is not one key in OpenSSH's format, whole and with nothing around it"
-        + ("." if b"\r" not in data else ": its lines end as on Windows."),
-        "Restore it from a backup, or name another file: a new key would verify nothing that the"
-        " old one sealed.",
-    )
-
-
-def _decoded(text: bytes) -> bytes:
+        blob = base64.b64decode(line[1])
+        return ("public key", blob[len(_BLOB) :]) if blob.startswith(_BLOB) else None
     with suppress(ValueError):
-        return binascii.a2b_base64(text, strict_mode=True)
-    return b""
+        armor = _SECRET.fullmatch(data)
+        inside = armor and _INSIDE.fullmatch(base64.b64decode(armor[1]))
+        if inside and inside["rounds"] is None:
+            return "key without a passphrase", inside["public"]
+        if inside and int.from_bytes(inside["rounds"], "big") <= _MOST_ROUNDS:
+            return "key with a passphrase", inside["public"]
+    return None
 
 
-def _string(data: bytes) -> tuple[bytes, bytes]:
-    """Return the first string of SSH's encoding, and what is behind it; both short if it is."""
-    end = 4 + int.from_bytes(data[:4], "big")
-    return data[4:end], data[end:]
+def _parse(what: str, text: Hidden, wanted: Kind | None) -> tuple[Kind, VerifyingKey]:
+    parsed = parse_key(text)
+    if parsed is None:
+        raise KeyRefused(
+            f"{what} is not one Ed25519 key in OpenSSH's format, whole and with nothing around it.",
+            "Restore it, or make one: ssh-keygen -t ed25519. If it has another cipher or too many"
+            f" rounds, write it anew: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
+        )
+    if wanted not in (None, parsed[0]):
+        raise KeyRefused(
+            f"{what} holds a {parsed[0]}, and a {wanted} is needed here.",
+            "Name the file of that, or change what this one has: ssh-keygen -p -f FILE",
+        )
+    return parsed[0], VerifyingKey(parsed[1])
 
 
-_HOLDS: Final[dict[Kind, tuple[str, str]]] = {
-    "public": ("a public key", "Name the file of key.public.to_file(path)."),
-    "secret": ("a key without a passphrase", "Write from_file(path, passphrase=...) for a person."),
-    "passphrase": ("a key with a passphrase", f"Give it one: ssh-keygen -p -a {ROUNDS} -f FILE"),
-}
-
-
-def _other_kind(what: str, kind: Kind, wanted: Kind) -> KeyRefused:
-    (holds, _), (needed, do) = _HOLDS[kind], _HOLDS[wanted]
-    if kind == "public":
-        needed, do = "a secret key", "Name the file of the key that signs."
-    return KeyRefused(f"{what} holds {holds}, and {needed} is needed here.", do)
-
-
-def _write(path: str | os.PathLike[str], text: Hidden, mode: int, *, create: bool = False) -> None:
+def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> None:
     """Write a new key file, durably. What is at `path` already stays.
 
     Args:
@@ -233,92 +185,31 @@ def _write(path: str | os.PathLike[str], text: Hidden, mode: int, *, create: boo
 
     Raises:
         KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
+        StorageError: the folder is locked for too long, or the disk did not confirm the file.
     """
-    shown, folder = shell(os.fspath(path)), str(Path(path).parent)
-    problem: OSError | ValueError | StorageError
     try:
+        folder = os.path.realpath(Path(path).parent)
         if create:
             files.make_folder(folder)
         _check_folder(path)
         with files.opened(folder, files.FOLDER) as fd, files.locked(fd, folder):
-            files.put(os.fspath(path), fd, text.reveal(), mode=mode, temp=_TEMP)
-    except (OSError, ValueError, StorageError) as error:
-        # Raised below, where nothing leads to the bytes that were on their way.
-        problem = error.with_traceback(None)
-    else:
-        return
-    if isinstance(problem, StorageError):
-        raise KeyRefused(problem.what, problem.do)
-    do = "Name a file in a folder that you can write, with room, on a file system with hard links."
-    if isinstance(problem, FileExistsError):
-        if create:
+            # As a view, which shows nothing in the report of an error.
+            files.put(os.fspath(path), fd, memoryview(text.reveal()), mode=mode, temp=_TEMP)
+    except (OSError, ValueError) as error:
+        if create and isinstance(error, FileExistsError):
             return
-        do = "If it holds a key, load it, or give the new one another file: readers need both."
-    raise KeyRefused(f"The key file {shown} cannot be made ({_reason(problem)}).", do)
-
-
-def _reason(error: OSError | ValueError) -> str | None:
-    return error.strerror if isinstance(error, OSError) else "not a path"
-
-
-def _check_file(info: os.stat_result, shown: str, kind: Kind) -> None:
-    if info.st_uid not in (os.geteuid(), 0):
+        reason = getattr(error, "strerror", "not a path")
         raise KeyRefused(
-            f"The key {shown} belongs to another user, who can replace it.",
-            f"Run: sudo chown {os.geteuid()} {shown}",
-        )
-    forbidden, mode, done = (0o022, 644, "changed") if kind == "public" else (0o077, 600, "reached")
-    if info.st_mode & forbidden:
-        raise KeyRefused(
-            f"The key {shown} can be {done} by other users (mode {info.st_mode & 0o777:04o}).",
-            f"Run: chmod {mode} {shown}, and replace the key if anyone may have read or changed"
-            " it.",
-        )
+            f"The key file {shell(os.fspath(path))} cannot be made ({reason}).",
+            "Name a new file, in a folder that you can write, on a disk with room and hard links.",
+        ) from None
 
 
-def _check_folder(path: str | os.PathLike[str]) -> None:
+def _check_folder(path: FilePath) -> None:
     """Refuse a folder in which others could put another key in place of this one."""
-    folder = Path(path).absolute().parent
-    shown = shell(str(folder))
-    if folder.is_symlink():
-        raise KeyRefused(
-            f"The key in {shown} is not safe. {shown} is a symbolic link.",
-            f"Name the folder that it leads to: readlink -f {shown}",
-        )
-    for refusal in files.replaceable_refusals(str(folder)):
-        raise KeyRefused(f"The key in {shown} is not safe. {refusal.what}", refusal.do)
-
-
-def _hidden(passphrase: str | Hidden | None) -> Hidden | None:
-    """Hide it. This raises nothing, since whoever reports that would see it."""
-    if isinstance(passphrase, str):
-        return Hidden(passphrase.encode("utf-8", "surrogatepass"))
-    return passphrase
-
-
-def _spelled(private: Ed25519PrivateKey, passphrase: Hidden | None) -> Hidden:
-    """Return the text of a key file, under a passphrase if there is one."""
-    from cryptography.hazmat.primitives import serialization as form
-
-    openssh = form.PrivateFormat.OpenSSH
-    locked: form.KeySerializationEncryption = form.NoEncryption()
-    if passphrase is not None:
-        locked = openssh.encryption_builder().kdf_rounds(ROUNDS).build(passphrase.reveal())
-    return Hidden(private.private_bytes(form.Encoding.PEM, openssh, locked))
-
-
-def _unlocked(file: KeyFile, passphrase: Hidden | None) -> Ed25519PrivateKey | None:
-    """Return the key; or None, since to raise it here would show the text and the passphrase."""
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-
-    try:
-        phrase = Hidden(b"") if passphrase is None else passphrase
-        key = load_ssh_private_key(file.text.reveal(), phrase.reveal() or None)
-    except Exception:  # noqa: BLE001  whatever the library says of a damaged file
-        return None
-    if not isinstance(key, Ed25519PrivateKey):
-        return None
-    return key if key.public_key().public_bytes_raw() == file.public else None
+    folder = str(Path(path).absolute().parent)
+    for refusal in files.replaceable_refusals(folder):
+        raise KeyRefused(f"The key in {shell(folder)} is not safe. {refusal.what}", refusal.do)
 
 
 # --- keys
@@ -335,9 +226,10 @@ class Key(Redacted):
     __slots__ = ("_public", "_verify", "id", "path")
 
     def __init__(self, public: bytes) -> None:
-        if int.from_bytes(public, "little") & _WITHOUT_SIGN in _SMALL_ORDER:
+        y = int.from_bytes(public, "little") % 2**255  # without the sign of x
+        if len(public) != KEY_BYTES or y in _SMALL_ORDER:
             raise KeyRefused(
-                "Under this public key anybody can sign.",
+                f"A public key is {KEY_BYTES} bytes, and not those under which anybody can sign.",
                 "It was damaged or planted. Take it from the signing key again: key.public.",
             )
         self._public: Final = public
@@ -362,9 +254,8 @@ class Key(Redacted):
         return hash(self.id)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "id"):  # refused while it was made, and now in somebody's report
-            return super().__repr__()
-        return f"{type(self).__name__}(id={self.id!r})"
+        # It has none if it was refused while it was made, and is in somebody's report.
+        return f"{type(self).__name__}(id={getattr(self, 'id', None)!r})"
 
 
 class VerifyingKey(Key):
@@ -394,30 +285,19 @@ class VerifyingKey(Key):
 
     __slots__ = ()
 
-    def __init__(self, public: bytes) -> None:
-        if not isinstance(public, bytes) or len(public) != KEY_BYTES:
-            raise KeyRefused(
-                f"A public key is {KEY_BYTES} bytes; this is something else.",
-                "Take it from a signing key: SigningKey.from_file(path).public.",
-            )
-        super().__init__(public)
-
-    @classmethod
-    def from_text(cls, text: str) -> VerifyingKey:
+    @staticmethod
+    def from_text(text: str) -> VerifyingKey:
         """Return the key of one line of OpenSSH: `ssh-ed25519 AAAA… name`. The name says nothing.
 
         Raises:
             KeyRefused: it is something else, or of another type.
         """
-        parsed = parse_key("This text", Hidden(text.encode("utf-8", "surrogatepass")))
-        if isinstance(parsed, KeyRefused):
-            raise parsed
-        if parsed[0] != "public":
-            raise _other_kind("This text", parsed[0], "public")
-        return cls(parsed[1])
+        hidden = Hidden(text)
+        del text  # somebody may have passed the secret half
+        return _parse("This text", hidden, "public key")[1]
 
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> VerifyingKey:
+    @staticmethod
+    def from_file(path: FilePath) -> VerifyingKey:
         """Read a public key that `to_file` or `ssh-keygen` wrote.
 
         Everybody may read the file; only you and root may write it.
@@ -426,18 +306,14 @@ class VerifyingKey(Key):
             KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
                 a secret key.
         """
-        file = read_key_file(path, "public")
-        key = cls(file.public)
-        key.path = file.path
-        return key
+        return read_key_file(path, "public key").public
 
     @property
     def text(self) -> str:
         """The key as OpenSSH writes it, on one line, with its id as the name."""
-        blob = base64.b64encode(_BLOB + self._public).decode()
-        return f"{_TYPE.decode()} {blob} {self.id}"
+        return f"ssh-ed25519 {base64.b64encode(_BLOB + self._public).decode()} {self.id}"
 
-    def to_file(self, path: str | os.PathLike[str]) -> None:
+    def to_file(self, path: FilePath) -> None:
         """Write the key to a new file with mode 0644. An existing file is never overwritten.
 
         Raises:
@@ -477,11 +353,11 @@ class SigningKey(Key):
         KeyRefused: the secret is not 32 bytes.
     """
 
-    __slots__ = ("_private", "_sign")
+    __slots__ = ("_private",)
 
     def __init__(self, secret: bytes) -> None:
-        hidden = Hidden(secret)
         is_secret = isinstance(secret, bytes) and len(secret) == KEY_BYTES
+        hidden = Hidden(secret)
         del secret  # a tool that reports the variables of a failed call must not find it
         if not is_secret:
             raise KeyRefused(
@@ -489,7 +365,6 @@ class SigningKey(Key):
                 "Make one with SigningKey.generate(), never from a password or a text.",
             )
         self._private: Final = Ed25519PrivateKey.from_private_bytes(hidden.reveal())
-        self._sign: Final = self._private.sign
         super().__init__(self._private.public_key().public_bytes_raw())
 
     @classmethod
@@ -499,11 +374,7 @@ class SigningKey(Key):
 
     @classmethod
     def from_file(
-        cls,
-        path: str | os.PathLike[str],
-        *,
-        create: bool = False,
-        passphrase: str | Hidden | None = None,
+        cls, path: FilePath, *, create: bool = False, passphrase: str | Hidden | None = None
     ) -> SigningKey:
         """Read a key that `to_file` or `ssh-keygen -t ed25519` wrote.
 
@@ -517,32 +388,29 @@ class SigningKey(Key):
             KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
                 a public key or one of another type; or the passphrase is missing or wrong.
         """
-        phrase = _hidden(passphrase)
+        from cryptography.hazmat.primitives.serialization import load_ssh_private_key as load
+
+        phrase = Hidden(passphrase) if isinstance(passphrase, str) else passphrase
         del passphrase
-        shown = shell(os.fspath(path))
         # A file on its way in is left by a crash alone, and goes with the next write.
         names = Path(path), Path(path).parent / _TEMP
         if create and [os.path.lexists(name) for name in names] != [True, False]:
-            cls.generate()._put(path, phrase, create=True)  # noqa: SLF001
-        file = read_key_file(path, "secret" if phrase is None else "passphrase")
-        private = _unlocked(file, phrase)
-        if private is None:
-            raise KeyRefused(
-                f"The key {shown} cannot be read: "
-                + (
-                    "the file is damaged."
-                    if phrase is None
-                    else "the passphrase is wrong, or the file was changed."
-                ),
-                "Type it again, or restore the file from a backup.",
-            )
-        key = cls(private.private_bytes_raw())
-        key.path = file.path
-        return key
+            _write(path, cls.generate()._text(phrase), 0o600, create=True)  # noqa: SLF001
+        needed: Kind = "key without a passphrase" if phrase is None else "key with a passphrase"
+        file = read_key_file(path, needed)
+        with suppress(Exception):  # what the library says of a damaged file would show the text
+            private: Any = load(file.text.reveal(), phrase.reveal() if phrase else None)
+            key = cls(private.private_bytes_raw())
+            if key == file.public:
+                key.path = file.public.path
+                return key
+        raise KeyRefused(
+            f"The key {shell(os.fspath(path))} cannot be read: the passphrase is wrong, or the file"
+            " was changed.",
+            "Type it again, or restore the file from a backup.",
+        )
 
-    def to_file(
-        self, path: str | os.PathLike[str], *, passphrase: str | Hidden | None = None
-    ) -> None:
+    def to_file(self, path: FilePath, *, passphrase: str | Hidden | None = None) -> None:
         """Write the key to a new file with mode 0600. An existing file is never overwritten.
 
         Args:
@@ -554,21 +422,25 @@ class SigningKey(Key):
             KeyRefused: the file exists, cannot be written, or others could replace it there; or
                 the passphrase is short.
         """
-        phrase = _hidden(passphrase)
+        phrase = Hidden(passphrase) if isinstance(passphrase, str) else passphrase
         del passphrase
-        self._put(path, phrase)
+        _write(path, self._text(phrase), 0o600)
         self.path = self.path or Path(path).absolute()
 
-    def _put(
-        self, path: str | os.PathLike[str], phrase: Hidden | None, *, create: bool = False
-    ) -> None:
-        if phrase is not None and len(phrase.reveal().decode(errors="replace")) < SHORTEST:
-            raise KeyRefused(
-                f"The passphrase has fewer than {SHORTEST} characters: whoever copies the file"
-                " could guess it.",
-                "Nothing was written. Take four words or more that you picked at random.",
-            )
-        _write(path, _spelled(self._private, phrase), 0o600, create=create)
+    def _text(self, passphrase: Hidden | None) -> Hidden:
+        """Return the text of the key's file, under a passphrase if there is one."""
+        from cryptography.hazmat.primitives import serialization as form
+
+        openssh = form.PrivateFormat.OpenSSH
+        locked: form.KeySerializationEncryption = form.NoEncryption()
+        if passphrase is not None:
+            if len(passphrase.reveal().decode(errors="replace")) < SHORTEST:
+                raise KeyRefused(
+                    f"The passphrase has fewer than {SHORTEST} characters, and could be guessed.",
+                    "Nothing was written. Take four words or more that you picked at random.",
+                )
+            locked = openssh.encryption_builder().kdf_rounds(ROUNDS).build(passphrase.reveal())
+        return Hidden(self._private.private_bytes(form.Encoding.PEM, openssh, locked))
 
     @property
     def public(self) -> VerifyingKey:
@@ -577,20 +449,10 @@ class SigningKey(Key):
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of `message`, 64 bytes."""
-        return self._sign(message)
+        return self._private.sign(message)
 
 
-class RevokedKey(Key):
-    """A revoked key as its ring shows it: to look at, and not to trust on another ring."""
-
-    __slots__ = ()
-
-    def __init__(self, key: Key) -> None:
-        super().__init__(key._public)  # noqa: SLF001  the same key
-        self.path = key.path
-
-
-@dataclass(frozen=True, slots=True, repr=False, eq=False)
+@dataclass(frozen=True, slots=True)
 class Revoked:
     """A key that somebody else may hold by now. What it sealed counts up to a point alone.
 
@@ -625,29 +487,14 @@ class Revoked:
     def head(self, store: str, thread: str, tenant: str = "") -> Head | None:
         """Return the last checkpoint of the thread up to which the key counts, or None.
 
-        Raises:
-            AnchorUnavailable: `until` failed.
-            CheckpointError: whatever error of this package `until` raised.
+        What `until` raises is passed on: nothing is loaded without it.
         """
-        if self.until is None:
+        until: Any = self.until
+        if until is None:
             return None
-        try:
-            until: Any = self.until
-            head = (until.tenant(tenant) if tenant else until).read(store, thread)
-            # One that was unpickled, or copied by hand, was never looked at.
-            return None if head is None else Head(head.sequence, head.digest)
-        except Exception as error:
-            if isinstance(error, CheckpointError) and not isinstance(error, InvalidId):
-                raise
-            raise AnchorUnavailable(
-                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
-                "Nothing is loaded without it. See the error that it came from, and let `until`"
-                " return a safepoint.core.names.Head or None.",
-            ) from error
-
-    def __repr__(self) -> str:
-        until = None if self.until is None else type(self.until).__name__
-        return f"Revoked({self.key.id!r}, until={until})"
+        head = (until.tenant(tenant) if tenant else until).read(store, thread)
+        # One that was unpickled, or copied by hand, was never looked at.
+        return None if head is None else Head(head.sequence, head.digest)
 
 
 class Keyring:
@@ -673,13 +520,13 @@ class Keyring:
 
     Args:
         signing: the key that seals. Leave it out for a reader that must not write.
-        verify: keys whose records are opened too, oldest first.
+        verify: keys whose records are opened too, oldest first. What is revoked on a ring that you
+            pass here is revoked on this one, too.
         revoked: keys whose records are opened up to a point alone. One that is also in `verify`
             is revoked.
 
     Raises:
-        KeyRefused: there is no key at all, the signing key is revoked, a key is revoked twice, a
-            key of `verify` was taken off a ring on which it is revoked, or two keys have one id.
+        KeyRefused: the signing key is revoked, or a key is revoked twice.
     """
 
     __slots__ = ("_keys", "_revoked", "_signing")
@@ -691,46 +538,26 @@ class Keyring:
         verify: Key | Iterable[Key] = (),
         revoked: Revoked | Iterable[Revoked] = (),
     ) -> None:
-        older = [verify] if isinstance(verify, Key) else list(verify)
-        gone = [revoked] if isinstance(revoked, Revoked) else list(revoked)
+        older = [verify] if isinstance(verify, Key) else verify
         self._signing: Final = signing
         self._revoked: Final[dict[str, Revoked]] = {}
-        self._keys: Final[dict[str, Key]] = {}
-        for entry in gone:
+        self._keys: Final[dict[str, Key]] = {key.id: key for key in older if key != signing}
+        if isinstance(verify, Keyring):
+            self._revoked.update(verify._revoked)  # noqa: SLF001  of our own kind
+        for entry in [revoked] if isinstance(revoked, Revoked) else revoked:
             if self._revoked.setdefault(entry.key.id, entry) is not entry:
                 raise KeyRefused(
                     f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
                     "Keep the entry that lets less count.",
                 )
-        listed = {key.id for key in older}
-        first = [entry.key for entry in gone if entry.key.id not in listed]
-        last = [] if signing is None else [signing]
-        for key in [*first, *older, *last, *(entry.key for entry in gone)]:
-            # Taken off another ring as it is, it would count again.
-            if isinstance(key, RevokedKey) and key.id not in self._revoked:
+            self._keys.setdefault(entry.key.id, entry.key)
+        if signing is not None:
+            if signing.id in self._revoked:
                 raise KeyRefused(
-                    f"Key {key.id} is revoked on the keyring that it was taken from.",
-                    "Keep that with keyring.rotated(key), or revoke it here too:"
-                    " revoked=[old_keyring.revoked(key.id)].",
-                )
-            if self._keys.setdefault(key.id, key) != key:
-                raise KeyRefused(
-                    f"Two different keys have the id {key.id}.",
-                    "Replace one of them with a new key.",
-                )
-        for key in last:
-            if key.id in self._revoked:
-                raise KeyRefused(
-                    f"Key {key.id} is revoked, so it cannot sign.",
+                    f"Key {signing.id} is revoked, so it cannot sign.",
                     "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
                 )
-            del self._keys[key.id]  # to stand last, and as the half that signs
-            self._keys[key.id] = key
-        if not self._keys:
-            raise KeyRefused(
-                "A keyring without a key trusts nothing.",
-                "Write Keyring(SigningKey.from_file(path, create=True)).",
-            )
+            self._keys[signing.id] = signing  # the last, and the half that signs
 
     @property
     def signing(self) -> SigningKey:
@@ -752,14 +579,13 @@ class Keyring:
         Raises:
             UnknownKey: no key of this ring has that id.
         """
-        key = self._keys.get(key_id)
-        if key is None:
+        if key_id not in self._keys:
             raise UnknownKey(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
                 "If that key is one of yours, add it with Keyring(..., verify=[key]); "
                 "if not, treat the record as forged.",
             )
-        return key
+        return self._keys[key_id]
 
     def revoked(self, key_id: str) -> Revoked | None:
         """Return how far the key of that id counts, or None if it is not revoked."""
@@ -771,7 +597,7 @@ class Keyring:
         Raises:
             KeyRefused: it is revoked.
         """
-        return Keyring(signing, verify=self._keys.values(), revoked=self._revoked.values())
+        return Keyring(signing, verify=self)
 
     def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
         """Return a ring on which a key counts up to a point alone. Rotate first, if it signs.
@@ -793,20 +619,12 @@ class Keyring:
             UnknownKey: no key of this ring has that id.
         """
         gone = Revoked(self.find(key) if isinstance(key, str) else key, until)
-        revoked = [*self._revoked.values(), gone]
-        return Keyring(self._signing, verify=self._keys.values(), revoked=revoked)
+        return Keyring(self._signing, verify=self, revoked=gone)
 
     def __iter__(self) -> Iterator[Key]:
-        """Yield every key, oldest to newest, the signing key last.
-
-        A revoked one is a `RevokedKey`, which another ring takes only if it is revoked there too.
-        """
-        for key in self._keys.values():
-            yield RevokedKey(key) if key.id in self._revoked else key
+        """Yield every key, oldest to newest, the signing key last. Ask `revoked` of each."""
+        return iter(self._keys.values())
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_keys"):  # refused while it was made, and now in somebody's report
-            return "<Keyring>"
-        signing = None if self._signing is None else self._signing.id
-        trusted = [key_id for key_id in self._keys if key_id not in self._revoked]
-        return f"Keyring(signing={signing!r}, trusted={trusted}, revoked={list(self._revoked)})"
+        ids, gone = list(self._keys), list(self._revoked)
+        return f"Keyring(signing={self._signing}, keys={ids}, revoked={gone})"

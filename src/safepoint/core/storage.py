@@ -1,4 +1,4 @@
-"""What a storage is, who may write a thread, and what every storage says in the same words."""
+"""What a storage is, who may write a thread, what every storage says, and the one in memory."""
 
 from __future__ import annotations
 
@@ -7,29 +7,24 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from math import inf
+from threading import Lock
 from typing import Any, Final, Protocol, Self, cast, runtime_checkable
 
 from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
-    EncodeError,
     InvalidId,
     LimitExceeded,
     NotFound,
     NotOwner,
     RecordMalformed,
     RecordsMissing,
-    StorageUnavailable,
-    quoted,
     shell,
 )
 from safepoint.core.names import check_name, check_sequence, check_tenant, spelled
 
 MAX_SECONDS: Final = 86_400
-MAX_TOKEN: Final = 10**18 - 1
 _LEAST = 0.001
-_SKEW: Final = timedelta(hours=1)
 _AGAIN: Final = "Load the latest checkpoint and decide again from there."
 _REMOVED: Final = (
     "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
@@ -67,7 +62,6 @@ class Lease:
 
     Raises:
         InvalidId: the thread or the owner is outside the grammar.
-        ConfigurationError: the token is no token.
     """
 
     thread: str
@@ -78,7 +72,6 @@ class Lease:
     def __post_init__(self) -> None:
         check_name("thread", self.thread)
         check_name("worker", self.owner)
-        check_token(self.token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +93,17 @@ class Ownership:
 
         Raises:
             NotOwner: another worker owns it until later than `now`.
-            StorageUnavailable: there is no higher token.
         """
         holder = self.holder
         # One that ends later than any can has a clock that is wrong, and counts as expired: the
         # token keeps the two apart.
-        latest = now + timedelta(seconds=MAX_SECONDS) + _SKEW
+        latest = now + timedelta(seconds=MAX_SECONDS, hours=1)
         if holder is not None and holder.owner != owner and now < holder.expires <= latest:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
                 f" {spelled(holder.expires)}.",
                 "Wait until then, or let that worker release it. If it is dead for certain, own the"
                 " thread under its name: what it saves is refused from then on.",
-            )
-        if self.token >= MAX_TOKEN:
-            raise StorageUnavailable(
-                f"Thread '{self.thread}' has handed out its last token.",
-                "Somebody edited its lease. Go on in a new thread.",
             )
         lease = Lease(self.thread, owner, self.token + 1, now + timedelta(seconds=seconds))
         return Ownership(self.thread, lease.token, lease)
@@ -167,42 +154,15 @@ class Ownership:
         return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.", do)
 
 
-def check_token(token: object) -> int:
-    """Return `token` if it is a number that a lease can have.
-
-    Raises:
-        ConfigurationError: it is anything else, `True` included.
-    """
-    if type(token) is not int or not 1 <= token <= MAX_TOKEN:
-        raise ConfigurationError(
-            f"{quoted(token)} is not the token of a lease.",
-            "Pass the token of the Lease that acquire returned.",
-        )
-    return token
-
-
-def check_lease(lease: object) -> None:
-    """Refuse what is no lease.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
-    if not isinstance(lease, Lease):
-        raise ConfigurationError(
-            f"{quoted(lease)} is not a lease.", "Pass the Lease that acquire returned."
-        )
-
-
 def check_span(seconds: float, now: datetime) -> datetime:
     """Return `now` in UTC if a lease can last for so many seconds.
 
     Raises:
         ConfigurationError: a lease cannot.
     """
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if not number or not _LEAST <= seconds <= MAX_SECONDS:
+    if not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
-            f"{quoted(seconds)} is not how many seconds a lease can last.",
+            f"{seconds} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
         )
     return now.astimezone(UTC)
@@ -414,7 +374,6 @@ class Leasing(ABC):
             NotOwner: it was released, or another one took its place.
             StorageError: the storage could not keep it.
         """
-        check_lease(lease)
         moment = check_span(seconds, self._clock())
         kept = self._change_ownership(lease.thread, lambda old: old.renewed(lease, seconds, moment))
         return cast("Lease", kept.holder)
@@ -428,7 +387,6 @@ class Leasing(ABC):
             NotOwner: another one took its place.
             StorageError: the storage could not keep that.
         """
-        check_lease(lease)
         self._change_ownership(lease.thread, lambda old: old.released(lease))
 
     def lease(self, thread: str) -> Lease | None:
@@ -516,39 +474,29 @@ def malformed_base(path: str) -> RecordMalformed:
     """Say that what should tell where a thread begins does not."""
     return RecordMalformed(
         f"{shell(path)} does not say at which checkpoint its thread begins.",
-        "It was not written by prune. Put it back from a backup; until then nothing of the thread"
-        " is loaded or saved.",
+        "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
     )
 
 
-def sized(record: object, limit: float = inf) -> bytes:
+def sized(record: bytes, limit: int) -> bytes:
     """Return the record as `bytes` that nobody else can change, if it is within the limit.
 
     Raises:
-        EncodeError: it is not bytes.
         LimitExceeded: it is too large.
     """
-    if not isinstance(record, (bytes, bytearray, memoryview)):
-        raise EncodeError(
-            f"A record is bytes, and this is {type(record).__name__}.",
-            "Save through a ledger, which seals the state into bytes.",
-        )
     if len(data := bytes(record)) > limit:
         raise _too_large(len(data), limit)
     return data
 
 
-def check_place(thread: object, sequence: object, fence: object = None) -> None:
-    """Refuse what is not the place of a record, or not the token of a lease.
+def check_place(thread: object, sequence: object) -> None:
+    """Refuse what is not the place of a record.
 
     Raises:
         InvalidId: the thread or the sequence is outside the grammar.
-        ConfigurationError: the fence is neither a token nor None.
     """
     check_name("thread", thread)
     check_sequence(sequence)
-    if fence is not None:
-        check_token(fence)
 
 
 def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
@@ -568,8 +516,154 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
     )
 
 
-def _too_large(size: int, limit: float) -> LimitExceeded:
+def _too_large(size: int, limit: int) -> LimitExceeded:
     return LimitExceeded(
         f"The record has {size} bytes or more, and the limit is {limit}.",
         "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
     )
+
+
+class InMemoryCheckpointStorage(Leasing):
+    """Keeps records in this process, as bytes, until it ends.
+
+    It holds copies, so that changing a buffer after `append` changes nothing stored. Several
+    threads of one process may share it.
+
+    In memory is not the same as trusted: whoever can run code in the process, or attach to it,
+    can change what is kept here. The ledger verifies these records as it does all others.
+
+    Args:
+        clock: what time it is, for leases. A test passes its own.
+    """
+
+    def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._records: dict[str, dict[int, bytes]] = {}
+        self._heads: dict[str, int] = {}
+        self._bases: dict[str, tuple[int, bytes]] = {}
+        self._owners: dict[str, Ownership] = {}
+        self._tenant = ""
+        self._tenants: dict[str, InMemoryCheckpointStorage] = {}
+
+    def tenant(self, name: str) -> InMemoryCheckpointStorage:
+        """Return the storage of one tenant, which sees its own threads alone.
+
+        Raises:
+            InvalidId: the name is outside the grammar.
+            ConfigurationError: this is a tenant's storage itself.
+        """
+        check_tenant(name, self._tenant)
+        with self._lock:
+            scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
+            scope._tenant = name  # noqa: SLF001  of our own kind
+            return scope
+
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        """Keep a copy of `record` at `(thread, sequence)`, behind the last one alone."""
+        check_place(thread, sequence)
+        data = bytes(record)
+        with self._lock:
+            self._owners.get(thread, Ownership(thread)).check_fence(fence)
+            head, first = self._heads.get(thread, 0), self._first(thread)
+            if sequence <= head:
+                raise taken(thread, sequence, first)
+            if head and sequence != head + 1:
+                raise ahead(thread, sequence, head)
+            self._records.setdefault(thread, {})[sequence] = data
+            self._heads[thread] = sequence
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        """Return the record exactly as it was appended.
+
+        Raises:
+            InvalidId: the thread or the sequence is outside the grammar.
+            NotFound: there is none, or it was pruned.
+        """
+        check_place(thread, sequence)
+        with self._lock:
+            record = self._records.get(thread, {}).get(sequence)
+            if record is None:
+                raise missing(thread, sequence, self._first(thread))
+            return record
+
+    def head(self, thread: str) -> int:
+        """Return the highest sequence of the thread, or 0 if it has no record.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        return self._heads.get(check_name("thread", thread), 0)
+
+    def threads(self) -> list[str]:
+        """Return the name of each thread that has a record."""
+        return list(self._heads)
+
+    def tenants(self) -> list[str]:
+        """Return the name of each tenant that has a record."""
+        with self._lock:
+            return [name for name, scope in self._tenants.items() if scope.threads()]
+
+    def base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return the first sequence that is kept and what `prune` left before it, or None.
+
+        Raises:
+            InvalidId: the thread is outside the grammar.
+        """
+        return self._bases.get(check_name("thread", thread))
+
+    def prune(self, thread: str, first: int, base: bytes) -> int:
+        """Keep `base`, then remove every record below `first`. A thread never moves backwards.
+
+        If it begins at `first` already, the new base takes the place of the old one.
+
+        Returns:
+            How many records were removed.
+
+        Raises:
+            InvalidId: the thread or the sequence is outside the grammar.
+            NotFound: there is no record at `first`.
+        """
+        check_place(thread, first)
+        data = bytes(base)
+        with self._lock:
+            if first < self._first(thread):
+                return 0
+            records = self._records.get(thread, {})
+            if first not in records:
+                raise missing(thread, first, 0)
+            self._bases[thread] = first, data
+            below = [sequence for sequence in records if sequence < first]
+            for sequence in below:
+                del records[sequence]
+            return len(below)
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        """Return the head with the record there; 0 and None of a thread that has none."""
+        head = self.head(thread)
+        with self._lock:
+            return head, self._records.get(thread, {}).get(head)
+
+    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
+        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+
+        Raises:
+            InvalidId: the thread or a sequence is outside the grammar.
+            NotFound: one of them is not there. Those before it were already handed out.
+        """
+        check_name("thread", thread)
+        return (self.read(thread, sequence) for sequence in span(first, last))
+
+    def _ownership(self, thread: str) -> Ownership:
+        return self._owners.get(thread, Ownership(thread))
+
+    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+        with self._lock:
+            after = step(self._owners.get(thread, Ownership(thread)))
+            self._owners[thread] = after
+            return after
+
+    def _first(self, thread: str) -> int:
+        return self._bases[thread][0] if thread in self._bases else 0

@@ -8,8 +8,10 @@ import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from safepoint.core import files
 from safepoint.core.errors import (
     LimitExceeded,
     StorageError,
@@ -19,62 +21,22 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
-from safepoint.core.files import (
-    CREATE,
-    FOLDER,
-    OTHERS_WRITE,
-    READ,
-    TEMP,
-    enforce,
-    folder_refusals,
-    hard_link_refusals,
-    locked,
-    lstat,
-    make_folder,
-    open_to_others,
-    opened,
-    put,
-    record_refusals,
-    replaceable_refusals,
-    stranger_refusals,
-    try_lock,
-    write_all,
-)
-
-__all__ = [
-    "CREATE",
-    "FOLDER",
-    "READ",
-    "TEMP",
-    "enforce",
-    "folder_refusals",
-    "hard_link_refusals",
-    "locked",
-    "make_folder",
-    "opened",
-    "put",
-    "record_refusals",
-    "replaceable_refusals",
-    "stranger_refusals",
-    "try_lock",
-    "write_all",
-]
 
 SUPPORTED = (
     os.name == "posix"
     and hasattr(os, "O_NOFOLLOW")
     and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink, os.rename} <= os.supports_dir_fd
 )
+# What the system says where there is no room.
 FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-"""What the system says where there is no room."""
+# Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds.
 NETWORK = re.compile(
     "nfs4?|cifs|smb3|smbfs|afs|coda|ncpfs|davfs|ceph|glusterfs|lustre|beegfs|gpfs|orangefs|gfs2"
     # Shared by a machine and its host: neither sees what is mapped into the other's memory.
     "|ocfs2|9p|virtiofs|vboxsf|vmhgfs|prl_fs|fakeowner|fuse\\.(vmhgfs-fuse|grpcfuse|osxfs|sshfs"
     "|glusterfs|ceph|ceph-fuse|juicefs|s3fs|goofys|gcsfuse|blobfuse2?|rclone|davfs2?|curlftpfs)"
 )
-"""Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds."""
-_KIND_AND_OTHERS = 0o170000 | OTHERS_WRITE
+_KIND_AND_OTHERS = 0o170000 | files.OTHERS_WRITE
 
 
 def require_posix() -> None:
@@ -129,15 +91,12 @@ def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
         resolved = os.path.realpath(parent, strict=True)
         if not Path(resolved).is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-    except FileNotFoundError as error:
-        raise StorageUnavailable(
-            f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
-        ) from error
     except OSError as error:
-        raise StorageUnavailable(
-            f"{quoted(str(parent))} cannot be reached ({error.strerror}).",
-            "Name a folder that this user can reach.",
-        ) from error
+        what = f"{shown} cannot be reached ({error.strerror})."
+        do = "Name a folder that this user can reach."
+        if isinstance(error, FileNotFoundError):
+            what, do = f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
+        raise StorageUnavailable(what, do) from error
     return str(Path(resolved, name))
 
 
@@ -169,9 +128,9 @@ def location_refusals(path: str) -> Iterator[StorageError]:
     A folder that does not exist yet is no reason: it can be made.
     """
     with suppress(FileNotFoundError):
-        yield from folder_refusals(path, Path(path).lstat())
+        yield from files.folder_refusals(path, Path(path).lstat())
     for ancestor in Path(path).parents:
-        yield from open_to_others(ancestor, groups=False)
+        yield from files.open_to_others(ancestor, groups=False)
 
 
 def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
@@ -185,7 +144,7 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
         resolved: what `absolute` made of that.
     """
     yield from location_refusals(resolved)
-    for refusal in replaceable_refusals(str(named.parent)):
+    for refusal in files.replaceable_refusals(str(named.parent)):
         yield UnsafeLocation(
             f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
@@ -196,7 +155,7 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
 # --- folders and files, open
 
 
-def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
+def folder(path: str, name: str, dir_fd: int | None = None) -> files.opened:
     """Open a folder that only this user can write.
 
     Args:
@@ -208,10 +167,10 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
         UnsafeLocation: it is a link, not a folder, or others can write it.
         OSError: it cannot be opened.
     """
-    return _checked(path, name, FOLDER, dir_fd, folder_refusals)
+    return _checked(path, name, files.FOLDER, dir_fd, files.folder_refusals)
 
 
-def same_folder(path: str, identity: tuple[int, int]) -> opened:
+def same_folder(path: str, identity: tuple[int, int]) -> files.opened:
     """Open an absolute folder again, if it is still the one of that identity.
 
     Raises:
@@ -236,18 +195,18 @@ def _checked(
     flags: int,
     dir_fd: int | None,
     refusals: Callable[[str, os.stat_result], Iterable[StorageError]],
-) -> opened:
+) -> files.opened:
     try:
-        found = opened(name, flags, dir_fd)
+        found = files.opened(name, flags, dir_fd)
     except FileNotFoundError:
         raise
     except OSError:
         # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
         with suppress(FileNotFoundError):
-            enforce(refusals(path, os.stat(name, dir_fd=dir_fd, follow_symlinks=False)))
+            files.enforce(refusals(path, files.lstat(name, dir_fd)))
         raise
     # What counts is what was opened, not what the name meant a moment before or after.
-    kind = stat.S_IFDIR if flags == FOLDER else stat.S_IFREG
+    kind = stat.S_IFDIR if flags == files.FOLDER else stat.S_IFREG
     if found.info.st_mode & _KIND_AND_OTHERS != kind or found.info.st_uid != os.geteuid():
         for refusal in refusals(path, found.info):
             os.close(found.fd)
@@ -270,10 +229,11 @@ def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -
         UnsafeLocation: it is something else, or others can write it.
         OSError: it cannot be read; FileNotFoundError if there is none.
     """
-    found = _checked(path, name, READ, dir_fd, record_refusals)
+    found = _checked(path, name, files.READ, dir_fd, files.record_refusals)
     with found as fd:
         if found.info.st_nlink > 1:
-            enforce(hard_link_refusals(path, lambda: os.fstat(fd), lambda: lstat(TEMP, dir_fd)))
+            temp = partial(files.lstat, files.TEMP, dir_fd)
+            files.enforce(files.hard_link_refusals(path, lambda: os.fstat(fd), temp))
         size = min(found.info.st_size, most)
         if whole and size < found.info.st_size:
             raise LimitExceeded(
@@ -289,7 +249,7 @@ def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -
 def exists(name: str, dir_fd: int) -> bool:
     """Tell whether a folder has something under a name, a link that leads nowhere included."""
     try:
-        lstat(name, dir_fd)
+        files.lstat(name, dir_fd)
     except FileNotFoundError:
         return False
     return True
@@ -308,14 +268,14 @@ def create_root(path: str) -> None:
     new = not os.path.lexists(path)
     try:
         if new:
-            make_folder(path)
+            files.make_folder(path)
     except PermissionError as error:
         raise StorageUnavailable(
             f"This process may not create {shell(path)}.",
             f"Run: sudo install -d -m 700 -o {os.geteuid()} {shell(path)}",
         ) from error
     try:
-        with opened(str(Path(path).parent), FOLDER) as parent:
+        with files.opened(str(Path(path).parent), files.FOLDER) as parent:
             os.fsync(parent)
     except OSError:
         # An old folder's parent may be closed to us; whoever made the folder has synced it.
@@ -357,8 +317,7 @@ def translate(
     what = f"The system could not {doing} {shown} ({code}){lost}."
     do = "Look at the system's log for the cause before you try again."
     if error.errno == errno.EROFS:
-        what = f"{shown} is on a read-only file system{lost}."
-        do = "Mount it for writing, or name another folder."
+        what, do = f"{shown} is on a read-only file system{lost}.", "Mount it for writing."
     elif error.errno in (errno.EACCES, errno.EPERM):
         what, do = f"This process may not {doing} {shown}{lost}.", f"Run: chmod -R u+rwX {shown}"
     elif error.errno == errno.ENOENT:

@@ -22,6 +22,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from safepoint.core import files
 from safepoint.core.errors import (
     ConfigurationError,
     StorageUnavailable,
@@ -99,7 +100,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         self._heads: dict[str, int] = {}
         self._store, self._made = self._path, False
         with disk.translated("open", self._path):
-            disk.enforce(disk.location_refusals(self._path))
+            files.enforce(disk.location_refusals(self._path))
             if not read_only:
                 disk.create_root(self._path)
             found = disk.folder(self._path, self._path)
@@ -129,7 +130,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
-        check_place(thread, sequence, fence)
+        check_place(thread, sequence)
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
             folder.ownership().check_fence(fence)
@@ -240,7 +241,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         with self._reading(thread, "prune") as folder:
             if folder is None:
                 raise missing(thread, first, 0)
-            with disk.locked(folder.fd, folder.path):
+            with files.locked(folder.fd, folder.path):
                 below = folder.begin(first, data)
             # Nobody sees them any more, so others need not wait for this.
             removed = 0
@@ -298,14 +299,14 @@ class FileCheckpointStorage(Leasing, Tenants):
                 "Write with a FileCheckpointStorage of your own.",
             )
 
-    def _root(self, *, make: bool = False) -> disk.opened | None:
+    def _root(self, *, make: bool = False) -> files.opened | None:
         """Open the folder around the threads; None if it is a tenant's, and not there yet."""
         store = disk.same_folder(self._store, self._identity)
         if not self._tenant:
             return store
         with store as fd:
             if make and not self._made:
-                disk.make_folder(f"@{self._tenant}", fd)
+                files.make_folder(f"@{self._tenant}", fd)
                 os.fsync(fd)  # whoever made it may have died before this
                 self._made = True
             try:
@@ -343,10 +344,10 @@ class FileCheckpointStorage(Leasing, Tenants):
                 raise FileNotFoundError(self._path)
             with around as root:
                 if not disk.exists(thread, root):
-                    disk.make_folder(thread, root)
+                    files.make_folder(thread, root)
                 with disk.folder(f"{self._path}/{thread}", thread, root) as fd:
                     folder = ThreadFolder(self._path, thread, root, fd, self._limit)
-                    with disk.locked(fd, folder.path):
+                    with files.locked(fd, folder.path):
                         yield folder
 
     def _has_files(self, root: int, name: str) -> bool:
@@ -454,7 +455,7 @@ class ThreadFolder:
 
     def put(self, name: str, content: bytes, *, over: bool = False) -> None:
         """Make a file appear, whole and on disk. Only under the lock."""
-        disk.put(f"{self.path}/{name}", self.fd, content, over=over)
+        files.put(f"{self.path}/{name}", self.fd, content, over=over)
 
     def follows(self, sequence: int, seen: int) -> bool:
         """Tell whether there is a record before a place, and refuse one that must stay free.

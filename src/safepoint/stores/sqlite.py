@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+from safepoint.core import files
 from safepoint.core.anchor import Anchor, AnchorBase
 from safepoint.core.errors import (
     AnchorMismatch,
@@ -174,7 +175,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
-        check_place(thread, sequence, fence)
+        check_place(thread, sequence)
         data = sized(record, self._limit)
 
         def keep(sql: sqlite3.Connection) -> None:
@@ -449,7 +450,7 @@ class SQLiteAnchor(Database, AnchorBase):
             place = place_of(path)
             if disk.SUPPORTED:
                 named = disk.as_named(path, "path", "file").parent
-                disk.enforce(disk.rollback_refusals(named, str(Path(place).parent)))
+                files.enforce(disk.rollback_refusals(named, str(Path(place).parent)))
             if not create and not os.path.lexists(place):
                 raise AnchorUnavailable(
                     f"{shell(place)} does not exist, so no rollback would be noticed.",

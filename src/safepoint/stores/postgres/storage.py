@@ -12,7 +12,6 @@ from safepoint.core.errors import CheckpointError, StorageError, StorageUnavaila
 from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
 from safepoint.core.storage import (
     Lease,
-    check_lease,
     check_place,
     check_span,
     missing,
@@ -268,7 +267,7 @@ class PostgresCheckpointStorage(Records):
         If the server is away, the message says whether the record may be there. A thread that
         another login wrote last is not yours either: NotOwner.
         """
-        check_place(thread, sequence, fence)
+        check_place(thread, sequence)
         self._add(_APPEND_FENCED, thread, sequence, sized(record, self._limit), fence)
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
@@ -361,7 +360,6 @@ class PostgresCheckpointStorage(Records):
             NotOwner: it was released, or another one took its place.
             StorageError: the server refuses, or is away.
         """
-        check_lease(lease)
         check_span(seconds, datetime.now(UTC))
         statement = "select safepoint.renew($1, $2, $3, $4, $5)"
         held = lease.owner, lease.token
@@ -378,7 +376,6 @@ class PostgresCheckpointStorage(Records):
             NotOwner: another one took its place.
             StorageError: the server refuses, or is away.
         """
-        check_lease(lease)
         statement = "select safepoint.release($1, $2, $3, $4)"
         self._call(statement, lease.thread, lease.owner, lease.token)
 
