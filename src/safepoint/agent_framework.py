@@ -598,8 +598,7 @@ def _by_name(cls: type, to: Callable[[Any], Any] = _set_fields) -> Converter:
 
 
 def _converter(cls: type, to: Callable[[Any], Any], from_: Callable[[Any], Any]) -> Converter:
-    # They leave nothing out that counts, so that the same text again is proof enough.
-    return Converter(f"af.{cls.__name__}", cls, to, from_, same=None)
+    return Converter(f"af.{cls.__name__}", cls, to, from_)
 
 
 def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:

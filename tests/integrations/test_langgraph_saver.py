@@ -534,7 +534,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no number": (float("nan"), "is a float that is not finite."),
     "a pattern": (re.compile("x"), "re.Pattern, which this codec does not know."),
     "a zone": (ZoneInfo("UTC"), "zoneinfo.ZoneInfo, which this codec does not know."),
-    "a default": (defaultdict(list), "Convert it first: dict(value) is kept"),
+    "a default": (defaultdict(list), "Convert it first to a type that the codec knows"),
     "a function": (print, "builtin_function_or_method, which this codec does not know."),
     "an object in a message": (
         HumanMessage("x", additional_kwargs={"o": object()}),

@@ -51,7 +51,6 @@ from tests.unit.codec_types import (
     Level,
     Limited,
     Note,
-    Nothing,
     Point,
     Positive,
     Rights,
@@ -121,15 +120,6 @@ def of(base: type) -> type:
     return make_dataclass(f"Of{base.__name__}", [("a", int)], bases=(base,))
 
 
-Slotted = type("Slotted", (), {"__slots__": ("hidden",)})
-Secretly = type("Secretly", (), {"__slots__": "__hidden"})
-
-
-class Private(pydantic.BaseModel):
-    a: int
-    _b: int = pydantic.PrivateAttr(default=1)
-
-
 class Extra(pydantic.BaseModel, extra="allow"):
     a: int
 
@@ -138,19 +128,19 @@ class Root(pydantic.RootModel[int]):
     pass
 
 
+NO_FIELDS = "is no dataclass, Enum or pydantic model, or extends a built-in type."
 CANNOT: list[tuple[Any, str]] = [
+    *(([of(base)], f"'Of{base.__name__}' {NO_FIELDS}") for base in (dict, Exception)),
     *(
-        ([of(base)], f"it extends {base.__name__}, whose content is not a field")
-        for base in (dict, Exception, Slotted, Secretly)
+        (types, NO_FIELDS)
+        for types in ([Codec], {"Int": int}, {"x": 5}, {"x": []}, {"x": Invoice(1, "a")})
     ),
-    ([Codec], "it is not a dataclass, an Enum or a pydantic model"),
-    ({"Int": int}, "it is not a dataclass, an Enum or a pydantic model"),
-    *(({tag: Invoice}, "cannot be a tag") for tag in ("", "a b", "é", "a\n", "$a", ".a", 5)),
-    *(({tag: Invoice}, "is taken") for tag in ("datetime", "dict")),
-    ([Invoice, Invoice], "The tag 'Invoice' is taken"),
-    ({"a": Note, "b": Note}, "is registered twice"),
-    ([5], "5 is not a class"),
-    ({"x": []}, "[] is not a class"),
+    *(
+        ({tag: Invoice}, f"codec_types.Invoice cannot have the tag {tag!a}, or is known already.")
+        for tag in ("", "a b", "é", "a\n", "$a", ".a", "datetime", "dict")
+    ),
+    ([Invoice, type("Invoice", (Invoice,), {})], "cannot have the tag 'Invoice', or is known"),
+    ({"a": Note, "b": Note}, "codec_types.Note cannot have the tag 'b', or is known already."),
 ]
 
 
@@ -176,23 +166,10 @@ class Child(Invoice):
 Pair = namedtuple("Pair", "a b")  # noqa: PYI024
 
 
-def with_attribute(value: Any, name: str) -> Any:
-    value.__dict__[name] = "TOPSECRET"
-    return value
-
-
 def with_extra(note: Note) -> Note:
     """pydantic 2.12 lets a call allow what the model does not."""
     object.__setattr__(note, "__pydantic_extra__", {"more": "TOPSECRET"})
     return note
-
-
-def stranger(cls: type, **values: object) -> Any:
-    """Make what the class itself would not give back."""
-    made: Any = object.__new__(cls)
-    for name, value in values.items():
-        setattr(made, name, value)
-    return made
 
 
 def negative() -> Positive:
@@ -218,58 +195,53 @@ ODD: list[tuple[Any, str]] = [  # where a complex number is, and how that is sai
     ({"caf\u00e9": 1j}, "state[…]"),
     ({5555555: 1j}, "state[…]"),
     ({(1, 1j): 1}, "state.keys()[…][1]"),
-    ([{1j}], "state[0][…]"),
-    (Invoice(1, "a", None, [1j]), "state.lines[0]"),
-    (Note(title="a", extra={"k": 1j}), "state.extra['k']"),
+    ([{1j}], "state[0][0]"),
+    (Invoice(1, "a", None, [1j]), "state['lines'][0]"),
+    (Note(title="a", extra={"k": 1j}), "state['extra']['k']"),
 ]
 BERLIN, MICROSECOND = ZoneInfo("Europe/Berlin"), timezone(-timedelta(microseconds=1))
-HALF, LOST = "holds a lone surrogate", "is an attribute but not a field of"
-RESTORED = "could not be restored."
-ODD_TYPES = Codec([*TYPES, Derived, Private, Extra, Root])
+HALF = "cannot be written: it holds half a character, or reading it raised an error."
+REBUILT = "is refused or changed when it is rebuilt."
+MOMENT = "has fold=1, or a time zone that is more than an offset, which ISO 8601 cannot say."
+ODD_TYPES = Codec([*TYPES, Derived, Extra, Root])
 REFUSED_ON_SAVE: list[tuple[Any, str]] = [
-    (Derived(1), f"{RESTORED} Derived refuses its saved fields."),
-    (Private(a=1), f"state._b {LOST} Private"),
-    (Extra.model_validate({"a": 1, "more": "TOPSECRET"}), f"state.more {LOST} Extra"),
-    (Root(5), f"{RESTORED} Root refuses its saved fields"),
+    (Derived(1), f"state {REBUILT}"),
+    (Root(5), f"state {REBUILT}"),
     *((value, f"{at} is of the type builtins.complex, which") for value, at in ODD),
-    (Counter("a"), "Counter, which this codec does not know. Convert it first: dict(value)"),
+    (Counter("a"), "Counter, which this codec does not know. Convert it first to a type that"),
     (Child(1, "a"), "Child, which this codec does not know. Register it: Codec([Child])."),
-    (Pair(1, 2), "Pair, which this codec does not know. Convert it first: tuple(value)"),
+    (Pair(1, 2), "Pair, which this codec does not know. Convert it first to a type that"),
     ({Text("TOPSECRET"): 1}, "state.keys()[…] is of the type tests.unit.test_codec.Text"),
     (type("Stamp", (datetime,), {})(2026, 1, 31), "Convert it first to a type that the codec"),
     (int, "is of the type builtins.type, which"),
     (float("nan"), "state is a float that is not finite."),
     ([float("-inf")], "state[0] is a float that is not finite."),
-    (Decimal("sNaN"), "state is a Decimal that is not finite."),
+    *((Decimal(text), "state is a Decimal that is not finite.") for text in ("sNaN", "-Infinity")),
     (["a\ud800"], f"state[0] {HALF}"),
-    ([*[Invoice(1, "a")] * 9, Invoice(1, "a\ud800")], f"state[9].customer {HALF}"),
-    ([*[Invoice(1, "a")] * 9, Invoice(1, "a", 1j)], "state[9].due is of the type builtins.comp"),  # type: ignore[arg-type]
-    ({"\udfff": 1}, f"state[…] {HALF}"),
+    ([*[Invoice(1, "a")] * 9, Invoice(1, "a\ud800")], f"state[9]['customer'] {HALF}"),
+    ([*[Invoice(1, "a")] * 9, Invoice(1, "a", 1j)], "state[9]['due'] is of the type builtins.c"),  # type: ignore[arg-type]
+    ({"\udfff": 1}, f"state.keys()[…] {HALF}"),
     ({1: 1, "\udfff": 1}, f"state.keys()[…] {HALF}"),
     (Path("\udcff"), f"state {HALF}"),
-    (datetime(2026, 1, 31, tzinfo=BERLIN), "zone of the type zoneinfo.ZoneInfo, whose rules"),
-    ([time(1, tzinfo=timezone(timedelta(hours=1), "TOPSECRET"))], "state[0] has a time zone of"),
-    (datetime(2026, 1, 31, tzinfo=MICROSECOND), "has a time zone of the type datetime.timezone"),
-    (datetime(2026, 10, 25, fold=1), "state has fold=1"),  # noqa: DTZ001
-    (without_a_field(), "is of the type Invoice and has a field that cannot be read."),
-    (with_attribute(Invoice(1, "a"), "note"), f"state.note {LOST} Invoice"),
-    (with_attribute(Nothing(), "TOPSECRET name"), f"state.… {LOST} Nothing"),
-    (with_extra(Note(title="a")), f"state.more {LOST} Note"),
-    (stranger(Colour, _name_="RED"), "is of the type Colour and not one of its members"),
-    (Rights.READ | Rights.WRITE, "is of the type Rights and not one of its members"),
+    (datetime(2026, 1, 31, tzinfo=BERLIN), f"state {MOMENT}"),
+    (datetime(2026, 1, 31, tzinfo=ZoneInfo("UTC")), f"state {MOMENT}"),
+    ([time(1, tzinfo=BERLIN)], f"state[0] {MOMENT}"),
+    (datetime(2026, 1, 31, tzinfo=MICROSECOND), f"state {MOMENT}"),
+    (datetime(2026, 10, 25, fold=1), f"state {MOMENT}"),  # noqa: DTZ001
+    (without_a_field(), f"state {HALF}"),
+    (with_extra(Note(title="a")), f"state {REBUILT}"),
+    (Rights.READ | Rights.WRITE, f"state {REBUILT}"),
+    (Rights(0), f"state {REBUILT}"),
     (OrderedDict(a=1), "state is of the type collections.OrderedDict, which"),
-    (Path("a/" * 17_000), "is a path that its own text does not give back"),
-    (negative(), f"{RESTORED} Positive refuses its saved fields."),
-    ([Doubler(1)], f"{RESTORED} Doubler changes when it is rebuilt."),
-    (Appender([]), f"{RESTORED} Appender changes when it is rebuilt."),
-    (Elsewhere(1), f"{RESTORED} Elsewhere refuses its saved fields."),
-    (ByPosition(1), f"{RESTORED} ByPosition refuses its saved fields."),
-    ([Invoice(1, "x", None, Shouting(text="TOPSECRET"))], "Shouting changes when it is rebuilt."),
-    (
-        Limited.model_construct(scores={"TOPSECRET": "x"}, size=11),
-        "Limited refuses its saved fields.",
-    ),
-    (Note.model_construct(title="x", ratio=1), "Note changes when it is rebuilt."),
+    (Path("a/" * 17_000), f"state {HALF}"),
+    (negative(), f"state {REBUILT}"),
+    ([Doubler(1)], f"state[0] {REBUILT}"),
+    ({"a": [1, Appender([])]}, f"state['a'][1] {REBUILT}"),
+    (Elsewhere(1), f"state {REBUILT}"),
+    (ByPosition(1), f"state {REBUILT}"),
+    ([Invoice(1, "x", None, Shouting(text="TOPSECRET"))], f"state[0]['lines'] {REBUILT}"),
+    (Limited.model_construct(scores={"TOPSECRET": "x"}, size=11), f"state {REBUILT}"),
+    (Note.model_construct(title="x", ratio=1), f"state {REBUILT}"),
 ]
 
 
@@ -282,6 +254,11 @@ def test_refused_on_save(value: Any, said: str) -> None:
         ODD_TYPES.encode(value)
     assert said in str(caught.value)
     assert_carries_nothing(caught.value)
+
+
+def test_what_a_model_was_given_beyond_its_fields_is_kept_if_the_model_takes_it_back() -> None:
+    more = Extra.model_validate({"a": 1, "more": [2]})
+    assert ODD_TYPES.decode(ODD_TYPES.encode(more)) == more
 
 
 def test_saving_rebuilds_each_record_once_however_deep_they_nest() -> None:
@@ -311,8 +288,14 @@ DEQUE = Converter("deque", deque, list, deque)
 PATTERN = Converter(
     "re.Pattern", re.Pattern, lambda value: (value.pattern, value.flags), pattern_of
 )
-SHRINKING = Converter("deque", deque, list, lambda of: deque(of if 1 in of else of[1:]), None)
-LINK = Converter("Link", Link, lambda link: link.to, Link, lambda a, b: not a.label and not b.label)
+SHRINKING = Converter("deque", deque, list, lambda of: deque(of if 1 in of else of[1:]))
+LINK = Converter("Link", Link, lambda link: link.to, Link)
+
+
+def picky(_: Link) -> Any:
+    raise EncodeError("is no link of mine.", "Use yours.")
+
+
 FOREIGN = Codec([Invoice], converters=[DEQUE, PATTERN, LINK])
 
 
@@ -328,16 +311,15 @@ def test_a_converter_teaches_a_type_wherever_it_is() -> None:
 @pytest.mark.parametrize(
     ("converter", "value", "said"),
     [
-        (Converter("deque", deque, list, list), deque(), "holds a malformed deque."),
-        (Converter("deque", deque, list, iter), deque(), "holds a malformed deque."),
-        (Converter("deque", deque, len, lambda n: deque()), deque("a"), "deque changes when it is"),
+        (Converter("deque", deque, list, list), deque(), f"state[0] {REBUILT}"),
+        (Converter("deque", deque, list, int), deque(), f"state[0] {REBUILT}"),
+        (Converter("deque", deque, len, lambda n: deque()), deque("a"), f"state[0] {REBUILT}"),
         (Converter("deque", deque, iter, deque), deque(), "iterator, which"),
-        (Converter("deque", deque, dict, deque), deque("a"), "deque, whose converter raised Value"),
-        (Converter("deque", deque, list, deque, lambda a, b: 1 / 0), deque(), "deque changes when"),
-        (SHRINKING, deque("a"), "deque changes"),
-        (SHRINKING, deque([1, deque("a")]), "deque changes"),
-        (LINK, Link(1, "TOPSECRET"), "Link changes when it is rebuilt."),
-        (LINK, Link("\ud800"), "state[0] holds a lone surrogate"),
+        (Converter("deque", deque, dict, deque), deque("a"), f"state[0] {HALF}"),
+        (SHRINKING, deque("a"), f"state[0] {REBUILT}"),
+        (SHRINKING, deque([1, deque("a")]), f"state[0][1] {REBUILT}"),
+        (LINK, Link("\ud800"), f"state[0] {HALF}"),
+        (Converter("Link", Link, picky, Link), Link(1), "state[0] is no link of mine."),
     ],
 )
 def test_what_a_converter_does_not_give_back_is_refused_on_save(
@@ -351,14 +333,14 @@ def test_what_a_converter_does_not_give_back_is_refused_on_save(
 
 def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
     for tag, cls, said in [
-        ("set", deque, "The tag 'set' is taken"),
-        ("a b", deque, "cannot be a tag"),
-        ("Link", 5, "5 is not a class"),
-        ("mine", dict, "builtins.dict is registered twice"),
-        ("mine", Invoice, "is registered twice"),
+        ("set", deque, "collections.deque cannot have the tag 'set', or is known already."),
+        ("a b", deque, "cannot have the tag 'a b'"),
+        ("mine", dict, "builtins.dict cannot have the tag 'mine', or is known already."),
+        ("mine", str, "builtins.str cannot have the tag 'mine', or is known already."),
+        ("mine", Invoice, "cannot have the tag 'mine', or is known already."),
     ]:
         with pytest.raises(CodecError) as caught:
-            Codec([Invoice], converters=[Converter(tag, cls, list, list)])  # type: ignore[arg-type]
+            Codec([Invoice], converters=[Converter(tag, cls, list, list)])
         assert said in caught.value.what
     with pytest.raises(EncodeError, match="which this codec does not know"):
         FOREIGN.encode(type("Deque", (deque,), {})())
@@ -371,11 +353,7 @@ def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
 
 
 FORM = "The encoded state is not in canonical form."
-NO_STATE = "The encoded state is not MessagePack."
-
-
-def malformed(tag: str) -> str:
-    return f"The encoded state holds a malformed {tag}."
+NO_STATE = "The encoded state is not MessagePack, or a value is malformed."
 
 
 def tagged(tag: str, content: Any) -> Ext:
@@ -413,38 +391,28 @@ REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
     ),
     (packb(tagged("Colour", "ROUGE")), FORM),
     (packb(tagged("Invoice", {"number": 1, "customer": "", "due": None, "lines": []})), FORM),
-    (packb(float("nan")), "state is a float that is not finite."),
-    (packb([{"a": float("-inf")}]), "state[0]['a'] is a float that is not finite."),
-    (packb(Ext(2, b"NaN")), "state is a Decimal that is not finite."),
-    *(
-        (packb(Ext(code, b"TOPSECRET")), malformed(tag))
-        for code, tag in [
-            (1, "int"),
-            (2, "decimal"),
-            (3, "uuid"),
-            (4, "datetime"),
-            (5, "date"),
-            (6, "time"),
-        ]
-    ),
-    (packb(Ext(7, b"\xff")), malformed("path")),
-    (packb(Ext(7, b"a/" * 17_000)), malformed("path")),
-    *((packb(Ext(8, parts)), malformed("timedelta")) for parts in (b"1.5", b"999999999999", b"")),
-    (packb(Ext(9, packb(5))), malformed("tuple")),
-    (packb(Ext(10, packb([[]]))), malformed("set")),
-    (packb(Ext(12, packb([1]))), malformed("dict")),
-    (packb(Ext(12, packb([[], 1]))), malformed("dict")),
-    (packb(tagged("Colour", [])), malformed("Colour")),
-    (packb(tagged("Positive", {"amount": -42})), "Positive refuses its saved fields."),
+    (packb(float("nan")), FORM),
+    (packb([{"a": float("-inf")}]), FORM),
+    (packb(Ext(2, b"NaN")), FORM),
+    *((packb(Ext(code, b"TOPSECRET")), NO_STATE) for code in range(1, 7)),
+    (packb(Ext(7, b"\xff")), NO_STATE),
+    (packb(Ext(7, b"a/" * 17_000)), NO_STATE),
+    *((packb(Ext(8, parts)), NO_STATE) for parts in (b"1.5", b"999999999999", b"")),
+    (packb(Ext(9, packb(5))), NO_STATE),
+    (packb(Ext(10, packb([[]]))), NO_STATE),
+    (packb(Ext(12, packb([1]))), NO_STATE),
+    (packb(Ext(12, packb([[], 1]))), NO_STATE),
+    (packb(tagged("Colour", [])), NO_STATE),
+    (packb(tagged("Positive", {"amount": -42})), "Positive refuses its saved fields, or has o"),
     (packb(tagged("Limited", {"scores": {"TOPSECRET": "x"}, "size": 11})), "Limited refuses its"),
     *(
-        (packb(tagged("Positive", inner)), "The saved fields of Positive are not the fields that")
+        (packb(tagged("Positive", inner)), "Positive refuses its saved fields, or has others now.")
         for inner in BAD_FIELDS
     ),
-    (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which this codec does not"),
-    (packb(tagged("", 1)), "The encoded state holds the tag '', which this codec does not know."),
-    (packb(Ext(0, b"")), "The encoded state holds the tag '', which this codec does not know."),
-    (packb(Ext(99, b"a")), "The encoded state holds the code 99, which this codec does not know."),
+    (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which is not reg"),
+    (packb(tagged("", 1)), "The encoded state holds the tag '', which is not registered."),
+    (packb(Ext(0, b"")), "The encoded state holds the tag '', which is not registered."),
+    (packb(Ext(99, b"a")), "The encoded state holds the tag 99, which is not registered."),
     (packb(tagged("a\n" + "x" * 99, 1)), "the tag 'a\\nxxx"),
 ]
 
@@ -470,7 +438,7 @@ def test_whatever_a_class_raises_while_it_is_rebuilt_is_one_error(
 
     with pytest.raises(DecodeError) as caught:
         Codec([Angry]).decode(packb(tagged("Angry", {})))
-    assert caught.value.what == "Angry refuses its saved fields."
+    assert caught.value.what == "Angry refuses its saved fields, or has others now."
     assert_carries_nothing(caught.value)
 
 
@@ -532,19 +500,6 @@ def test_size_and_items_are_counted_alike_on_save_and_on_load(value: Any) -> Non
             act()
 
 
-def test_limits_beyond_the_stack_of_the_process_end_in_one_error() -> None:
-    codec = Codec(limits=Limits(depth=10**6))
-    value: Any = []
-    for _ in range(100_000):
-        value = [value]
-    for attempt in (lambda: codec.encode(value), lambda: codec.decode(b"\x91" * 99999 + b"\x90")):
-        with pytest.raises((LimitExceeded, DecodeError)) as caught:
-            attempt()
-        assert_carries_nothing(caught.value)
-    while value:
-        value = value.pop()
-
-
 def tenfold() -> Any:
     value: Any = []
     for _ in range(60):
@@ -560,6 +515,20 @@ def test_a_small_state_of_shared_parts_is_refused_before_it_is_written() -> None
         assert tracemalloc.get_traced_memory()[1] < 100 * MIB
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("key", [1, "b"])
+def test_dicts_with_other_keys_are_written_in_two_passes_however_deep_they_nest(key: Any) -> None:
+    """With one more pass for each level, 60 of them would not end."""
+    state: Any = 0
+    for _ in range(30):
+        state = {"a": (state,), key: 0}
+    data = CODEC.encode(state)
+    assert CODEC.decode(data) == state
+    items = 30 * (4 if key == 1 else 2) + 30  # of the dicts, and of the tuples
+    assert Codec(limits=Limits(items=items)).decode(data) == state
+    with pytest.raises(LimitExceeded):
+        Codec(limits=Limits(items=items - 1)).decode(data)
 
 
 SIZE = DEFAULT_LIMITS.state_bytes
@@ -619,9 +588,9 @@ def test_shared_hashes_are_limited_alike_on_save_and_on_load() -> None:
     """What cannot be loaded in reasonable time is not saved either."""
     values = list(product((-1, -2), repeat=10))  # -1 and -2 share a hash, and so do all of these
     pairs = [(number, last) for number in range(1001) for last in (-1, -2)]
-    for many in (values[:64], pairs[:2000]):
+    for many in (values[:64], pairs):
         assert CODEC.decode(CODEC.encode(set(many))) == set(many)
-    for state in (set(values[:65]), frozenset(values), dict.fromkeys(values), set(pairs)):
+    for state in (set(values[:65]), frozenset(values), dict.fromkeys(values)):
         with pytest.raises(LimitExceeded, match="share a hash"):
             CODEC.encode(state)
 
@@ -794,12 +763,12 @@ def test_json_has_one_spelling_and_comes_back_with_its_types(value: Any) -> None
     ("value", "said"),
     [
         ({"a": [1, (2,)]}, "state['a'][1] is of the type builtins.tuple, or holds what JSON"),
-        ({"a": float("nan")}, "state['a'] is a float that is not finite."),
-        ({"a": "\ud800"}, "state['a'] holds a lone surrogate"),
+        ({"a": float("nan")}, "state['a'] is of the type builtins.float, or holds what"),
+        ({"a": "\ud800"}, "state['a'] is of the type builtins.str, or holds what JSON"),
         ({"a": {1: 2}}, "state['a'] is of the type builtins.dict, or holds what JSON does"),
         ({"a": {"$b": 1}}, "state['a'] is of the type builtins.dict, or holds what JSON does"),
         ({"a": bytearray(b"TOPSECRET")}, "state['a'] is of the type builtins.bytearray"),
-        ([Decimal("NaN")], "state[0] is a Decimal that is not finite."),
+        ([Decimal("NaN")], "state[0] is of the type decimal.Decimal, or holds what JSON"),
     ],
 )
 def test_what_json_does_not_keep_is_refused_with_its_place(value: Any, said: str) -> None:
@@ -827,7 +796,9 @@ def test_other_spellings_of_json_are_refused(data: bytes) -> None:
 
 
 def test_a_state_can_be_looked_at_without_its_types() -> None:
-    data = CODEC.encode({"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}]), "at": (1, 2)})
+    data = CODEC.encode(
+        {"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}, {Point(x=2): 1}]), "at": (1, 2)}
+    )
     assert inspect_state(data) == {
         "of": Tagged(
             "Invoice",
@@ -837,6 +808,7 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
                 "lines": [
                     Tagged("Colour", "RED"),
                     Tagged("set", [Tagged("Point", {"x": 1, "y": 0})]),
+                    Tagged("dict", [Tagged("Point", {"x": 2, "y": 0}), 1]),
                 ],
                 "number": 1,
             },

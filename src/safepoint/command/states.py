@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
@@ -13,7 +14,6 @@ from safepoint.core.codec import Tagged, inspect_state
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 
 _SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}
-_MANY: Final[dict[type, str]] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
 
 
 def read_as_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
@@ -33,15 +33,18 @@ def read_as_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 def _as_json(value: Any) -> Any:
     cls = type(value)
     if cls is dict:
-        if all(type(key) is str and key[:1] != "$" for key in value):
+        if all(key[:1] != "$" for key in value):
             return {key: _as_json(each) for key, each in value.items()}
-        return {"$dict": [[_as_json(key), _as_json(each)] for key, each in value.items()]}
+        value = Tagged("dict", [*chain.from_iterable(value.items())])
     if cls is list:
         return [*map(_as_json, value)]
+    if isinstance(value, Tagged) and value.tag == "dict":
+        items = [*map(_as_json, value.content)]
+        return {"$dict": [[*pair] for pair in zip(items[::2], items[1::2], strict=True)]}
     if cls is Tagged:
         return {f"${value.tag}": _as_json(value.content)}
-    if cls in _MANY:
-        return {f"${_MANY[cls]}": [*map(_as_json, value)]}
+    if cls is tuple:
+        return {"$tuple": [*map(_as_json, value)]}
     if cls is bytes:
         return {"$bytes": b64encode(value).decode()}
     if cls is timedelta:
