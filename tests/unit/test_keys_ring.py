@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import Keyring, SigningKey
-from safepoint.core.errors import AnchorError, (
+from safepoint.core.errors import (
+    AnchorError,
     CheckpointError,
     KeyRefused,
     RolledBack,
