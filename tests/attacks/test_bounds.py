@@ -77,6 +77,8 @@ def test_oversized_record_of_any_storage_is_refused_before_its_first_line_is_rea
         def read(self, thread: str, sequence: int) -> bytes:
             return b"safepoint/1 " * 2 * MIB
 
+        newest: Any = None  # so that `read` is asked
+
     ledger = Ledger(Endless(), store="invoices", keys=Keyring(Key.generate()))
     ledger.storage.append(THREAD, 1, b"x")
     with pytest.raises(LimitExceeded, match="order-7 #1 is 25165824 bytes, over the limit of"):

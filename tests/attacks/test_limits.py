@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from itertools import islice
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
@@ -11,28 +10,12 @@ from typing import Any
 import pytest
 
 from safepoint import NotOwner, SQLiteAnchor, Workflow
-from safepoint.core.errors import WrongPlace
 from tests.attacks.helpers import THREAD, Shop, refused
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
-
-
-def test_a_history_vouches_for_what_it_handed_out_at_its_end_alone(
-    shop: Shop, tmp_path: Path
-) -> None:
-    """SP14: go to the end, then act."""
-    shop.fill([{"answer": "ask"}])
-    other = Shop(tmp_path / "other", shop.key)
-    copytree(tmp_path / "state", tmp_path / "other/state")
-    for each, answer in ((shop, "no"), (other, "yes")):
-        each.fill([{"answer": answer}] * 2)
-    shop.file(2).write_bytes(other.file(2).read_bytes())
-    history = shop.ledger(anchor=None).history(THREAD)
-    assert [c.state["answer"] for c in islice(history, 2)] == ["ask", "yes"]
-    refused(WrongPlace, lambda: next(history))
 
 
 def test_an_anchor_that_is_restored_with_the_storage_notices_nothing(
