@@ -154,6 +154,13 @@ def test_no_folder_is_larger_than_its_ceiling() -> None:
     assert {row.name: row.lines for row in size.measure() if row.lines > row.ceiling} == {}
 
 
+def test_the_size_of_the_core_is_the_one_that_is_said() -> None:
+    core = next(row for row in size.measure() if row.name == "core")
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        assert f"{core.lines:,} lines of code in {core.files} files" in text, name
+
+
 def test_only_attacks_import_the_unsafe_twin() -> None:
     """Nothing to copy or to measure does, either."""
     others = [path for path in MODULES if part(name_of(path)) != "attacks"]
