@@ -425,7 +425,7 @@ def test_the_home_page_shows_what_it_is_and_an_edit_refused_on_the_first_screen(
         page.goto(site.address)
         for part in (page.locator("h1"), page.locator(".hero__lead")):
             expect(part).to_be_in_viewport()
-        expect(page.get_by_text("#> {'amount': 42}")).to_be_in_viewport()
+        expect(page.get_by_text("#> {'payee': 'alice', 'amount': 42}")).to_be_in_viewport()
     expect(page.get_by_text("SealBroken: The state of order-7")).to_be_in_viewport(ratio=1)
     for name in ("Read", "Run", "Copy"):
         expect(page.locator(".door h2", has_text=name)).to_be_in_viewport()

@@ -27,6 +27,7 @@ from safepoint.core.errors import (
     UnsafeLocation,
 )
 from safepoint.stores import database as engine
+from safepoint.stores import disk
 from safepoint.stores import sqlite as module
 from tests.harness.crash import killed
 from tests.unit.interrupts import Late, interrupt_at
@@ -150,7 +151,7 @@ def test_none_of_the_files_is_a_link_or_of_others(
 def test_a_file_system_that_machines_share_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "network_file_system", lambda _: "nfs4")
+    monkeypatch.setattr(disk, "network_file_system", lambda _: "nfs4")
     assert "machines share (nfs4)" in said(
         StorageUnavailable, lambda: SQLiteCheckpointStorage(path)
     )
@@ -198,7 +199,7 @@ def test_whoever_holds_the_folder_keeps_nobody_from_a_database_that_is_there(
 
 
 def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(files, "SUPPORTED", False)
+    monkeypatch.setattr(disk, "SUPPORTED", False)
     with SQLiteCheckpointStorage(path) as storage:
         fill(storage, 2)
         assert storage.head("a") == 2
