@@ -87,7 +87,8 @@ with Server() as server:
         return server.dsn(login, "checkpoints")
 
     ledger = opened(place)
-    for thread in ("order-5", "order-6", "order-7", "order-8", "order-8"):
+    for number in (5, 6, 7, 8, 8):
+        thread = f"order-{number}"
         ledger.save(thread, {"payee": "alice"})
     ledger.delete("order-5")
     run(  # a thief who has the login of the worker

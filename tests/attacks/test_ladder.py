@@ -206,7 +206,7 @@ GATED = """old-checkpoint other-version wider-tools changed-tool wider-permissio
 thief-revives-expired thief-thins-quorum"""
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "core.codec.Codec.decode": (any_tag, "memory", TOP, DECODED),
-    "core.codec._check_hashes": (list, "memory", TOP, "equal-hashes"),
+    "core.codec._share_too_much": (nothing, "memory", TOP, "equal-hashes"),
     "core.keys.Key.verify": (genuine, "memory", "signed-chain", FORGED),
     "core.record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
     "core.chain.View._before": (by_seal_alone, "memory", TOP, PAST),

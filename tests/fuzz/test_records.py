@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from ormsgpack import packb
+from ormsgpack import OPT_PASSTHROUGH_BIG_INT, packb
 
 from safepoint import CheckpointError, Codec, Keyring, Limits, SigningKey
 from safepoint.core.names import digest_of
@@ -101,7 +101,7 @@ NESTED = st.builds(
 )
 STATES = st.one_of(
     st.binary(max_size=2_000),
-    JSON.map(lambda value: packb(value, default=str)),
+    JSON.map(lambda value: packb(value, default=str, option=OPT_PASSTHROUGH_BIG_INT)),
     NESTED,
     st.integers(1, 40_000).map(lambda count: b"\xdd" + count.to_bytes(4) + b"\x80" * count),
     st.integers(1, 60_000).map(lambda size: b"\xc8" + size.to_bytes(2) + b"\x01" + b"9" * size),

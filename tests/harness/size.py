@@ -19,8 +19,8 @@ _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _MOVING: Final = [f"{PACKAGE}/{name}.py" for name in ("moving", "migrate", "models/migration")]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
-    "core": ([f"{PACKAGE}/core"], 3247),
-    "core + stores + resume": (_KERNEL, 8077),
+    "core": ([f"{PACKAGE}/core"], 3250),
+    "core + stores + resume": (_KERNEL, 8080),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 912),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 410),
     "moving": (_MOVING, 1101),
@@ -31,7 +31,7 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2120),
-    "all of src": (["src"], 28266),
+    "all of src": (["src"], 28269),
     "tests": (["tests"], 43700),
     "publish": (["publish"], 2160),
     "benchmarks": (["benchmarks"], 1861),

@@ -568,7 +568,7 @@ def test_a_type_that_is_not_listed_any_more_is_not_built(tmp_path: Path) -> None
     run(sealed(tmp_path).save(point("payments", "1", q=Question("alice", 42))))
     with pytest.raises(DecodeError, match="the tag 'Question'"):
         run(sealed(tmp_path, types=[]).get_latest(workflow_name="payments"))
-    with pytest.raises(CodecError, match="is taken"):
+    with pytest.raises(CodecError, match="or is known already"):
         sealed(tmp_path, types=[Question, type("Question", (Answer,), {})])
 
 

@@ -62,8 +62,12 @@ class Desk:
             anchor=self.anchor("anchor"),
             journal=journal,
         )
+
+    @property
+    def workflow(self) -> Workflow:
+        """Made anew: kept, it would keep the desk, and so its databases open."""
         gate = Gate(approvers=APPROVERS, answers=self.answers, operators=OPERATORS)
-        self.workflow = Workflow("invoice", [self.ask, self.pay], gate=gate)
+        return Workflow("invoice", [self.ask, self.pay], gate=gate)
 
     def storage(self, name: str) -> CheckpointStorage:
         if self.kind == "file":
@@ -71,8 +75,6 @@ class Desk:
         return SQLiteCheckpointStorage(self.path / name / "store.db")
 
     def anchor(self, name: str) -> Anchor:
-        if self.kind == "file":
-            return SQLiteAnchor(self.path / name / "heads.db", create=self.create)
         return SQLiteAnchor(self.path / name / "heads.db", create=self.create)
 
     def ask(self, state: State) -> Ask:

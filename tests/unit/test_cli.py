@@ -110,7 +110,7 @@ LINES = {
     "attack --target no_such_module:x": "'no_such_module:x' cannot be imported: it raised",
     "history good --follow": "safepoint history: --follow needs a THREAD.",
     "prune good t1 --keep 0": "safepoint prune: argument --keep: write 1 or more.",
-    "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd does not hold a key",
+    "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd is not one Ed25519 key",
     "explain SP99": "There is no rule 'SP99'. List them all: safepoint explain",
     "explain SL98": "There is no finding 'SL98'. List them all: safepoint explain",
     "explain Nobody": "There is no error 'Nobody'. List them all: safepoint explain",

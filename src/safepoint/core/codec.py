@@ -123,19 +123,23 @@ def _pair(items: list[Any]) -> dict[Any, Any]:
 
 
 def _check_hashes(values: Collection[Any]) -> list[Any]:
-    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever.
-
-    A few may share one, unless they are long numbers: to compare two of those takes long by itself.
-    """
-    if len(values) > len(set(map(hash, values))):
-        times = Counter(map(hash, values))
-        shared = [value for value in values if times[hash(value)] > 1]
-        if max(times.values()) > _ONE_HASH or any(map(_is_long, shared)):
-            raise LimitExceeded(
-                "Too many items of one set or dict share a hash.",
-                "Save a list instead of a set or of the keys of a dict.",
-            )
+    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever."""
+    if len(values) > len(set(map(hash, values))) and _share_too_much(values):
+        raise LimitExceeded(
+            "Too many items of one set or dict share a hash.",
+            "Save a list instead of a set or of the keys of a dict.",
+        )
     return [*values]
+
+
+def _share_too_much(values: Collection[Any]) -> bool:
+    """Tell whether too many values share one hash.
+
+    A few may, unless they are long numbers: to compare two of those takes long by itself.
+    """
+    times = Counter(map(hash, values))
+    shared = [value for value in values if times[hash(value)] > 1]
+    return max(times.values()) > _ONE_HASH or any(map(_is_long, shared))
 
 
 def _is_long(value: Any) -> bool:

@@ -61,7 +61,7 @@ class Lease:
         expires: from when on another worker may take the thread over.
 
     Raises:
-        InvalidId: the thread or the owner is outside the grammar.
+        InvalidId: the thread, the owner or the token is outside its grammar.
     """
 
     thread: str
@@ -72,6 +72,8 @@ class Lease:
     def __post_init__(self) -> None:
         check_name("thread", self.thread)
         check_name("worker", self.owner)
+        if self.token < 1:
+            raise InvalidId(f"{self.token} is not the token of a lease.", "Acquire the thread.")
 
 
 @dataclass(frozen=True, slots=True)
