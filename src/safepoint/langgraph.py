@@ -736,7 +736,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         arguments: Mapping[str, Any],
         *,
         within: timedelta | None = None,
-        tell: Sequence[str] = (),
     ) -> Approved:
         """Ask people, in the node that acts, and return what they signed.
 
@@ -754,7 +753,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             arguments: with what: a few plain values.
             within: how long people may take, from the checkpoint on that the node runs from. After
                 that whoever resumes the graph gets WaitEnded.
-            tell: whom to tell when that ends soon, for whoever reads the question.
 
         Raises:
             ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph goes on
@@ -772,7 +770,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 "In an async node write await saver.aask(...). If the node is not, invoke the graph"
                 " in a thread of its own.",
             )
-        return self._ask(_running(), action, arguments, within, tell)
+        return self._ask(_running(), action, arguments, within)
 
     async def aask(
         self,
@@ -780,10 +778,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         arguments: Mapping[str, Any],
         *,
         within: timedelta | None = None,
-        tell: Sequence[str] = (),
     ) -> Approved:
         """Do what `ask` does, in an async node."""
-        return await asyncio.to_thread(self._ask, _running(), action, arguments, within, tell)
+        return await asyncio.to_thread(self._ask, _running(), action, arguments, within)
 
     @for_one
     def _ask(
@@ -792,9 +789,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         action: str,
         arguments: Mapping[str, Any],
         within: timedelta | None,
-        tell: Sequence[str],
     ) -> Approved:
-        asking = self._asking(info, action, arguments, within, tell)
+        asking = self._asking(info, action, arguments, within)
         refused = list[CheckpointError]()
 
         def spent(given: object) -> tuple[Approval, ...]:
@@ -823,7 +819,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         action: str,
         arguments: Mapping[str, Any],
         within: timedelta | None,
-        tell: Sequence[str],
     ) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
         self._refuse_reader()
@@ -833,7 +828,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people", anchor=True)
-        check_wait(within, tell)
+        check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_held(thread, name)
@@ -852,7 +847,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
             until=spelled(until) if until else "",
-            tell=tuple(tell),
         )
         with self._guard:  # what a node asks twice is two questions
             asked = self._asked.setdefault(id(info), (info, Counter()))[1]

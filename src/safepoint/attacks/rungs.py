@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, InMemoryAnchor
-from safepoint.core.codec import Codec
+from safepoint.core.codec import Codec, write_json
 from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.files import TEMP
 from safepoint.core.journal import Journal
@@ -39,7 +40,8 @@ from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, Place, seal
 from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 from safepoint.resume.answers import Answers
-from safepoint.resume.approval import Approver, Approvers, Question, Reason
+from safepoint.resume.approval import MAX_BYTES, Approver, Approvers, Question, Reason
+from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
@@ -47,6 +49,7 @@ from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_leas
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
+_SIGNED = ("approver", "expires", "issued", "nonce", "verdict")  # besides the question
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
 _Result = TypeVar("_Result")
 
@@ -455,6 +458,8 @@ class GatedTarget(SealedTarget):
             run = self._rehydrated(workflow, thread, approval, sequence)
             if meanwhile is not None:
                 meanwhile()
+            if run.denied:
+                run.step()  # which says so
             # Up to the payment, a pause or the end.
             self.use(lambda _: next((step for step in run if paid), None))
         except CheckpointError:
@@ -514,24 +519,21 @@ class GatedTarget(SealedTarget):
         prunes: bool = False,
         tools: Iterable[Tool] = TOOLS,
     ) -> None:
-        """Seal a resumption by hand that spends a statement, dated to when that counted."""
-        has, texts = ToolSet(tools), _texts(yes)
+        """Seal a note by hand that spends a statement; before it, a state that asks for it."""
+        has, texts, last = ToolSet(tools), _texts(yes), 3 if skips else 1
         said = json.loads(texts[0].splitlines()[1])
-        state: dict[str, Any] = {
-            "done": ["ask", "pay", "ask_again"][: 3 if skips else 1],
-            "state": {},
-            "tools": has.described,
-            "origin": said["checkpoint"]["sequence"],
-            "resumed": {
-                "app": said["app"],
-                **said["checkpoint"],
-                "reasons": ["asked"],
-                "statements": texts,
-            },
-        }
-        self._write(thread, state, has, datetime.fromisoformat(said["issued"]))
+        if skips or has != ToolSet(TOOLS):
+            done, steps = ("ask", "pay", "ask_again"), ("pay", "ask_again", "pay_again")
+            asks = Payload({}, done[:last], has, Ask("pay", arguments), next=steps[last - 1])
+            self._write(thread, asks.pack(), has, datetime.fromisoformat(said["issued"]))
         if prunes:
             self._cut_by_hand(thread)
+        signed = {name: said[name] for name in said if name not in _SIGNED}
+        questions = [write_json(signed, MAX_BYTES).decode() + "\n"]
+        with suppress(CheckpointError, Miss):
+            questions.append(self._question(thread).text)
+        for question in dict.fromkeys(questions):
+            self._write(thread, {"question": question, "statements": texts}, label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
         """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
@@ -627,18 +629,27 @@ class GatedTarget(SealedTarget):
             lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
         )
 
-    def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
-        """Append what a worker would, with its key, at a time of one's own."""
+    def _write(
+        self,
+        thread: str,
+        value: dict[str, Any],
+        tools: ToolSet | None = None,
+        created: datetime | None = None,
+        label: str = "",
+    ) -> None:
+        """Append what a worker would, with its key, at a time of one's own: a state, or a note."""
         header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
         place = Place(self.store, "", thread, header.sequence + 1)
         record, _ = seal(
-            Codec().encode(state),
+            Codec().encode(value),
             place,
             self.keys.signing,
-            created=created,
+            created=created or datetime.now(UTC),
+            kind="note" if label else "state",
+            label=label,
             previous=digest,
-            app=self._payments(thread)[0].app,
-            tools=tools.digest,
+            app=self._payments(thread)[0].app if tools else "",
+            tools=tools.digest if tools else None,
         )
         self.medium.write(self.place(thread, place.sequence), record)
 

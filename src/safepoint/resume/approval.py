@@ -145,7 +145,6 @@ class Question:
         scope: what in the thread it is about, or "" for all of it: a graph has several parts that
             go on by themselves.
         until: when the wait ends, in UTC as a record writes it, or "" if it does not.
-        tell: whom to tell when it ends soon, in the words of whoever asked.
         then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
 
     Raises:
@@ -170,7 +169,6 @@ class Question:
     done: tuple[str, ...] = ()
     scope: str = ""
     until: str = ""
-    tell: tuple[str, ...] = ()
     then: str = "deny"
 
     def __post_init__(self) -> None:
@@ -194,7 +192,6 @@ class Question:
             "done": all(type(each) is str for each in self.done),
             "scope": type(self.scope) is str,
             "until": self.until == "" or _is_moment(self.until),
-            "tell": all(type(each) is str for each in self.tell),
             "then": self.then in THEN,
         }
         for name, is_right in right.items():
@@ -213,10 +210,9 @@ class Question:
             "done": list(self.done),
             "head": _place(self.head),
             "reasons": list(reasons),
-            "tell": list(self.tell),
         }
         line = _encoded(values, _MAX_QUESTION)
-        lists = {name: tuple(getattr(self, name)) for name in ("details", "done", "tell")}
+        lists = {name: tuple(getattr(self, name)) for name in ("details", "done")}
         vars(self).update(lists, reasons=reasons, _line=line)
 
     @property
@@ -261,7 +257,6 @@ class Question:
             f"done: {', '.join(map(shown, self.done)) or '(none)'}",
             f"scope: {shown(self.scope) if self.scope else '(none)'}",
             f"until: {f'{self.until}, then {self.then}' if self.until else '(none)'}",
-            f"tell: {', '.join(map(shown, self.tell)) or '(none)'}",
             f"thread: {self.thread}",
             f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
@@ -297,7 +292,7 @@ def _place(head: Head) -> dict[str, Any]:
 
 def _question(values: Any) -> Question:
     """Return the question of decoded fields: exactly them, and each of its own type."""
-    lists = [values[name] for name in ("reasons", "details", "done", "tell")]
+    lists = [values[name] for name in ("reasons", "details", "done")]
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
     ):
@@ -715,12 +710,13 @@ class Approvers:
         return approval
 
 
-def is_denial(text: str) -> bool:
-    """Tell whether a statement is a no, before anybody has verified it.
-
-    Line 2 has one spelling, in which the verdict comes last.
-    """
-    return text.rstrip().endswith('"verdict":"denied"}')
+def unverified(text: str) -> dict[str, Any]:
+    """Return what a statement says, before anybody has verified it; nothing, if it is none."""
+    try:
+        said = read_json(text.split("\n")[1].encode(), MAX_BYTES)
+    except (CheckpointError, IndexError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _read(line_2: bytes, key_id: str, text: str) -> Approval:

@@ -281,7 +281,6 @@ class Gate:
         app: str,
         migrates_from: Collection[str] = (),
         asked: bool = False,
-        lapsed: str | None = None,
         owner: str | None = None,
     ) -> Decision:
         """Decide on a resume: how many people the reason takes that wants the most.
@@ -308,8 +307,6 @@ class Gate:
             app: what wants to resume it: "name" or "name@version".
             migrates_from: the versions from which a chain of migrations leads to that one.
             asked: whether the run paused there for a person's answer.
-            lapsed: if people approved there what the next step does, why that no longer counts, or
-                "". It counts once, and for what was to be resumed then.
             owner: another worker who holds the lease on the thread, or None.
         """
         found, notes = list(_find(checkpoint, head, app, migrates_from)), []
@@ -323,9 +320,6 @@ class Gate:
         number = checkpoint.sequence
         if asked:
             found.append((Reason.ASKED, f"The run paused at #{number} for a person's answer."))
-        if lapsed is not None and (found or lapsed):
-            said = f"It was approved before, at #{number}, and may have been done already."
-            found.append((Reason.ASKED, f"{said} {lapsed}".rstrip()))
         found.sort(key=lambda finding: list(Reason).index(finding[0]))
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
         details = tuple(said for _, said in found)
