@@ -499,7 +499,7 @@ class Runs:
         few = self._too_few(link, number, decision, people)
         yield from few.values()
         if names and "SP19" not in few:
-            yield from self._without_role(link, asked, names, people)
+            yield from self._not_allowed(link, asked, names, people)
         if source is None and not people:
             yield from _wider(link)
         if number < link.end and "SP16" not in few:
@@ -545,17 +545,17 @@ class Runs:
         except ApprovalExpired as refusal:
             yield finding("SP19.late", thread, entry=spend, does=does, late=refusal.what)
 
-    def _without_role(
+    def _not_allowed(
         self, link: Link, asked: Question, names: list[str], people: int
     ) -> Iterator[Finding]:
-        """Look at whether these people may approve that amount."""
+        """Look at whether so many people may approve that amount."""
         try:
             why = self._gate.lacks(asked, names, people)
         except ResumeRefused as refusal:
-            yield link.found("SP19.no-role", why=refusal.what)
+            yield link.found("SP19.not-allowed", why=refusal.what)
         else:
             if why:
-                yield link.found("SP19.no-role", why=f"It needed the approval of {why}.")
+                yield link.found("SP19.not-allowed", why=f"It needed the approval of {why}.")
 
     def _too_few(
         self, link: Link, source: int, decision: Decision, people: int

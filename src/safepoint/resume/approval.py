@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -565,28 +565,25 @@ class Approvers:
         keys: each person's public key, or several of them, by the person's name.
         revoked: which of these keys no longer count, or their ids. What they signed before does
             not count either: whoever stole a key can write any date.
-        roles: who is what, for a `Policy` that says who may approve what.
 
     Attributes:
         keys: each key with the name of its owner, revoked ones included, by the key's id.
         revoked: the ids of the keys that no longer count.
         names: who may approve: everybody with a key that is not revoked.
-        roles: those of them who have a role, by its name.
 
     Raises:
         InvalidId: a name is outside the grammar.
-        KeyRefused: something is no public key, one key has two names, what is revoked is nobody's
-            key, or a role is given to somebody without a key.
+        KeyRefused: something is no public key, one key has two names, or what is revoked is
+            nobody's key.
     """
 
-    __slots__ = ("keys", "names", "revoked", "roles")
+    __slots__ = ("keys", "names", "revoked")
 
     def __init__(
         self,
         keys: Mapping[str, VerifyingKey | Iterable[VerifyingKey]],
         *,
         revoked: Iterable[Key | str] = (),
-        roles: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
         for name, given in keys.items():
@@ -605,17 +602,6 @@ class Approvers:
         self.names: Final = tuple(
             sorted({name for key_id, (name, _) in self.keys.items() if key_id not in self.revoked})
         )
-        self.roles: Final = {
-            check_name("role", role): frozenset(people) & set(self.names)
-            for role, people in (roles or {}).items()
-        }
-        known = {name for name, _ in self.keys.values()}
-        for role, people in (roles or {}).items():
-            if strangers := sorted(set(people) - known):
-                raise KeyRefused(
-                    f"{quoted(strangers[0])} has the role {role}, and no key here.",
-                    "Give roles to names that Approvers has a public key of.",
-                )
 
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):

@@ -529,6 +529,7 @@ class Wanted:
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
             said = [change, *by, *notes]
         else:
+            check_held(self.gate, ledger, self.thread)
             settle(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
@@ -927,7 +928,6 @@ class Workflow:
             self.gate.check_apart(ledger.keys)
             wanted = Wanted(self, ledger, thread, sequence)
         with watching("resume", thread, wanted.at, quiet=quiet):
-            check_held(self.gate, ledger, thread)
             return wanted.run(list(approvals), now)
 
     def question(
