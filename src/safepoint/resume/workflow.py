@@ -543,7 +543,7 @@ class Wanted:
             ApprovalSpent: they are about an earlier end of this thread.
             ApprovalMismatch: nothing is asked.
         """
-        opened = [self.gate.people.open(text) for text in given]
+        opened = [self.gate.people.open(text, revoked=True) for text in given]
         ours = self.latest.store, self.latest.tenant, self.thread
         for each in opened:
             asked = each.question
