@@ -164,7 +164,7 @@ class Desk(World):
         """Whether these people may approve it: one up to some amount, or two up to another."""
         return amount <= 100 and len(names) > (amount > clerks)
 
-    def stepping(self, call: Call) -> None:
+    def running(self, call: Call) -> None:
         assert not self.holds(call.thread, self.began), "a held run ran a step"
 
     def paying(self, call: Call, arguments: dict[str, Any], clerks: int, revoked: set[str]) -> None:
@@ -261,18 +261,18 @@ def workflow_of(world: Desk) -> Workflow:
 
     def fetch(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         return {"payee": "alice"}
 
     def ask(state: State, call: Call) -> Ask:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         within = WITHIN + world.waited if state["then"] else None
         return Ask("pay", {"amount": state["amount"]}, within=within, then=state["then"] or "deny")
 
     def pay(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
             if call.expired:
                 world.ending(call)
                 return {"paid": 0}
@@ -283,7 +283,7 @@ def workflow_of(world: Desk) -> Workflow:
 
     def tell(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         return {"told": True}
 
     may = [May(up_to=clerks), May(up_to=100, people=2)]

@@ -192,12 +192,13 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
 def test_an_answer_counts_for_its_own_question_alone() -> None:
     desk = Office()
     question = desk.asked()
-    for change in (
+    changes: tuple[State, ...] = (
         {"store": "refunds"},
         {"tenant": "acme"},
         {"thread": "order-8"},
         {"until": "2999-01-01T00:00:00.000000Z"},
-    ):
+    )
+    for change in changes:
         other = replace(question, **change)
         desk.answers.put(erin, erin.deny(other))
         assert len(desk.answers.about(other, PEOPLE)) == 1

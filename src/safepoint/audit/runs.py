@@ -429,7 +429,7 @@ class Runs:
             elif before is not None:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
             for each in entry.spends if self._verifies else ():
-                yield from self._signed(thread.name, each)
+                yield from self._signed(entry, each)
             last = entry
         if last is not None and thread.refusal is None and not thread.hidden:
             was = last.checkpoint.app
@@ -438,16 +438,21 @@ class Runs:
                 yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
             yield from _waits(last)
 
-    def _signed(self, thread: str, spend: Spend) -> Iterator[Finding]:
-        """Look at whether people signed what a note says, each for what it says that was asked."""
+    def _signed(self, entry: Entry, spend: Spend) -> Iterator[Finding]:
+        """Look at whether people signed what a note says, and were asked about where it stands."""
+        at, asked = entry.checkpoint, spend.question
+        place = asked.store, asked.tenant, asked.thread, asked.head
+        if place != (at.store, at.tenant, at.thread, entry.head):
+            why = f"It answers what {asked.thread} {asked.head} asked, and follows {entry.head}."
+            yield finding("SP19.not-counted", at.thread, entry=spend, why=why)
         for text in spend.texts:
             try:
                 approval = self._gate.people.open(text, revoked=True)
-                approval.check_answers(spend.question)
+                approval.check_answers(asked)
             except ApprovalError as refusal:
-                yield finding("SP19.not-counted", thread, entry=spend, why=refusal.what)
+                yield finding("SP19.not-counted", at.thread, entry=spend, why=refusal.what)
             else:
-                yield from self._outside(thread, spend, approval)
+                yield from self._outside(at.thread, spend, approval)
 
     def _stepped(self, link: Link) -> Iterator[Finding]:
         """Look at a record that a step left, or that begins a run."""
