@@ -30,7 +30,7 @@ from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, InMemoryAnchor
-from safepoint.core.codec import Codec, write_json
+from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.files import TEMP
 from safepoint.core.journal import Journal
@@ -40,7 +40,7 @@ from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, Place, seal
 from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 from safepoint.resume.answers import Answers
-from safepoint.resume.approval import MAX_BYTES, Approver, Approvers, Question, Reason
+from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
@@ -49,7 +49,6 @@ from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_leas
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
-_SIGNED = ("approver", "expires", "issued", "nonce", "verdict")  # besides the question
 _LEASE = 0.001  # seconds: whoever owns a thread is overdue when the next one comes
 _Result = TypeVar("_Result")
 
@@ -425,9 +424,9 @@ class GatedTarget(SealedTarget):
 
     def reword(self, thread: str, arguments: dict[str, Any]) -> None:
         """Seal another question with the writer's key, after the one that waits."""
-        tools = ToolSet(TOOLS)
+        tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
-        self._write(thread, asks.pack(), tools, datetime.now(UTC))
+        self._write(thread, asks.pack(), app=app, tools=tools.digest)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
@@ -500,9 +499,9 @@ class GatedTarget(SealedTarget):
         yield said.encode()
         self.misuse(thread, arguments, said.encode())
         yield b""
-        tools = ToolSet(TOOLS)
+        tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         done = {"done": ["ask"], "state": {}, "tools": tools.described}
-        self._write(thread, done, tools, datetime.now(UTC))
+        self._write(thread, done, app=app, tools=tools.digest)
         yield b""
 
     def upgrade(self, thread: str) -> None:
@@ -523,17 +522,16 @@ class GatedTarget(SealedTarget):
         has, texts, last = ToolSet(tools), _texts(yes), 3 if skips else 1
         said = json.loads(texts[0].splitlines()[1])
         if skips or has != ToolSet(TOOLS):
-            done, steps = ("ask", "pay", "ask_again"), ("pay", "ask_again", "pay_again")
-            asks = Payload({}, done[:last], has, Ask("pay", arguments), next=steps[last - 1])
-            self._write(thread, asks.pack(), has, datetime.fromisoformat(said["issued"]))
+            steps = ("ask", "pay", "ask_again", "pay_again")
+            asks = Payload({}, steps[:last], has, Ask("pay", arguments), next=steps[last])
+            app, then = self._payments(thread)[0].app, datetime.fromisoformat(said["issued"])
+            self._write(thread, asks.pack(), app=app, tools=has.digest, created=then)
         if prunes:
             self._cut_by_hand(thread)
-        signed = {name: said[name] for name in said if name not in _SIGNED}
-        questions = [write_json(signed, MAX_BYTES).decode() + "\n"]
         with suppress(CheckpointError, Miss):
-            questions.append(self._question(thread).text)
-        for question in dict.fromkeys(questions):
-            self._write(thread, {"question": question, "statements": texts}, label=SPENT)
+            question = self._question(thread).text
+            value = {"question": question, "statements": texts}
+            self._write(thread, value, kind="note", label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
         """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
@@ -629,28 +627,12 @@ class GatedTarget(SealedTarget):
             lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
         )
 
-    def _write(
-        self,
-        thread: str,
-        value: dict[str, Any],
-        tools: ToolSet | None = None,
-        created: datetime | None = None,
-        label: str = "",
-    ) -> None:
-        """Append what a worker would, with its key, at a time of one's own: a state, or a note."""
-        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, "", thread, header.sequence + 1)
-        record, _ = seal(
-            Codec().encode(value),
-            place,
-            self.keys.signing,
-            created=created or datetime.now(UTC),
-            kind="note" if label else "state",
-            label=label,
-            previous=digest,
-            app=self._payments(thread)[0].app if tools else "",
-            tools=tools.digest if tools else None,
-        )
+    def _write(self, thread: str, value: dict[str, Any], **header: Any) -> None:
+        """Append what a worker would, with its key: a state or a note, at a time of one's own."""
+        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = Place(self.store, "", thread, last.sequence + 1)
+        given = {"created": datetime.now(UTC), "previous": digest, **header}
+        record, _ = seal(Codec().encode(value), place, self.keys.signing, **given)
         self.medium.write(self.place(thread, place.sequence), record)
 
     def _cut_by_hand(self, thread: str) -> None:
