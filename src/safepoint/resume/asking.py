@@ -336,6 +336,8 @@ class Asking(NamedTuple):
                 settle(self.ledger, self.question.thread)
                 return spent
             has_ended, ours = self._decided(given, now)
+            asks = Reason.ASKED in self.question.reasons or bool(ours)
+            check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
             note_answers(self.ledger, ours, "intended")
             if has_ended:
                 self._note("expire", "intended")

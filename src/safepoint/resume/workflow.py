@@ -506,8 +506,6 @@ class Wanted:
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, notes=notes)
         said = [*notes]
         if question is not None:
-            people = bool(self.decision.approvers)
-            check_journal(ledger, f"{self} can be resumed", anchor=people)
             asking = self.asking(question)
             spent = asking.spend(given, now)
             run.expired = not spent and question.until != ""
