@@ -265,3 +265,20 @@ def test_a_key_of_somebody_else_is_refused(
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user, who can)"):
         load(tmp_path / "link/keys/key")
+
+
+def test_a_new_folder_is_on_disk_and_is_not_made_where_a_strangers_link_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, real = list[tuple[int, int]](), os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append((os.fstat(fd).st_dev, os.fstat(fd).st_ino))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    SigningKey.from_file(tmp_path / "keys/key", create=True)
+    assert synced[0] == (tmp_path.stat().st_dev, tmp_path.stat().st_ino)
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    refused("cannot", lambda path: SigningKey.from_file(path, create=True), tmp_path / "link/key")
+    assert not (tmp_path / "elsewhere").exists()

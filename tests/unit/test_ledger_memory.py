@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.core.errors import (
     AnchorUnavailable,
+    Forked,
     InvalidId,
     KeyRevoked,
     NotFound,
     RecordsMissing,
+    SealBroken,
 )
 from safepoint.core.journal import InMemoryJournal
+from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 
 
@@ -114,3 +117,57 @@ def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said() -> None
     ring = Keyring(stolen).rotated(new).revoking(stolen, until=None)
     with pytest.raises(KeyRevoked):
         Ledger(storage, keys=ring, **options).accept_loss("order-7")
+
+
+def test_a_revoked_key_is_not_undone_by_another_name_in_line_1() -> None:
+    """The id of the key is a hint: no signature and no digest covers it."""
+    stolen, new = SigningKey.generate(), SigningKey.generate()
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+    ledger = Ledger(storage, store="invoices", keys=Keyring(stolen), anchor=anchor)
+    for number in (1, 2):
+        ledger.save("order-7", {"n": number})
+    before = InMemoryAnchor()
+    before.advance("invoices", "order-7", cast("Head", anchor.read("invoices", "order-7")))
+    ledger.save("order-7", {"n": "of a thief"})
+    ledger = ledger.rotated(ledger.keys.rotated(new))
+    ledger.save("order-7", {"n": 4})
+    ledger = ledger.rotated(ledger.keys.revoking(stolen, until=before))
+    with pytest.raises(KeyRevoked):
+        ledger.load("order-7", 3)
+    records = storage._records["order-7"]
+    records[3] = records[3].replace(stolen.id.encode(), new.id.encode(), 1)
+    with pytest.raises(SealBroken):
+        ledger.load("order-7", 3)
+    with pytest.raises(SealBroken):
+        ledger.verify("order-7")
+
+
+def test_a_copy_moves_no_anchor_over_a_fork() -> None:
+    key = SigningKey.generate()
+    options: dict[str, Any] = {"store": "invoices", "keys": Keyring(key)}
+    anchor = InMemoryAnchor()
+    first = Ledger(InMemoryCheckpointStorage(), anchor=anchor, **options)
+    other = Ledger(InMemoryCheckpointStorage(), anchor=InMemoryAnchor(), **options)
+    for number in range(2):
+        first.save("order-7", {"n": number})
+        other.save("order-7", {"n": -number})
+    other.save("order-7", {})
+    target = Ledger(InMemoryCheckpointStorage(), anchor=anchor, **options)
+    with pytest.raises(Forked):
+        other.copy_to(target)
+    assert target.storage.threads() == []
+    assert first.copy_to(target) == 2
+
+
+def test_a_point_that_knows_no_tenants_is_no_point() -> None:
+    class Plain:
+        def read(self, store: str, thread: str) -> None:
+            raise AssertionError
+
+    stolen, new = SigningKey.generate(), SigningKey.generate()
+    options: dict[str, Any] = {"store": "invoices", "anchor": InMemoryAnchor(), "tenant": "acme"}
+    storage = InMemoryCheckpointStorage()
+    Ledger(storage, keys=Keyring(stolen), **options).save("order-7", {})
+    keys = Keyring(new, revoked=Revoked(stolen, Plain()))
+    with pytest.raises(AnchorUnavailable, match="AttributeError"):
+        Ledger(storage, keys=keys, **options).latest("order-7")

@@ -54,7 +54,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
 # First bytes of values that take no memory of their own, and nearly all of a text.
-_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xE0)
+_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xFB)
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_STATE: Final = "The encoded state is not MessagePack, or a value is malformed.", _FROM_HERE
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
@@ -147,11 +147,14 @@ def _share_too_much(values: Collection[Any]) -> bool:
 
 
 def _is_long(value: Any) -> bool:
-    """Tell whether a value is, or holds, a number that is longer than 64 bits."""
+    """Tell whether a value is, or may hold, a number that is longer than 64 bits."""
     if isinstance(value, (int, Decimal)):
         return type(value) is Decimal or not -(2**63) <= value < 2**63
+    if type(value) in _FIXED or isinstance(value, Enum):
+        return False
     if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
-        value = [getattr(value, name, None) for name in getattr(value, "__match_args__", ())]
+        names = getattr(value, "__dataclass_fields__", getattr(type(value), "model_fields", None))
+        value = [2**64] if names is None else [getattr(value, name, None) for name in names]
     return any(map(_is_long, value))
 
 
@@ -171,6 +174,8 @@ _BUILT_IN: Final[_Table] = {
     dict: _Entry("dict", _DICT, _flatten, _pair),  # one whose keys are not all str
 }
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
+_NESTED: Final = {list, dict}
+_UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview}  # which the library writes without a word
 _NATIVE: Final = (type(None), bool, float, str, bytes, list)
 _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]}
 
@@ -242,7 +247,10 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
 
     def take(value: Any) -> dict[str, Any]:
         taken = {name: getattr(value, name) for name in names}
-        return taken | value.model_extra if is_model and value.model_extra else taken
+        extra = (is_model and value.model_extra) or {}
+        if not known.isdisjoint(extra):
+            raise EncodeError("has an extra value of the name of a field.", "Rename one of them.")
+        return taken | extra
 
     def revive(saved: dict[str, Any]) -> object:
         with suppress(Exception):  # whatever the caller's class raises: it would carry the values
@@ -292,15 +300,21 @@ def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
 
     It goes level by level, in C where it can, before anything is written.
     """
-    if type(value) is dict and _FIXED.issuperset(map(type, value.values())):
+    is_flat = type(value) is dict and _FIXED.issuperset(map(type, value.values()))
+    if is_flat and items + len(value) <= limits.items:
         return 1, items + len(value)  # as the fields of most classes are
     levels, level = 0, [value]
-    while level := [each for each in level if type(each) is list or type(each) is dict]:
+    while not (kinds := {*map(type, level)}).isdisjoint(_NESTED):
+        if found := kinds & _UNSAID:
+            raise _reject(found.pop())
+        level = [each for each in level if type(each) is list or type(each) is dict]
         levels += 1
         items += sum(map(len, level))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
         level = get_referents(*level)
+    if found := kinds & _UNSAID:
+        raise _reject(found.pop())
     return levels, items
 
 
@@ -379,7 +393,7 @@ class _Writer:
     ) -> None:
         self._table, self._limits, self._pairs, self._reader = table, limits, pairs, reader
         self._again = _Writer(table, limits, pairs=pairs) if reader else self
-        self._items = self._inside = self._classes = 0
+        self._items = self._inside = self._classes = self._made = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
 
@@ -424,9 +438,12 @@ class _Writer:
             if self._inside > self._limits.depth:
                 _check_limits(self._limits, depth=self._inside)
             self._inside, self._classes = self._inside + 1, self._classes + (not code)
+            made, is_hashed = self._made, code in (*_SETS, _DICT)
             data = self._pack(content, is_set=code in _SETS)
             self._inside, self._classes = self._inside - 1, self._classes - (not code)
-            if not code and not self._classes and not self._gives_back(value, content, data):
+            self._made += not code
+            is_tried = not self._classes and self._made > made and (not code or is_hashed)
+            if is_tried and not self._gives_back(value, content, data):
                 raise EncodeError(
                     "is refused or changed when it is rebuilt.",
                     "Let its class, or its converter, give back unchanged what is taken of it.",
@@ -437,21 +454,25 @@ class _Writer:
         return Ext(code, entry.label + data)
 
     def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
-        """Bring a value of the caller's back, with all that it holds, and compare."""
+        """Bring a value of the caller's, or a set or dict of them, back with all that it holds."""
         if self._reader is None:
             return True
         entry = self._table[type(value)]
         is_fixed = type(content) is dict and _FIXED.issuperset(map(type, content.values()))
-        with suppress(Exception):  # whatever the caller's class raises
-            again = entry.revive(content if is_fixed else self._reader.read(data))
+        try:
+            again = entry.revive({**content} if is_fixed else self._reader.read(data))
             if type(again) is not type(value):
                 return False
             taken = entry.take(again)
             is_same = is_fixed and [*taken] == [*content]
             if is_same and all(map(is_, taken.values(), content.values())):
                 return True
-            return self._again._pack(taken) == data  # noqa: SLF001  of our own kind
-        return False
+            packed = self._again._pack(taken, is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
+        except (LimitExceeded, RecursionError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  whatever the caller's class raises
+            return False
+        return packed == data
 
     def _set_pairs_apart(self, value: Any) -> Any:
         if type(value) is list:

@@ -98,10 +98,10 @@ def publish(path: str, content: memoryview, mode: int) -> None:
         try:
             os.link(temp, path, follow_symlinks=False)
         except FileExistsError:
-            _sync(temp.parent)  # whoever made it may have died before this
+            sync(temp.parent)  # whoever made it may have died before this
             raise
         try:
-            _sync(temp.parent)
+            sync(temp.parent)
         except OSError:
             Path(path).unlink()
             raise
@@ -110,7 +110,8 @@ def publish(path: str, content: memoryview, mode: int) -> None:
             temp.unlink()
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
+    """Let the names in a folder be on disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

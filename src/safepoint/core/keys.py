@@ -192,8 +192,11 @@ def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> 
         KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
     """
     try:
-        if create:
-            files.make_folder(os.path.realpath(Path(path).parent))
+        folder = Path(path).absolute().parent
+        if create and not os.path.lexists(folder):
+            _check_folder(folder)
+            files.make_folder(str(folder))
+            files.sync(folder.parent)
         _check_folder(path)
         # As a view, which shows nothing in the report of an error.
         files.publish(os.fspath(path), memoryview(text.reveal()), mode)
@@ -493,7 +496,7 @@ class Revoked:
         until: Any = self.until
         if until is None:
             return None
-        return read_head(until.tenant(tenant) if tenant else until, store, thread)
+        return read_head(until, store, thread, tenant)
 
 
 class Keyring:
@@ -585,6 +588,11 @@ class Keyring:
                 "if not, treat the record as forged.",
             )
         return self._keys[key_id]
+
+    @property
+    def has_revoked(self) -> bool:
+        """Whether a key of this ring counts up to a point alone."""
+        return bool(self._revoked)
 
     def revoked(self, key_id: str) -> Revoked | None:
         """Return how far the key of that id counts, or None if it is not revoked."""

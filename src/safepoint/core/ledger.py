@@ -52,7 +52,18 @@ from safepoint.core.names import (
     check_tenant,
     read_head,
 )
-from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
+from safepoint.core.record import (
+    ANCHOR,
+    KEY_ID,
+    Checkpoint,
+    Cipher,
+    Kind,
+    Opened,
+    Place,
+    check_is,
+    reseal,
+    seal,
+)
 from safepoint.core.storage import (
     CheckpointStorage,
     Lease,
@@ -754,7 +765,9 @@ class Ledger:
         end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
-        count = 0
+        count, seen = 0, target._view.anchored(thread)
+        if seen is not None:
+            self._check_extends(thread, end, seen)
         for opened in self._view.forward(thread, end=end, every_signature=True):
             if not count:
                 there = target._digests(thread, opened.header.sequence)
@@ -764,6 +777,15 @@ class Ledger:
             with anchor_errors("be moved for", thread):
                 target.anchor.advance(self.store, thread, opened.head)
         return count
+
+    def _check_extends(self, thread: str, end: Head | None, seen: Head) -> None:
+        """Refuse to copy what does not extend what the target's anchor has seen."""
+        opened = None
+        for opened in self._view.back(thread, end=end):
+            if opened.header.sequence <= seen.sequence:
+                break
+        if opened is not None and opened.header.sequence >= seen.sequence:
+            check_is(opened, seen, ANCHOR)
 
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""

@@ -8,7 +8,7 @@ from base64 import b32decode, b32encode
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from safepoint.core.errors import (
     AnchorUnavailable,
@@ -230,14 +230,14 @@ class Heads(Protocol):
         """Return the thread's head as it was last seen, or None if it never was."""
 
 
-def read_head(heads: Heads, store: str, thread: str) -> Head | None:
+def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | None:
     """Return what an anchor, or a copy of one, has seen of a thread.
 
     Raises:
         AnchorError: it cannot be asked, or is the anchor of another store.
     """
     try:
-        head = heads.read(store, thread)
+        head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
         # One that was unpickled, or copied by hand, was never looked at.
         return None if head is None else Head(head.sequence, head.digest)
     except Exception as error:

@@ -261,7 +261,7 @@ class Database:
     def _open(self) -> _Connection:
         self._check_place()
         files = self._state()
-        if any(main == _number(files) and pid != os.getpid() for pid, main in _OPEN.values()):
+        if any(main == _number(files) and pid != os.getpid() for pid, main in [*_OPEN.values()]):
             raise self._forked()
         self._shared.main = self._shared.main or _number(files)
         if _number(files) != self._shared.main and not self._read_only:
@@ -442,7 +442,7 @@ def is_open(path: str) -> bool:
     Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
     """
     with suppress(OSError, ValueError):  # of what is no path of a file
-        return (os.getpid(), _number([_identity(path)])) in _OPEN.values()
+        return (os.getpid(), _number([_identity(path)])) in [*_OPEN.values()]
     return False
 
 
