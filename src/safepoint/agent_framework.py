@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, takewhile
-from typing import Any, Final, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
 from safepoint.core.codec import Codec, Converter
@@ -31,12 +31,14 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, spelled, thread_name, thread_text
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
+
+if TYPE_CHECKING:
+    from safepoint.moving import Unsigned
 
 try:
     from agent_framework import (
@@ -424,7 +426,9 @@ class SealedCheckpointStorage(Tenanted):
 
     @for_one
     def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
-        """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
+        """Return what a checkpoint of another storage becomes here, to be moved in."""
+        from safepoint.moving import Unsigned
+
         thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
         return Unsigned(thread, state, source, digest, _APP, label=label)
@@ -441,7 +445,7 @@ class SealedCheckpointStorage(Tenanted):
         return thread_name(workflow_name)
 
     def _check_whole(self, thread: str) -> None:
-        """Refuse to save behind a migration that was interrupted: it could not finish any more."""
+        """Refuse to save behind a move that was interrupted: it could not finish any more."""
         whose = self.ledger.tenant_name, thread
         if whose not in self._whole:
             with suppress(NotFound):
@@ -517,6 +521,8 @@ class SealedCheckpointStorage(Tenanted):
 
 def _refuse_half(newest: Link) -> None:
     if newest.kind == "state" and newest.header.app == _APP and newest.state.get("left"):
+        from safepoint.moving import half_moved
+
         raise half_moved(newest.header.place.thread)
 
 
@@ -557,7 +563,7 @@ def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
 
 
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
-    data = {name: each for name, each in data.items() if name != "left"}  # of a migration
+    data = {name: each for name, each in data.items() if name != "left"}  # of a move
     return WorkflowCheckpoint.from_dict(data)
 
 

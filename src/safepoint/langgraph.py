@@ -46,7 +46,7 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
@@ -65,12 +65,14 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, digest_of, spelled, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Approval, Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
+
+if TYPE_CHECKING:
+    from safepoint.moving import Unsigned
 
 try:
     from langchain_core import messages
@@ -933,6 +935,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             own, notes = found
             if not self._reads_only:
                 if index.high and index.high.sequence - own.sequence < own.state.get("left", 0):
+                    from safepoint.moving import half_moved
+
                     raise half_moved(index.name)
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:
@@ -1055,7 +1059,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         parent: str | None,
         early: builtins.list[dict[str, Any]],
     ) -> Unsigned:
-        """Return what a checkpoint of another saver becomes here, to be sealed by a migration."""
+        """Return what a checkpoint of another saver becomes here, to be moved in."""
+        from safepoint.moving import Unsigned
+
         place = _Place.of(config)
         index, _ = self._index(place.thread, lambda _: True)
         state = {

@@ -131,7 +131,7 @@ What = Literal[
     "prune",
     "delete",
     "erase",
-    "migrate",
+    "move",
     "copy",
     "accept-loss",
     "own",
