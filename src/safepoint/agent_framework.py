@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields, replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain, takewhile
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
 from safepoint.core.codec import Codec, Converter
@@ -36,9 +36,6 @@ from safepoint.resume.asking import Approved, Asking, check_held, check_journal,
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
-
-if TYPE_CHECKING:
-    from safepoint.moving import Unsigned
 
 try:
     from agent_framework import (
@@ -425,13 +422,11 @@ class SealedCheckpointStorage(Tenanted):
         return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
 
     @for_one
-    def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
-        """Return what a checkpoint of another storage becomes here, to be moved in."""
-        from safepoint.moving import Unsigned
-
+    def unsigned(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+        """Return what a checkpoint of another storage becomes here: fields of an `Unsigned`."""
         thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
-        return Unsigned(thread, state, source, digest, _APP, label=label)
+        return {"thread": thread, "state": state, "app": _APP, "label": label}
 
     # --- threads and links
 

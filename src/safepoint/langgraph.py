@@ -46,7 +46,7 @@ from ipaddress import (
     IPv6Interface,
     IPv6Network,
 )
-from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
@@ -70,9 +70,6 @@ from safepoint.resume.asking import Approved, Asking, check_held, check_journal,
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 from safepoint.tenancy import Tenanted, for_one
-
-if TYPE_CHECKING:
-    from safepoint.moving import Unsigned
 
 try:
     from langchain_core import messages
@@ -1058,10 +1055,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         parent: str | None,
         early: builtins.list[dict[str, Any]],
-    ) -> Unsigned:
-        """Return what a checkpoint of another saver becomes here, to be moved in."""
-        from safepoint.moving import Unsigned
-
+    ) -> dict[str, Any]:
+        """Return what a checkpoint of another saver becomes here: the fields of an `Unsigned`."""
         place = _Place.of(config)
         index, _ = self._index(place.thread, lambda _: True)
         state = {
@@ -1074,7 +1069,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             "early": early,
         }
         label = _Key.of(place.space, checkpoint["id"]).label("c")
-        return Unsigned(index.name, state, app=self.app, tools=self.tools, label=label)
+        return {"thread": index.name, "state": state, "label": label}
 
     # --- forget
 

@@ -27,7 +27,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -619,8 +619,9 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
         except (DecodeError, LimitExceeded) as error:
             raise type(error)(f"{where}: {error.what}", error.do) from None
         config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
-        each = saver.unsigned(config, found, metadata, parent or None, early)
-        yield replace(each, source=f"{thread} {space} {ident}", digest=digest)
+        fields = saver.unsigned(config, found, metadata, parent or None, early)
+        fields |= {"app": saver.app, "tools": saver.tools, "digest": digest}
+        yield Unsigned(**fields, source=f"{thread} {space} {ident}")
 
 
 def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
@@ -951,10 +952,10 @@ def _workflow(
         said = _json(data, partial(_revived, functions, shown))
         try:
             checkpoint = WorkflowCheckpoint.from_dict(said)
-            unsigned = storage.unsigned(checkpoint, link.path.name, link.digest)
+            fields = storage.unsigned(checkpoint)
         except (WorkflowCheckpointException, TypeError, ValueError):
             raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING) from None
-        yield unsigned
+        yield Unsigned(**fields, source=link.path.name, digest=link.digest)
 
 
 def _when(link: _Link) -> datetime:
@@ -1040,9 +1041,8 @@ def _command(options: argparse.Namespace) -> int:
     source = database_in(options.source)
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     settings = read(options.config, "change")
-    store = settings.to_change(options.name)
     with ExitStack() as stack:
-        ledger = store.opened(stack, write=options.vouch)
+        ledger = settings.to_change(options.name).opened(stack, write=options.vouch)
         what, opened, into = _ends(source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
         done = move(opened, into, report=report, vouched_by=vouched_by)

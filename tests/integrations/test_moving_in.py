@@ -35,7 +35,6 @@ from safepoint import (
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
-    ConfigurationError,
     ResumeRefused,
     StorageUnavailable,
 )
@@ -788,7 +787,7 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
 
 
 def test_nothing_is_written_into_the_folder_or_from_no_folder(paused: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="would be in the folder"):
+    with pytest.raises(CheckpointError, match="would be in the folder"):
         move(file_storage(paused), storage(), report=paused / "moved.jsonl")
     with pytest.raises(CheckpointError, match="cannot be read"):
         move(file_storage(tmp_path / "none"), storage(), report="x.jsonl")

@@ -9,6 +9,7 @@ import pickle
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    CheckpointError,
     Codec,
     FileCheckpointStorage,
     InMemoryAnchor,
@@ -26,7 +26,6 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.core.errors import (
-    CodecError,
     ConfigurationError,
     DecodeError,
     PickleRefused,
@@ -93,20 +92,15 @@ def test_a_file_becomes_a_thread_and_the_report_names_it(
     assert (found.state, found.app, found.label) == (json.loads(text), "old/1", MOVED)
     assert ledger.latest("t--_4frder_208").state == ["a", 1.5, None, True, "é é"]
     source = hashlib.sha256(text).hexdigest()
-    taken = Moved(
-        *("order-7.json", "sealed", THREAD, 1),
-        digest="sha256:" + hashlib.sha256(f"sha256:{source}".encode()).hexdigest(),
-    )
+    digest = "sha256:" + hashlib.sha256(f"sha256:{source}".encode()).hexdigest()
+    taken = Moved("order-7.json", "sealed", THREAD, 1, digest)
     assert done[1] == taken
     said = {"store": STORE, "vouched_by": "dora", "from": "old", **taken._asdict()}
     assert lines(report)[2:] == [{**said, "outcome": "begun"}, said]
     assert "canary" not in report.read_text() + repr(Unsigned(THREAD, {"secret": "canary"}))
     assert stat.S_IMODE(report.stat().st_mode) == 0o600
     note = next(ledger.back(THREAD))
-    assert (note.label, note.state["vouched_by"], note.state["digest"]) == (
-        *(MOVED, "dora"),
-        taken.digest,
-    )
+    assert (note.label, note.state["vouched_by"], note.state["digest"]) == (MOVED, "dora", digest)
     assert ledger._view.anchored(THREAD) is not None
 
 
@@ -156,7 +150,6 @@ def test_what_is_refused_has_a_reason_and_does_not_stop_the_rest(
     content = {
         "order-7.pkl": pickle.dumps({"due": date(2026, 1, 31), "at": Colour.RED}),
         "order-8.pkl": b"cos\nsystem\n(S'id'\ntR.",
-        "order-9.pkl": pickle.dumps({"at": Colour.RED}).replace(b"Colour", b"Colors"),
         "twin.pkl": pickle.dumps(1),
         "twin.json": b"2",
         "notes.txt": b"hello",
@@ -172,7 +165,6 @@ def test_what_is_refused_has_a_reason_and_does_not_stop_the_rest(
     assert ledger.threads() == [THREAD]
     for name, word in {
         "order-8.pkl": "The pickle wants os.system, which is not on the list",
-        "order-9.pkl": "list it as a type",
         "twin.pkl": "would both become twin",
         "twin.json": "would both become twin",
         "notes.txt": "neither strict JSON nor a pickle",
@@ -212,24 +204,17 @@ def test_a_thread_that_nobody_moved_in_is_not_added_to(
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        [Unsigned(THREAD, True)],
-        [Unsigned(THREAD, 1.0)],
-        [Unsigned(THREAD, 1, app="other")],
-        [Unsigned(THREAD, 1), Unsigned(THREAD, 2)],
-        [],
-    ],
+    "states", [[True, 2], [1.0, 2], [1], [1, 2, 3], [2, 1], [1, {"vouched_by": "dora"}]]
 )
 def test_another_state_or_one_more_is_another_thread(
-    report: Path, ledger: Ledger, other: list[Unsigned]
+    report: Path, ledger: Ledger, states: list[Any]
 ) -> None:
-    first = [Unsigned(THREAD, 1)] if other else [Unsigned(THREAD, 1), Unsigned(THREAD, 2)]
-    moved(first, ledger, report)
-    for name in ("", "dora"):
-        (refused,) = moved(other or [Unsigned(THREAD, 1)], ledger, report, vouched_by=name)
-        assert "with another record #" in refused.reason
-    assert len([*ledger.back(THREAD)]) == len(first) + 1
+    moved([Unsigned(THREAD, 1), Unsigned(THREAD, 2)], ledger, report)
+    for given in ([Unsigned(THREAD, each) for each in states], [Unsigned(THREAD, 1, app="b")]):
+        for name in ("", "dora"):
+            (refused,) = moved(given, ledger, report, vouched_by=name)
+            assert "with another record #" in refused.reason
+    assert [each.kind for each in ledger.back(THREAD)] == ["note", "state", "state"]
 
 
 def test_a_deleted_or_tampered_thread_does_not_come_back(report: Path, ledger: Ledger) -> None:
@@ -346,13 +331,9 @@ def test_an_interrupted_move_goes_on_where_it_was(
             raise KeyboardInterrupt
         return keep(*given, **options)
 
-    with monkeypatch.context() as patch:
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(Ledger, "_keep", until)
-        if done < 4:
-            with pytest.raises(KeyboardInterrupt):
-                moved(states, ledger, report)
-        else:
-            moved(states, ledger, report)
+        moved(states, ledger, report)
     looked = moved(states, ledger, report, vouched_by="")
     will = "there already" if done == 4 else "would be sealed"
     assert [each.outcome for each in looked] == ["there already", will]
@@ -391,59 +372,33 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("text", BROKEN)
+DEEP = [b"[" * 10**5, b"[" * 10**5 + b"]" * 10**5]
+
+
+@pytest.mark.parametrize("text", BROKEN + DEEP)
 def test_what_is_not_strict_json_is_refused(old: Path, text: bytes) -> None:
     (old / "order-7.json").write_bytes(text)
-    for read in (
-        lambda: read_state(old / "order-7.json", thread=THREAD),
-        lambda: strict_json(text, 10**6, 10**6),
-    ):
-        with pytest.raises(DecodeError) as refusal:
-            read()
-        cause: BaseException | None = refusal.value
-        while cause is not None:  # it carries nothing of the file
-            assert "canary" not in f"{cause} {vars(cause)}"
-            cause = cause.__cause__ or cause.__context__
+    kind = LimitExceeded if text in DEEP else DecodeError
+    with pytest.raises(kind):
+        read_state(old / "order-7.json", thread=THREAD)
+    with pytest.raises(kind) as refusal:
+        strict_json(text, 10**6, 10**6)
+    cause: BaseException | None = refusal.value
+    while cause is not None:  # it carries nothing of the file
+        assert "canary" not in f"{cause} {vars(cause)}"
+        cause = cause.__cause__ or cause.__context__
+    for size, items in ((9, 99), (99, 2)):
+        with pytest.raises(LimitExceeded):
+            strict_json(b"[1, [2, 3]]", size, items)
 
 
-@pytest.mark.parametrize(
-    ("text", "size", "items"),
-    [
-        (b'"' + b"x" * 100 + b'"', 100, 10**6),
-        (b"[" * 100_000, 10**6, 10**6),
-        (b"[" * 100_000 + b"]" * 100_000, 10**6, 10**6),
-        (b"[" + b"[]," * 100 + b"1]", 10**6, 50),
-        (b'{"a":1,"b":2,"c":3}', 10**6, 2),
-    ],
-)
-def test_json_over_a_limit_is_refused(text: bytes, size: int, items: int) -> None:
-    with pytest.raises(LimitExceeded):
-        strict_json(text, size, items)
-
-
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (pickle.dumps({"at": Colour.RED}), None),
-        (pickle.dumps({"at": Colour.RED}).replace(b"Colour", b"Colors"), PickleRefused),
-        (pickle.dumps([0] * (1 << 20)), LimitExceeded),
-        (b"\0", DecodeError),
-    ],
-)
-def test_a_file_is_read_for_a_layout_of_your_own(
-    old: Path, data: bytes, error: type[CheckpointError] | None
-) -> None:
-    (old / "0001").write_bytes(data)
-    if error is None:
-        read = read_state(old / "0001", thread=THREAD, types=[Colour], app="x")
-        assert read == Unsigned(
-            *(THREAD, {"at": Colour.RED}, "0001"),
-            digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
-            app="x",
-        )
-    else:
-        with pytest.raises(error):
-            read_state(old / "0001", thread=THREAD)
+def test_a_file_is_read_for_a_layout_of_your_own(old: Path) -> None:
+    (old / "0001").write_bytes(data := pickle.dumps({"at": Colour.RED}))
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    read = read_state(old / "0001", thread=THREAD, types=[Colour], app="x")
+    assert read == Unsigned(THREAD, {"at": Colour.RED}, "0001", digest, "x")
+    with pytest.raises(PickleRefused, match="list it as a type"):
+        read_state(old / "0001", thread=THREAD)
 
 
 def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path, ledger: Ledger) -> None:
@@ -451,12 +406,3 @@ def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path, ledger: Ledger
     for path in (tmp_path / "none", tmp_path / "file", Path("a\0b")):
         with pytest.raises(StorageUnavailable, match="cannot be read"):
             moved(state_files(path), ledger, tmp_path / "report", vouched_by="")
-    for types in (Colour, 7):
-        with pytest.raises((ConfigurationError, CodecError)):
-            state_files(tmp_path, types=types)  # type: ignore[arg-type]
-
-
-def test_two_names_for_one_thread_are_refused(old: Path, report: Path, ledger: Ledger) -> None:
-    for name in ("A", "B"):
-        (old / name).write_text("1")
-    assert outcomes(moved(state_files(old, thread=lambda _: "x"), ledger, report)) == {"refused": 2}
