@@ -31,7 +31,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, spelled, thread_name, thread_text
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
@@ -423,11 +422,11 @@ class SealedCheckpointStorage(Tenanted):
         return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
 
     @for_one
-    def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
-        """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
+    def unsigned(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+        """Return what a checkpoint of another storage becomes here: fields of an `Unsigned`."""
         thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
-        return Unsigned(thread, state, source, digest, _APP, label=label)
+        return {"thread": thread, "state": state, "app": _APP, "label": label}
 
     # --- threads and links
 
@@ -441,7 +440,7 @@ class SealedCheckpointStorage(Tenanted):
         return thread_name(workflow_name)
 
     def _check_whole(self, thread: str) -> None:
-        """Refuse to save behind a migration that was interrupted: it could not finish any more."""
+        """Refuse to save behind a move that was interrupted: it could not finish any more."""
         whose = self.ledger.tenant_name, thread
         if whose not in self._whole:
             with suppress(NotFound):
@@ -517,6 +516,8 @@ class SealedCheckpointStorage(Tenanted):
 
 def _refuse_half(newest: Link) -> None:
     if newest.kind == "state" and newest.header.app == _APP and newest.state.get("left"):
+        from safepoint.moving import half_moved
+
         raise half_moved(newest.header.place.thread)
 
 
@@ -557,7 +558,7 @@ def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
 
 
 def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
-    data = {name: each for name, each in data.items() if name != "left"}  # of a migration
+    data = {name: each for name, each in data.items() if name != "left"}  # of a move
     return WorkflowCheckpoint.from_dict(data)
 
 

@@ -65,7 +65,6 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, digest_of, spelled, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Approval, Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
@@ -933,6 +932,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             own, notes = found
             if not self._reads_only:
                 if index.high and index.high.sequence - own.sequence < own.state.get("left", 0):
+                    from safepoint.moving import half_moved
+
                     raise half_moved(index.name)
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:
@@ -1054,8 +1055,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         parent: str | None,
         early: builtins.list[dict[str, Any]],
-    ) -> Unsigned:
-        """Return what a checkpoint of another saver becomes here, to be sealed by a migration."""
+    ) -> dict[str, Any]:
+        """Return what a checkpoint of another saver becomes here: the fields of an `Unsigned`."""
         place = _Place.of(config)
         index, _ = self._index(place.thread, lambda _: True)
         state = {
@@ -1068,7 +1069,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             "early": early,
         }
         label = _Key.of(place.space, checkpoint["id"]).label("c")
-        return Unsigned(index.name, state, app=self.app, tools=self.tools, label=label)
+        return {"thread": index.name, "state": state, "label": label}
 
     # --- forget
 

@@ -508,7 +508,7 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
         "delete": lambda: asyncio.run(storage.delete("1")),
         "ask": lambda: asyncio.run(storage.ask(pay, ctx, "pay", {})),
         "answered": lambda: asyncio.run(storage.answered(pay, question, "yes")),
-        "unsigned": lambda: storage.unsigned(one, "old", "sha256:"),
+        "unsigned": lambda: storage.unsigned(one),
         "ledger": lambda: storage.ledger,
     }
     public = {name for name in vars(SealedCheckpointStorage) if name[0] != "_"} | {"ledger"}

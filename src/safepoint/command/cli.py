@@ -27,7 +27,7 @@ from safepoint.stores.disk import translate
 GROUPS: Final = {
     "to begin": {
         "init": "safepoint.command.operating",
-        "migrate": "safepoint.moving",
+        "move": "safepoint.moving",
         "examples": "safepoint.command.examples",
     },
     "to look": {

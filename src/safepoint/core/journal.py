@@ -132,7 +132,7 @@ What = Literal[
     "prune",
     "delete",
     "erase",
-    "migrate",
+    "move",
     "copy",
     "accept-loss",
     "own",

@@ -459,7 +459,7 @@ def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
         )
     return RecordMalformed(
         f"{shown} is not a sealed record.",
-        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.migrate.",
+        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.moving.",
     )
 
 
