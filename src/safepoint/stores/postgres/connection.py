@@ -30,7 +30,11 @@ from safepoint.core.storage import Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    from psycopg.adapt import Transformer
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.generators import execute
+    from psycopg.pq import ExecStatus, Format
+    from psycopg.pq.abc import PGresult
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
     raise missing(
@@ -62,6 +66,8 @@ _PAUSE: Final = 0.05
 """For how many seconds what was cut off may go on in the server before it is asked again."""
 _TURN: Final = 1.0
 """For how many seconds to wait for a connection before the pool is asked to make one again."""
+_OFTEN: Final = 5
+"""How many times a statement is asked before it is prepared, as the driver does it."""
 _ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
 _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
 
@@ -142,13 +148,35 @@ class Connection(psycopg.Connection[Row]):
     """The tenant that its login serves, as it was last seen; `*` is every one."""
 
     @cached_property
-    def _cursor(self) -> psycopg.RawCursor[Row]:
-        return psycopg.RawCursor(self)  # one for all: a new one costs a third of a quick statement
+    def _asked(self) -> tuple[dict[str, int], Transformer]:
+        return {}, Transformer(self)
 
     def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return what a statement finds, with `$1` for the first value."""
-        done = self._cursor.execute(statement.encode(), values, binary=True)
-        return done.fetchall() if done.pgresult and done.pgresult.nfields else []
+        """Return what a statement finds, with `$1` for the first value; prepared if it comes often.
+
+        Every save asks so, in half of the time that a cursor takes.
+        """
+        uses, loaded = self._asked
+        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        formats = [Format(type(v) is bytes) for v in values]
+        name, query = b"%d" % hash(statement), statement.encode()
+        uses[statement] = count = uses.get(statement, -1) + 1
+        if count < _OFTEN:
+            self.pgconn.send_query_params(query, given, None, formats, Format.BINARY)
+        else:
+            if count == _OFTEN:
+                self.pgconn.send_prepare(name, query)
+                self._answer()
+            self.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
+        found = self._answer()
+        loaded.set_pgresult(found)
+        return loaded.load_rows(0, found.ntuples, tuple)
+
+    def _answer(self) -> PGresult:
+        [found] = self.wait(execute(self.pgconn))
+        if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(found)
+        return found
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait as the driver does, for so many seconds at most."""
