@@ -213,7 +213,7 @@ def test_a_privilege_that_a_role_has_in_part_is_found(server: Server, name: str)
 
 
 @pytest.mark.parametrize("version", [16, 18])
-def test_the_fingerprint_that_is_kept_is_that_of_our_sql(version: int) -> None:
+def test_what_is_kept_is_what_our_sql_makes(version: int) -> None:
     """If the SQL was changed on purpose, run: python -m tests.harness.schema"""
     kept = schema.KEPT.read_text(encoding="utf-8")
     assert schema.made(version) == kept, "Run: python -m tests.harness.schema"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
+from safepoint.stores.postgres.connection import Options
 from safepoint.stores.postgres.storage import Records
 
 
@@ -22,5 +25,5 @@ class PostgresAnswers(Records):
         StorageError: the server cannot be used. The message says what to run.
     """
 
-    def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
-        super().__init__(dsn, "answers", connections=connections, wait_seconds=wait_seconds)
+    def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
+        super().__init__(dsn, "answers", **options)

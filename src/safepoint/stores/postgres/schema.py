@@ -68,64 +68,6 @@ _ABLE: Final = """
                         or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true)))))
     order by 1
 """
-_FINGERPRINT: Final = """
-    with ours as (select oid, nspname, nspowner, nspacl from pg_namespace
-                   where nspname = any(%(schemas)s)),
-    relation as (select c.*, n.nspname || '.' || c.relname as name from pg_class c
-                   join ours n on n.oid = c.relnamespace where c.relkind <> 'i'),
-    acl (kind, name, owner, acl) as (
-      select 'schema', nspname::text, nspowner, coalesce(nspacl, acldefault('n', nspowner))
-        from ours
-      union all select 'relation', name, relowner, coalesce(relacl, acldefault('r', relowner))
-        from relation
-      union all select 'column', r.name || '.' || attname, relowner, attacl
-        from relation r join pg_attribute on attrelid = r.oid where attacl is not null
-      union all select 'function', p.oid::regprocedure::text, proowner,
-             coalesce(proacl, acldefault('f', proowner))
-        from pg_proc p join ours n on n.oid = pronamespace
-      union all select 'type', nspname || '.' || typname, typowner,
-             coalesce(typacl, acldefault('T', typowner))
-        from pg_type join ours n on n.oid = typnamespace where typtype = 'd')
-    select kind || ' ' || name, 'owner ' || pg_get_userbyid(owner) from acl where kind <> 'column'
-    union all select 'grant ' || kind || ' ' || name, string_agg(
-             case grantee when 0 then 'public' else pg_get_userbyid(grantee) end
-             || ' ' || privilege_type || case when is_grantable then '*' else '' end, ', '
-             order by case grantee when 0 then 'public' else pg_get_userbyid(grantee) end
-             collate "C", privilege_type)
-        from acl, aclexplode(acl) where grantee <> owner group by 1
-    union all select 'table ' || name, concat_ws(' ', relkind, relpersistence, reloptions::text,
-             case when relrowsecurity then 'row security' end,
-             case when relforcerowsecurity then 'forced' end) from relation
-    union all select 'column ' || name || '.' || attname, concat_ws(' ',
-             format_type(atttypid, atttypmod), case when attnotnull then 'not null' end,
-             'default ' || pg_get_expr(adbin, adrelid), attstorage,
-             'collate ' || nullif(attcollation, 0)::regcollation::text)
-        from relation r join pg_attribute a on attrelid = r.oid and attnum > 0
-         and not attisdropped left join pg_attrdef on (adrelid, adnum) = (attrelid, attnum)
-    union all select 'constraint ' || coalesce(nullif(conrelid, 0)::regclass::text,
-             contypid::regtype::text) || ' ' || conname,
-             pg_get_constraintdef(c.oid) || case when convalidated then '' else ' not valid' end
-        from pg_constraint c join ours n on n.oid = connamespace where contype <> 'n'
-    union all select 'index ' || i.indexrelid::regclass::text, pg_get_indexdef(indexrelid)
-        from pg_index i join relation r on r.oid = indrelid
-    union all select 'trigger ' || r.name || ' ' || tgname,
-             concat_ws(' ', tgenabled, pg_get_triggerdef(t.oid))
-        from pg_trigger t join relation r on r.oid = tgrelid where not tgisinternal
-    union all select 'rule ' || r.name || ' ' || rulename, pg_get_ruledef(w.oid)
-        from pg_rewrite w join relation r on r.oid = ev_class
-    union all select 'policy ' || r.name || ' ' || polname, concat_ws(' ', polcmd,
-             case when not polpermissive then 'restrictive' end, 'to', (select string_agg(
-               case each when 0 then 'public' else pg_get_userbyid(each) end, ', '
-               order by pg_get_userbyid(each) collate "C") from unnest(polroles) each),
-             'using ' || pg_get_expr(polqual, polrelid),
-             'check ' || pg_get_expr(polwithcheck, polrelid))
-        from pg_policy join relation r on r.oid = polrelid
-    union all select 'body ' || p.oid::regprocedure::text, concat_ws(' ',
-             pg_get_function_result(p.oid), lanname, case when prosecdef then 'definer' end,
-             proconfig::text, provolatile, chr(10), prosrc)
-        from pg_proc p join ours n on n.oid = pronamespace join pg_language l on l.oid = prolang
-    order by 1
-"""
 
 
 def migrate(
@@ -211,7 +153,7 @@ def assign(
     with _changing(dsn) as connection:
         there = tuple(part for part in PARTS if _is_there(connection, part, prefix))
         if not there:
-            raise psycopg.errors.InvalidSchemaName  # told in our words
+            raise psycopg.errors.UndefinedTable  # told in our words
         known = "select from pg_roles where rolname = %s and rolcanlogin"
         named = "\0" not in login and login.encode("utf-8", "replace").decode() == login
         if not named or not connection.execute(known, (login,)).fetchall():
@@ -268,30 +210,6 @@ def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> 
     before, after = _frame(roles)
     texts = [*before, *(_text(part, roles) for part in _checked(parts)), after]
     return "\n\n".join(["begin;", *(text.as_string(None).strip() for text in texts), "commit;"])
-
-
-def fingerprint(
-    connection: psycopg.Connection[Any],
-    *,
-    parts: tuple[str, ...] = PARTS,
-    prefix: str = "safepoint",
-) -> dict[str, str]:
-    """Return all that decides who may do what: tables, columns, triggers, functions, grants.
-
-    Two databases in which `migrate` has run have the same one, whatever the prefix of their roles:
-    these are written as in the SQL, `{writer}`.
-
-    Args:
-        connection: any login will do: the catalogs are for all to read.
-        parts: of which parts.
-        prefix: how the names of the roles begin.
-    """
-    values = {"schemas": [SCHEMAS[part] for part in parts]}
-    ours = re.compile(rf"\b{re.escape(prefix)}_({'|'.join(sorted(ROLES, key=len)[::-1])})\b(?!\.)")
-    with connection.transaction():
-        connection.execute("set local search_path = pg_catalog, pg_temp")
-        rows = connection.execute(_FINGERPRINT, values).fetchall()
-    return {key: text if key.startswith("body") else ours.sub(r"{\1}", text) for key, text in rows}
 
 
 def _checked(parts: tuple[str, ...]) -> tuple[str, ...]:
