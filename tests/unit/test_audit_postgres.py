@@ -151,8 +151,6 @@ CHANGED = {
     "alter table safepoint_journal.records add constraint no_more check (sequence < 2)": (
         "SP20.not-made"
     ),
-    "drop index safepoint.discarded_place; create unique index discarded_place on"
-    " safepoint.discarded (thread)": "SP13.not-made",
     "create unique index once on safepoint.actions (thread)": "SP13.not-made",
     "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13.not-made",
     "alter table safepoint.threads no force row level security": "SP13.changed",

@@ -19,10 +19,7 @@ revoke all on type {schema}.name, {schema}.tenant, {schema}.sequence from public
 -- The tenant that a login serves, or '*' for every one; without a line, the threads of no tenant.
 -- It goes by the login that a session began with, which no setting and no role changes. Each login
 -- reads its own line, because a policy asks for it in a third of the time that a function takes.
-create table {schema}.logins (
-  login  name primary key,
-  serves text collate "C" not null
-);
+create table {schema}.logins (login name primary key, serves text collate "C" not null);
 alter table {schema}.logins enable row level security;
 create policy own on {schema}.logins for select using (login = session_user);
 grant usage on schema {schema} to {readers};

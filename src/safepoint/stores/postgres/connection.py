@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, Final, Self, TypedDict, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar
 
 from safepoint.core.errors import (
     CheckpointError,
@@ -63,11 +63,16 @@ _TURN: Final = 1.0
 """For how many seconds to wait for a connection before the pool is asked to make one again."""
 _SELDOM: Final = 5
 """How many times a statement is asked before it is prepared, as the driver does it."""
-_ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
 _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
 
 
-_NOT_YOURS: Final = (
+class _Refusal(NamedTuple):
+    kind: type[CheckpointError]
+    what: str
+    do: str
+
+
+_NOT_YOURS: Final = _Refusal(
     NotOwner,
     "{Said}.",
     "Nothing was done. Stop this run if another one took it over. Or wait, acquire the thread, load"
@@ -76,38 +81,37 @@ _NOT_YOURS: Final = (
 _NOT_NEXT: Final = (
     "Nothing was overwritten. Load the latest checkpoint and decide again from there."
 )
-_OTHER: Final = (
+_OTHER: Final = _Refusal(
     StorageUnavailable,
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
 )
-# What to raise, and its two sentences, by SQLSTATE. Those that begin with SP are what the functions
-# of the schema say.
-_REFUSALS: Final[dict[str | None, tuple[type[CheckpointError], str, str]]] = {
+# By SQLSTATE. Those that begin with SP are what the functions of the schema say.
+_REFUSALS: Final[dict[str | None, _Refusal]] = {
     # Before there is a session libpq tells no SQLSTATE: then its words are handed on.
-    None: (
+    None: _Refusal(
         StorageUnavailable,
         "The server of {where} cannot be used: {said}.",
         "Look at the connection string, at the login and at the server's log. Do not lower"
         " sslmode.",
     ),
-    "42P01": (
+    "42P01": _Refusal(
         StorageUnavailable,
         "There is no schema of safepoint in {where}.",
         "Make it, as one who may create roles: safepoint postgres migrate DSN",
     ),
-    "42501": (
+    "42501": _Refusal(
         StorageRefused,
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
         " runs.",
     ),
-    "53100": (
+    "53100": _Refusal(
         StorageFull,
         "The server of {where} has no room.",
         "Nothing was saved. Make room on its volume, then save again.",
     ),
-    "55P03": (
+    "55P03": _Refusal(
         StorageUnavailable,
         "Another session of {where} holds what this waited for, in a transaction that it has not"
         " ended.",
@@ -116,9 +120,11 @@ _REFUSALS: Final[dict[str | None, tuple[type[CheckpointError], str, str]]] = {
     ),
     "SP001": _NOT_YOURS,
     "SP002": _NOT_YOURS,
-    "SP003": (Conflict, "{Said}.", _NOT_NEXT),
-    "SP004": (RecordsMissing, "{Said}.", _NOT_NEXT),
-    "SP005": (NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."),
+    "SP003": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
+    "SP004": _Refusal(RecordsMissing, "{Said}.", _NOT_NEXT),
+    "SP005": _Refusal(
+        NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."
+    ),
 }
 
 # What fails is raised here. The pool's own warnings are for whoever has set up logging.
@@ -159,20 +165,14 @@ class Connection(psycopg.Connection[Row]):
         return rows
 
     def _answer(self) -> Any:
-        [found] = self.wait(execute(self.pgconn))
+        try:
+            [found] = self.wait(execute(self.pgconn), timeout=self.seconds)
+        except psycopg.OperationalError:
+            self.close()  # it is lost, or took too long: what it says now answers no question
+            raise
         if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             raise psycopg.errors.error_from_result(found)
         return found
-
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Wait as the driver does, for so many seconds at most."""
-        began = time.monotonic()
-        try:
-            return super().wait(gen, interval, timeout or self.seconds)
-        except psycopg.OperationalError:
-            if self.seconds and time.monotonic() - began >= self.seconds:
-                self.close()  # what it still says answers no question of ours
-            raise
 
 
 class Options(TypedDict, total=False):
@@ -263,11 +263,10 @@ class Server(Tenants):
                     ) from error
             except psycopg.Error as error:
                 lost = connection is None or is_lost(connection, error)
-                if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
+                if not lost or time.monotonic() > end:
                     raise refusal(error, self._where) from error
-                if lost:
-                    pool.drain()  # the others were to the same server: nobody tries each of them
-                    time.sleep(_PAUSE)
+                pool.drain()  # the others were to the same server: nobody tries each of them
+                time.sleep(_PAUSE)
             finally:
                 if connection is not None:
                     pool.putconn(connection)

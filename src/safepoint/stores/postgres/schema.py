@@ -44,7 +44,6 @@ ROLES: Final = (
 SCHEMAS: Final = {part: f"safepoint_{part}" for part in PARTS} | {"store": "safepoint"}
 LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
 """How many bytes the database takes in a record of each part."""
-_OLDEST: Final = 140000
 # The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
 # would be those of the anchor of a store "x".
 _PREFIX: Final = re.compile(r"(?!pg_)(?![a-z0-9_]*_anchor\Z)[a-z][a-z0-9_]{0,46}\Z")
@@ -54,20 +53,6 @@ _MAKE_ROLE: Final = (
     "do $$ begin create role {0} nologin;"
     " exception when duplicate_object or unique_violation then null; end $$;"
 )
-# Who can more than we give them: by themselves, by what they are in, by who can act as the owner,
-# or by what the owner would hand on. Whoever creates a role may grant it, which is no membership
-# that counts (PostgreSQL 16 and newer).
-_ABLE: Final = """
-    select rolname from pg_roles r where rolname = any(%(roles)s) and (
-      rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls
-      or exists (select from pg_auth_members m where m.member = r.oid)
-      or rolname = %(owner)s and (
-        exists (select from pg_default_acl d where d.defaclrole = r.oid)
-        or exists (select from pg_auth_members m where m.roleid = r.oid
-                   and (coalesce((to_jsonb(m)->>'set_option')::boolean, true)
-                        or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true)))))
-    order by 1
-"""
 
 
 def migrate(
@@ -76,10 +61,12 @@ def migrate(
     """Make the schema and the roles in a database, or leave them if they are there.
 
     All of it happens in one transaction, or none. The roles let nobody in by themselves: create
-    logins, and put each in one of them. Run it with a login that may create roles and schemas;
-    no superuser is needed. That login is left with no right of the owner's, but as the one who
-    made the roles it may take them again (PostgreSQL 16 and newer): end it, or keep it as you
-    would keep a superuser's.
+    logins, and put each in one of them. A role of that name which is there already is taken as it
+    is: the audit says if it has rights beyond its part, or members.
+
+    Run it with a login that may create roles and schemas; no superuser is needed. That login is
+    left with no right of the owner's, but as the one who made the roles it may take them again
+    (PostgreSQL 16 and newer): end it, or keep it as you would keep a superuser's.
 
     Args:
         dsn: a connection string as libpq takes it.
@@ -94,19 +81,14 @@ def migrate(
     Raises:
         ConfigurationError: there is no such part, or no role can have that prefix.
         StorageRefused: this login may not create roles or schemas. Nothing was made.
-        StorageUnavailable: there is no server, the schema there is of other roles, somebody can
-            act as its owner, or somebody holds what it has to change for more than 10 seconds.
+        StorageUnavailable: there is no server, the schema there is of other roles, or somebody
+            holds what it has to change for more than 10 seconds.
     """
     chosen, roles = _checked(parts), _roles(prefix)
-    with _changing(dsn) as connection:
-        before, after = _frame(roles)
-        for text in before[:-1]:
-            connection.execute(text)
-        _check_roles(connection, prefix)
-        connection.execute(before[-1])
+    with _changing(dsn, roles) as connection:
         made = tuple(part for part in chosen if not _is_there(connection, part, prefix))
-        for text in (*(_text(part, roles) for part in made), after):
-            connection.execute(text)
+        for part in made:
+            connection.execute(_text(part, roles))
         return made
 
 
@@ -130,8 +112,8 @@ def assign(
         login: the login, as the server knows it.
         tenant: the one tenant that it serves; "" for the threads without a tenant, which takes
             away what was assigned before.
-        every_tenant: it serves all tenants, and the threads without one: for an operator, an
-            auditor, or a worker that is trusted to keep tenants apart by itself.
+        every_tenant: if you name no tenant, it serves all of them, and the threads without one:
+            for an operator, an auditor, or a worker that is trusted to keep tenants apart.
         prefix: as for `migrate`.
 
     Returns:
@@ -139,32 +121,23 @@ def assign(
 
     Raises:
         InvalidId: no tenant can have that name.
-        ConfigurationError: it is both for a tenant and for every one, or there is no such login.
+        ConfigurationError: there is no such login.
         StorageRefused: this login may not act as the owner of the schema. Nothing was changed.
         StorageUnavailable: there is no server, or no schema with roles of that prefix.
     """
-    if tenant and every_tenant:
-        raise ConfigurationError(
-            f"A login serves one tenant or every one, and this is for {quoted(tenant)} and all.",
-            "Give the tenant's name or every_tenant=True.",
-        )
-    whose = "*" if every_tenant else tenant and check_tenant(tenant)
+    whose = check_tenant(tenant) if tenant else "*" * every_tenant
     roles = _roles(prefix)
-    with _changing(dsn) as connection:
+    with _changing(dsn, roles) as connection:
         there = tuple(part for part in PARTS if _is_there(connection, part, prefix))
         if not there:
             raise psycopg.errors.UndefinedTable  # told in our words
-        known = "select from pg_roles where rolname = %s and rolcanlogin"
-        named = "\0" not in login and login.encode("utf-8", "replace").decode() == login
-        if not named or not connection.execute(known, (login,)).fetchall():
+        logins = connection.execute("select rolname from pg_roles where rolcanlogin").fetchall()
+        if (login,) not in logins:
             raise ConfigurationError(
                 f"There is no login {quoted(login)} on that server.",
                 "Create it first, in the role of its job: create role … login in role"
                 f" {prefix}_writer",
             )
-        before, after = _frame(roles)
-        _check_roles(connection, prefix)
-        connection.execute(before[-1])
         connection.execute(sql.SQL("set local role {}").format(roles["owner"]))
         for part in there:
             table = sql.Identifier(SCHEMAS[part], "logins")
@@ -173,14 +146,13 @@ def assign(
                 line = sql.SQL("insert into {} values (%s, %s)").format(table)
                 connection.execute(line, (login, whose))
         connection.execute("reset role")
-        connection.execute(after)
         return there
 
 
 @contextmanager
-def _changing(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction, while nobody else changes a schema of ours."""
-    given = parsed(dsn)
+def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Connection[Any]]:
+    """Connect for one transaction, as who may act as the owner, and the only one who changes it."""
+    given, (before, after) = parsed(dsn), _frame(roles)
     try:
         with psycopg.connect(
             dsn,
@@ -188,14 +160,10 @@ def _changing(dsn: str) -> Iterator[psycopg.Connection[Any]]:
             application_name="safepoint migrate",
             connect_timeout=given.get("connect_timeout", "10"),
         ) as connection:
-            if connection.info.server_version < _OLDEST:
-                raise StorageUnavailable(
-                    f"The server is PostgreSQL {connection.info.server_version // 10000}, and this"
-                    " needs 14 or newer.",
-                    "Upgrade the server. Nothing was made.",
-                )
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute(before)
             yield connection
+            connection.execute(after)
     except psycopg.Error as error:
         raise refusal(error, place(given)) from error
 
@@ -208,7 +176,7 @@ def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> 
     """
     roles = _roles(prefix)
     before, after = _frame(roles)
-    texts = [*before, *(_text(part, roles) for part in _checked(parts)), after]
+    texts = [before, *(_text(part, roles) for part in _checked(parts)), after]
     return "\n\n".join(["begin;", *(text.as_string(None).strip() for text in texts), "commit;"])
 
 
@@ -231,12 +199,12 @@ def _roles(prefix: str) -> dict[str, sql.Identifier]:
     return {role: sql.Identifier(f"{prefix}_{role}") for role in ROLES}
 
 
-def _frame(roles: dict[str, sql.Identifier]) -> tuple[list[sql.Composed], sql.Composed]:
+def _frame(roles: dict[str, sql.Identifier]) -> tuple[sql.Composed, sql.Composed]:
     """Return what makes the roles and lets this login act as the owner, and what ends that."""
-    owner = roles["owner"]
     making = [sql.SQL(_MAKE_ROLE).format(role) for role in roles.values()]
-    entering = sql.SQL("grant {0} to current_user;").format(owner)
-    return [*making, entering], sql.SQL("revoke {0} from current_user;").format(owner)
+    entering = sql.SQL("grant {} to current_user;").format(roles["owner"])
+    leaving = sql.SQL("revoke {} from current_user;").format(roles["owner"])
+    return sql.SQL("\n").join([*making, entering]), leaving
 
 
 def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
@@ -252,18 +220,6 @@ def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
         writers=sql.SQL(", ").join(roles[role] for role in part.writers.split()),
         **roles,
     )
-
-
-def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
-    """Refuse roles that were there before us, and are not as we make them."""
-    owner = f"{prefix}_owner"
-    values = {"roles": [f"{prefix}_{role}" for role in ROLES], "owner": owner}
-    for (role,) in connection.execute(_ABLE, values).fetchall():
-        raise StorageUnavailable(
-            f"The role {role} is there already, and has rights beyond its part, or members.",
-            f"Nothing was made. Choose another prefix, or take from {role} what migrate does not"
-            " give it: rights, memberships, members and default privileges.",
-        )
 
 
 def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bool:

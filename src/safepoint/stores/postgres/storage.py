@@ -1,4 +1,4 @@
-"""PostgresCheckpointStorage: records in a table that its writers can add to, and not change."""
+"""Checkpoints and answers: records in tables that their writers can add to, and not change."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final, Unpack
 
 import psycopg
 
-from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable
-from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
+from safepoint.core.errors import StorageError, StorageUnavailable
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
 from safepoint.core.storage import (
     Lease,
     check_place,
@@ -69,17 +69,11 @@ class Records(Server):
     """
 
     def __init__(
-        self,
-        dsn: str,
-        part: str,
-        scope: str = "",
-        *,
-        limit: int | None = None,
-        **options: Unpack[Options],
+        self, dsn: str, part: str, scope: str = "", limit: int = 2**28, **options: Unpack[Options]
     ) -> None:
         super().__init__(dsn, SCHEMAS[part], **options)
         self._scope = scope
-        self._limit = min(limit or LARGEST[part], LARGEST[part])
+        self._limit = min(limit, LARGEST[part])
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -144,7 +138,7 @@ class Records(Server):
     def newest(self, thread: str) -> tuple[int, bytes | None]:
         """Return the same with the record there, None if `read` is to say why there is none."""
         rows = self._of(_NEWEST, thread, self._limit)
-        return (self._sound(thread, rows[0][0]), rows[0][2]) if rows else (0, None)
+        return (check_sequence(rows[0][0]), rows[0][2]) if rows else (0, None)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -196,17 +190,26 @@ class Records(Server):
     def _record(self, thread: str, sequence: int, size: object, record: object) -> bytes:
         return record_of(thread, sequence, size, record, self._limit)
 
-    def _sound(self, thread: str, sequence: object) -> int:
-        if type(sequence) is int and 1 <= sequence <= MAX_SEQUENCE:
-            return sequence
-        raise self._malformed(thread)
 
-    def _malformed(self, thread: str) -> StorageUnavailable:
-        return StorageUnavailable(
-            f"What is kept in {self._where} does not say where thread '{thread}' begins and ends or"
-            " who owns it, so nothing of the thread is saved.",
-            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
-        )
+class PostgresAnswers(Records):
+    """Keeps answers in PostgreSQL, where workers on many machines find them.
+
+    An approver has a login in the role that `migrate` made for approvers: the database lets it add
+    an answer after the last one of a chain, read, and move the heads of the answers in the anchor.
+    A worker's login reads here, and nobody changes or removes an answer.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        StorageError: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
+        super().__init__(dsn, "answers", **options)
 
 
 class PostgresCheckpointStorage(Records):
@@ -250,7 +253,7 @@ class PostgresCheckpointStorage(Records):
         rows = self._call(_KEPT, thread, self._limit)
         if not rows or rows[0][1] is None:
             return None
-        first = self._sound(thread, rows[0][0])
+        first = check_sequence(rows[0][0])
         return first, self._record(thread, first, *rows[0][1:3])
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
@@ -309,8 +312,6 @@ class PostgresCheckpointStorage(Records):
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        if last != 0:
-            check_sequence(last)
         return int(self._call("select safepoint.discard($1, $2, $3)", thread, last)[0][0])
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
@@ -358,10 +359,7 @@ class PostgresCheckpointStorage(Records):
     def lease(self, thread: str) -> Lease | None:
         """Return the lease that counts for a thread, also if it has expired; None if it is free."""
         rows = self._call(_KEPT, thread, 0)
-        try:
-            return Lease(thread, *rows[0][3:6]) if rows and rows[0][3] else None
-        except CheckpointError as error:
-            raise self._malformed(thread) from error
+        return Lease(thread, *rows[0][3:6]) if rows and rows[0][3] else None
 
     def foreign(self, thread: str) -> bool:
         """Tell whether another login wrote or took a thread last, so that this one must acquire it.
@@ -372,7 +370,7 @@ class PostgresCheckpointStorage(Records):
 
     def _first(self, thread: str) -> int:
         rows = self._call(_KEPT, thread, 0)
-        return self._sound(thread, rows[0][0]) if rows else 1
+        return check_sequence(rows[0][0]) if rows else 1
 
     def _call(self, statement: str, thread: str, *values: object) -> list[Row]:
         return self._rows(statement, self._tenant, check_name("thread", thread), *values)

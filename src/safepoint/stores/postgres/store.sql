@@ -26,7 +26,6 @@ create table safepoint.discarded (
   discarded_by name not null,
   discarded_at timestamptz not null
 );
-create index discarded_place on safepoint.discarded (tenant, thread, sequence);
 
 -- Who took which thread, pruned it, discarded of it. `number` is the token, or the first or last
 -- record that stayed, and `removed` how many did not.
