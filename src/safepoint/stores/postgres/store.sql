@@ -182,7 +182,7 @@ begin
   end if;
   delete from safepoint.discarded d where d.tenant = a_tenant and d.thread = a_thread;
   get diagnostics gone = row_count;
-  insert into safepoint.actions values (a_tenant, a_thread, 'purge', 0, gone);
+  insert into safepoint.actions select a_tenant, a_thread, 'purge', 0, gone where gone > 0;
   return gone;
 end $$;
 
