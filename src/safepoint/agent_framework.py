@@ -18,6 +18,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, TypeVar, get_args, get_origin
 from uuid import UUID, uuid4
 
+from safepoint.aio import Tenanted, for_one
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     ApprovalMismatch,
@@ -36,7 +37,6 @@ from safepoint.resume.approval import Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
-from safepoint.tenancy import Tenanted, for_one
 
 try:
     from agent_framework import (

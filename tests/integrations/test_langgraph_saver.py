@@ -6,11 +6,11 @@ import asyncio
 import re
 import sqlite3
 import time
-from collections import defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -36,7 +36,13 @@ from safepoint import (
     Tool,
     ToolSet,
 )
-from safepoint.core.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
+from safepoint.core.errors import (
+    CheckpointError,
+    CodecError,
+    ConfigurationError,
+    EncodeError,
+    ResumeRefused,
+)
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
@@ -59,7 +65,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from numpy import array
 from pydantic import BaseModel, SecretStr
 
-from safepoint.langgraph import SealedSaver
+from safepoint.langgraph import SealedSaver, _name
 from tests.integrations.langgraph_plays import PLAYS, _ask, _line, _step
 
 KEYS = Keyring(SigningKey.generate())
@@ -345,7 +351,7 @@ def test_a_deleted_id_is_used_again_and_holds_nothing_of_before(tmp_path: Path) 
     with closing(sqlite3.connect(shop.file)) as rows:
         (left,) = rows.execute("select count(*) from checkpoints where thread = 'order-7'")
     assert left == (1,)  # the tombstone
-    names = [SealedSaver._name(text, number) for text in ("a", "a~1", "a~1~0") for number in (0, 1)]
+    names = [_name(text, number) for text in ("a", "a~1", "a~1~0") for number in (0, 1)]
     assert len({*names}) == len(names)
 
 
@@ -583,6 +589,24 @@ def test_what_could_not_come_back_is_refused_when_it_is_saved(name: str) -> None
     assert saver.get_tuple(_run("t")) is None
 
 
+def test_two_classes_of_one_name_are_refused() -> None:
+    """Or one would come back as the other."""
+    others: list[Any] = [
+        make_dataclass("Invoice", [("number", int)]),
+        namedtuple("Invoice", ["number"]),  # noqa: PYI024
+        type("Invoice", (Own,), {}),
+    ]
+    for other in others:
+        for types in ([Invoice, other], [other, Invoice], [other, make_dataclass("Invoice", [])]):
+            with pytest.raises(CodecError, match=r"Invoice.* or is known already"):
+                _saver(types=types)
+    saver = _saver(types={"billing.Invoice": Invoice, "warehouse.Invoice": others[0]})
+    _put(saver, [Invoice(7), others[0](7)])
+    found = saver.get_tuple(_run("t"))
+    assert found is not None
+    assert _kinds(found.checkpoint["channel_values"]["value"])[1][1][0] is others[0]
+
+
 def test_a_delta_channel_is_refused() -> None:
     """Its value is in no one checkpoint."""
     saver = _saver()
@@ -748,6 +772,33 @@ def test_a_question_and_what_follows_it_are_anchored_at_once_and_other_writes_la
         head = ledger.anchored("t")
         seen.append(head.sequence if head else 0)
     assert seen == [1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool) -> None:
+    """Whoever goes on in mid-step, in another process, still anchors what follows the question."""
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+
+    def again() -> SealedSaver:
+        return SealedSaver(Ledger(storage, store="steps", keys=KEYS, anchor=anchor))
+
+    saver = again()
+    first = _put(saver, 0)
+    checkpoint: Any = {**empty_checkpoint(), "id": "f" * 36}
+    config: Any = {"configurable": {**first["configurable"], "checkpoint_id": "f" * 36}}
+    if early:  # sealed in the record of its checkpoint
+        saver.put_writes(config, [("__interrupt__", 1)], "task-1")
+    saver.put(first, checkpoint, {"source": "loop"}, {})
+    if not early:
+        again().put_writes(config, [("value", 1)], "task-0")
+        saver.put_writes(config, [("__interrupt__", 1)], "task-1")
+    for number in (2, 3):
+        saver = again()
+        saver.put_writes(config, [("value", number)], f"task-{number}")
+        newest = next(iter(saver.ledger.back("t")))
+        head = anchor.read("steps", "t")
+        assert head is not None
+        assert head.sequence == newest.sequence
 
 
 class Counting(InMemoryCheckpointStorage):
