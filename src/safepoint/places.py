@@ -230,11 +230,11 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(disk.absolute(top / names[0])).parent
-        files.enforce(files.replaceable_refusals(str(top)))
+        disk.enforce(files.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
             disk.create_root(str(here))
-            files.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+            disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
 
 
 def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
@@ -243,7 +243,7 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
     The first is this user's and closed to others; the second may be root's, and readable.
     """
     if not stat.S_ISDIR(info.st_mode):
-        yield from files.folder_refusals(path, info)
+        yield from disk.folder_refusals(path, info)
     if not own:
         yield from files.stranger_refusals(path, info)
     elif info.st_uid != os.geteuid():

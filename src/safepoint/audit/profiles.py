@@ -37,11 +37,10 @@ from safepoint.audit.finding import (
 from safepoint.audit.folder import around, record_file, surroundings
 from safepoint.audit.models import judge
 from safepoint.core.errors import quoted
-from safepoint.core.files import folder_refusals
 from safepoint.models import Verdict
 from safepoint.rules import package_toml
 from safepoint.stores.database import BESIDE
-from safepoint.stores.disk import absolute, location_refusals
+from safepoint.stores.disk import absolute, folder_refusals, location_refusals
 
 if sys.platform != "win32":
     import grp
