@@ -654,9 +654,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 thread.find(key)
             asks = thread.asks[key] or _asks([made])
             value = {"thread": place.thread, "ns": place.space, "id": ident, **made}
-            label = key.label("w")
-            saved = self.ledger.note(thread.name, value, label=label, rides_along=not asks)
-            thread.add(saved).asks[key] = asks
+            how: Any = {"label": key.label("w"), "rides_along": not asks}
+            thread.add(self.ledger.note(thread.name, value, **how)).asks[key] = asks
 
     @for_one
     def release(self, thread_id: str) -> None:
@@ -846,8 +845,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             if not place.space and not self._reads_only:
                 self._refused.pop(self._whose(place.thread), None)
             if self.ledger.owners.held.worker is not None and not self._reads_only:
-                name = self._thread(place.thread, lambda _: True).name
-                self.ledger.owners.keep(name)  # before a task runs, and not after it
+                # Before a task runs, and not after it.
+                self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)
             if _control(config) is not None:
                 self._check_free(place.thread)
             thread = self._thread(place.thread, wanted)

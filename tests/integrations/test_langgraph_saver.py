@@ -96,19 +96,32 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
-    storage: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    ledger = Ledger(storage(tmp_path), store="graphs", keys=KEYS, anchor=InMemoryAnchor())
+def _conformance(storage: Any, **options: Any) -> tuple[dict[str, int], list[str]]:
+    """Return how many of LangGraph's tests pass, and what the others say."""
+    ledger = Ledger(storage, store="graphs", keys=KEYS, anchor=InMemoryAnchor())
 
     @checkpointer_test(name="SealedSaver")
     async def opened() -> Any:
-        yield SealedSaver(ledger, time_travel=True)
+        yield SealedSaver(ledger, **options)
 
-    report = asyncio.run(validate(opened))
-    failures = [each for result in report.results.values() for each in result.failures]
+    results = asyncio.run(validate(opened)).results
+    failures = [each for result in results.values() for each in result.failures]
+    return {name: result.tests_passed for name, result in results.items()}, failures
+
+
+def test_three_of_langgraphs_own_tests_go_back_in_time_and_are_refused_by_default() -> None:
+    passed, failures = _conformance(InMemoryCheckpointStorage())
+    assert sum(passed.values()) == 78
+    assert len(failures) == 3
+    assert all("is not the newest of its namespace" in each for each in failures)
+
+
+def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
+    storage: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    passed, failures = _conformance(storage(tmp_path), time_travel=True)
     assert not failures
-    assert {name: result.tests_passed for name, result in report.results.items()} == {
+    assert passed == {
         "put": 17,
         "put_writes": 10,
         "get_tuple": 10,
