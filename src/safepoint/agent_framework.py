@@ -379,8 +379,7 @@ class SealedCheckpointStorage(Tenanted):
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "An executor asks people, and the storage knows nobody who may approve.",
-                "Write SealedCheckpointStorage(...,"
-                ' gate=Gate(approvers=Approvers({"dana": key}))).',
+                'Write SealedCheckpointStorage(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "An executor can ask people", anchor=True)
         if not executor.is_request_supported(Question, object):
@@ -402,8 +401,6 @@ class SealedCheckpointStorage(Tenanted):
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = ends(datetime.fromisoformat(link.header.created), within) if within else None
-        # Of two runs that ask the same at once, each has a question of its own.
-        scope = str(uuid4())
         self.ledger.notes.write("pause", "done", place["thread"], at, action)
         return Question(
             **place,
@@ -411,7 +408,7 @@ class SealedCheckpointStorage(Tenanted):
             head=at,
             action=action,
             arguments=asked,
-            scope=scope,
+            scope=str(uuid4()),  # of two runs that ask the same at once, each has its own
             until=spelled(until) if until else "",
             tell=tuple(tell),
         )
