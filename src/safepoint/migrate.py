@@ -30,9 +30,9 @@ from safepoint.core.errors import (
     ThreadDeleted,
     shell,
 )
+from safepoint.core.files import write_all
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, digest_of
-from safepoint.stores.disk import write_all
 
 SEALED: Final = "sealed"
 THERE_ALREADY: Final = "there already"

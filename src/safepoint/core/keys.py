@@ -22,14 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from safepoint.core import files
 from safepoint.core.errors import (
-    AnchorError,
-    AnchorUnavailable,
     KeyRefused,
     UnknownKey,
     quoted,
     shell,
 )
-from safepoint.core.names import Head, Heads
+from safepoint.core.names import Head, Heads, read_head
 
 KEY_BYTES: Final = 32
 # The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
@@ -495,17 +493,7 @@ class Revoked:
         until: Any = self.until
         if until is None:
             return None
-        try:
-            head = (until.tenant(tenant) if tenant else until).read(store, thread)
-            # One that was unpickled, or copied by hand, was never looked at.
-            return None if head is None else Head(head.sequence, head.digest)
-        except AnchorError:
-            raise
-        except Exception as error:
-            raise AnchorUnavailable(
-                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
-                "Nothing is loaded without it. Let `until` return a Head or None.",
-            ) from error
+        return read_head(until.tenant(tenant) if tenant else until, store, thread)
 
 
 class Keyring:

@@ -22,7 +22,6 @@ from safepoint.core.chain import (
     check_frozen,
     check_other,
     cipher_errors,
-    head_in,
     plain_of,
     refuse_deleted,
     scoped,
@@ -51,6 +50,7 @@ from safepoint.core.names import (
     check_sequence,
     check_store,
     check_tenant,
+    read_head,
 )
 from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
 from safepoint.core.storage import (
@@ -137,8 +137,9 @@ class Ledger:
         check_frozen(keys, anchor)
         self._whole: Final = storage, anchor, journal
         if tenant:
-            storage, anchor = scoped(storage, tenant), anchor and scoped(anchor, tenant)
-            journal = journal and journal.tenant(tenant)
+            storage = scoped(storage, tenant)
+            anchor = None if anchor is None else scoped(anchor, tenant)
+            journal = None if journal is None else journal.tenant(tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
         self.tenant_name: Final = tenant
@@ -352,12 +353,14 @@ class Ledger:
         """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
         It is found by the links from the end of the thread back to it, so it costs a read of each
-        record between. A thief of the key cannot put another one in its place.
+        record between. A thief of the key cannot put another one in the place of what the anchor
+        has seen.
 
         Args:
             thread: the thread.
             sequence: which of its checkpoints; or its `Head`, if you walked over it before: then it
-                is known by its digest, and no other record is read.
+                is known by its digest, and no other record is read: not even one that says that
+                the thread was deleted since.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -518,11 +521,13 @@ class Ledger:
                 f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
                 "Set it back with the tools of whatever keeps it, or give the class a rewind.",
             )
-        with self.notes.doing("accept-loss", thread):
-            before, bare = self._view.anchored(thread), self._look(None)
+        before, bare = self._view.anchored(thread), self._look(None)
+        with self.notes.watching("accept-loss", thread):
+            after = next((each.head for each in bare.back(thread)), None)
+        detail = f"from {before or 'none'} to {after or 'none'}"
+        with self.notes.doing("accept-loss", thread, detail=detail):
             self._seal_base_anew(bare, thread)
             bare.verify(thread, every_signature=True)
-            after = next((each.head for each in bare.back(thread)), None)
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
             self._view.known.pop(thread, None)
@@ -534,7 +539,11 @@ class Ledger:
             bare.base(thread)
         except KeyRevoked:
             first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
-            *_, opened = bare.back(thread, first=first, every_signature=True)
+            opened = None
+            for opened in bare.back(thread, first=first, every_signature=True):  # noqa: B007
+                pass
+            if opened is None:
+                raise
             self._cut(opened)  # what it stands before has verified
 
     def _anchor(self) -> Anchor:
@@ -587,7 +596,12 @@ class Ledger:
             self._last(thread)
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
-        left, needed, removed, first = keep, since or MAX_SEQUENCE, 0, None
+        left, needed, removed, first = (
+            keep,
+            MAX_SEQUENCE if since is None else check_sequence(since),
+            0,
+            None,
+        )
         for opened in self._view.back(thread):
             header = opened.header
             if header.kind != "note" and (anchored is None or header.sequence <= anchored.sequence):
@@ -737,7 +751,7 @@ class Ledger:
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
-        end = None if up_to is None else head_in(up_to, self.store, thread)
+        end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
         count = 0

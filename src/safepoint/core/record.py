@@ -231,7 +231,7 @@ FORMAT: Final = "safepoint/1"
 Use = Literal["record", "journal", "approval", "order", "model"]
 """What the envelope holds. The signature covers it, so that none of them opens as another.
 
-`order` is reserved for signed instructions. Nothing writes one yet.
+An `order` is an answer, or a hold, as it is kept among the answers.
 """
 
 # A signature has 64 bytes. Its last letter has no bits to spare, so that it has one spelling.
@@ -248,7 +248,7 @@ class Opened:
         header: line 2.
         digest: the digest of line 2, which the next record names. It does not depend on the key.
         key: the id of the key that sealed it.
-        payload: the encoded state.
+        payload: the encoded state, encrypted if there is a cipher.
     """
 
     header: Header

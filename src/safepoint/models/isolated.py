@@ -27,11 +27,12 @@ from safepoint.core.errors import (
     UnsafeModel,
     shell,
 )
+from safepoint.core.files import write_all
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.models.limits import ModelLimits
 from safepoint.models.packing import pack
 from safepoint.models.tensors import open_tensors, package, write_into
-from safepoint.stores.disk import translate, write_all
+from safepoint.stores.disk import translate
 
 if TYPE_CHECKING:
     from safepoint.models.loading import ModelFile

@@ -406,16 +406,6 @@ def create_root(path: str) -> None:
             raise
 
 
-def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write every byte: one `write` may take a part of them, as it does on a disk that fills up."""
-    rest = memoryview(content)
-    while rest:
-        written = os.write(fd, rest)
-        if not written:
-            raise OSError(errno.EIO, "nothing was written")
-        rest = rest[written:]
-
-
 def put(
     path: str,
     dir_fd: int,
@@ -481,7 +471,7 @@ def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) 
     try:
         try:
             os.fchmod(fd, mode)
-            write_all(fd, content)
+            files.write_all(fd, content)
             # Before it gets its name, which must never lead to bytes that are not on disk. If this
             # fails, the kernel may have dropped them, and a second try would succeed without them:
             # so there is none, here and after every other sync.
