@@ -379,7 +379,7 @@ class SealedCheckpointStorage(Tenanted):
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "An executor asks people, and the storage knows nobody who may approve.",
-                'Write SealedCheckpointStorage(..., gate=Gate(approvers=Approvers({"dana": key}))).',
+                "Write SealedCheckpointStorage(ledger, gate=Gate(approvers=Approvers(...))).",
             )
         check_journal(self.ledger, "An executor can ask people", anchor=True)
         if not executor.is_request_supported(Question, object):

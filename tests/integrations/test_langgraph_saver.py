@@ -14,6 +14,7 @@ from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ from safepoint.core.errors import (
     ConfigurationError,
     EncodeError,
     ResumeRefused,
+    WrongPlace,
 )
 from tests.harness.optional import need
 from tests.harness.postgres import Database
@@ -687,7 +689,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
         with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
             two.invoke(given, run)
     assert two.checkpointer.reading().get_tuple(run)
-    one.checkpointer.ledger.owners.release("order-7")
+    one.checkpointer.release("order-7")
     assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"
     while True:  # two says no more, and its lease ends
         try:
@@ -734,6 +736,15 @@ def test_what_others_did_to_a_thread_is_seen_before_a_write_waits() -> None:
     _put(one, 4, {"configurable": {"thread_id": "copy", "checkpoint_ns": None}})
     assert [each.checkpoint["channel_values"] for each in one.list(_run("copy"))] == [{"value": 4}]
     assert one.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": 7}}) is None
+
+
+def test_what_another_adapter_wrote_is_neither_served_nor_followed() -> None:
+    saver = _saver()
+    for value in ({"thread": "other"}, {"amount": 1}, "state"):
+        saver.ledger.save("t", value, label="c/1")
+        for act in (partial(saver.get_tuple, _run("t")), partial(_put, saver, 1)):
+            with pytest.raises(WrongPlace, match="not one of the LangGraph thread 't'"):
+                act()
 
 
 def test_a_prune_erases_no_newest_while_another_worker_saves(
