@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import hashlib
 import ipaddress
 import re
 import threading
@@ -161,11 +160,10 @@ class _Key(NamedTuple):
 
     @classmethod
     def of(cls, space: str, ident: str) -> _Key:
-        hashed = hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        hashed = digest_of(space.encode("utf-8", "surrogatepass")).removeprefix("sha256:")
         if not _FITS.match(ident):
-            data = ident.encode("utf-8", "surrogatepass")
-            ident = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return cls(ident, f"@{hashed}" if space else "")
+            ident = digest_of(ident.encode("utf-8", "surrogatepass"))
+        return cls(ident, f"@{hashed[:32]}" if space else "")
 
     @classmethod
     def read(cls, label: str) -> _Key:
