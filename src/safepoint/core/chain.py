@@ -368,15 +368,15 @@ class View:
     def _settled(self, thread: str, look: Callable[[], _T]) -> _T:
         """Look, and look again if what was missing had been pruned meanwhile."""
         before: object = None
-        for left in range(TRIES, -1, -1):
+        for _ in range(TRIES):
             try:
                 return look()
             except (NotFound, RecordsMissing):
                 now = self.anchored(thread), self._first(thread)
-                if now == before or not left:
+                if now == before:
                     raise
                 before = now
-        raise AssertionError
+        return look()
 
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
         """Return the newest record, verified, and what the anchor had seen before it was read."""
