@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 
 from safepoint import Approver, Ledger, SigningKey, open_ledger
-from safepoint.core.errors import ConfigurationError, StorageUnavailable, UnknownKey
+from safepoint.core.errors import StorageUnavailable, UnknownKey
 from safepoint.core.journal import Actor, Event
 from safepoint.places import default_locations, open_answers, open_journal
-from safepoint.settings import connection_string
 from tests.harness.crash import CHANGING, killed
 from tests.unit.commands import said
 from tests.unit.storage_helpers import tree
@@ -591,12 +590,3 @@ def test_a_found_table_that_moves_nothing_is_taken(told: str, status: int) -> No
     Path("safepoint.toml").write_text(f"[stores.invoices]\n{told}\n")
     ended, _, err = said("prune", "invoices", "order-7", "--keep", "1", "--dry-run")
     assert (ended, "says something else of it" in err) == (status, status == 2), err
-
-
-def test_a_connection_string_that_others_can_write_is_refused() -> None:
-    Path("dsn").write_text("host=h password=x\n")
-    Path("dsn").chmod(0o666)
-    with pytest.raises(ConfigurationError, match=r"others can reach \(mode 0666\)"):
-        connection_string("postgres", "file:dsn")
-    Path("dsn").chmod(0o600)
-    assert connection_string("postgres", "file:dsn") == "host=h password=x"
