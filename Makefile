@@ -14,16 +14,16 @@ SOURCES := src tests publish benchmarks snippets bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help serve site test check deep size fix attacks demo fuzz bench floors lock clean distclean always
+.PHONY: help reader serve site test check deep size fix attacks demo fuzz bench floors lock clean distclean always
 
 help: ## List what you can type
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-serve: .venv/.ready ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
+serve: reader ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
 	@$(PY) -c "$$CHECK_PORT" "$(HOST)" "$(PORT)"
 	@exec $(PY) -m mkdocs serve --dev-addr "$(HOST):$(PORT)"
 
-site: .venv/.ready ## Build the site into site/, with warnings as errors
+site: reader ## Build the site into site/, with warnings as errors
 	@$(PY) -m mkdocs build --strict
 
 test: .venv/.ready ## Run check, all tests but the long ones, all blocks (ARGS="-k codec" for a part)
@@ -79,10 +79,12 @@ floors: .venv/.ready ## Run both adapters on the oldest releases that their extr
 lock: ## Choose the newest allowed versions anew, into requirements.txt
 	@$(call find-python,python3.11 "$(PYTHON)"); \
 	rm -rf build/lock-venv && "$$python" -m venv build/lock-venv && \
-	build/lock-venv/bin/python -m pip install -qq --disable-pip-version-check \
-	    '.[test]' hatchling editables && \
-	build/lock-venv/bin/python -m pip freeze -qq --all --exclude pip --exclude safepoint | \
-	    build/lock-venv/bin/python tests/harness/lock.py > build/requirements.txt && \
+	pip="build/lock-venv/bin/python -m pip --disable-pip-version-check -qq" && \
+	freeze="$$pip freeze --all --exclude pip --exclude safepoint" && \
+	$$pip install '.[docs,postgres]' hatchling editables && $$freeze > build/site.txt && \
+	$$pip install '.[test]' && \
+	$$freeze | build/lock-venv/bin/python tests/harness/lock.py build/site.txt \
+	    > build/requirements.txt && \
 	mv build/requirements.txt requirements.txt
 	@rm -rf build/lock-venv
 
@@ -96,6 +98,10 @@ distclean: clean ## Remove .venv as well
 # Always asked, and answered in a fraction of a second when there is nothing to do.
 .venv/.ready: always
 	@$(call find-python,"$(PYTHON)" python3.13 python3.12 python3.11); "$$python" bootstrap.py
+
+# The same, without what only tests need.
+reader:
+	@$(call find-python,"$(PYTHON)" python3.13 python3.12 python3.11); "$$python" bootstrap.py site
 
 # The first of the candidates that is 3.11 or newer becomes $python in the shell.
 find-python = for python in $(1) ''; do \

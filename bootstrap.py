@@ -4,7 +4,10 @@
 names every package, with the digests of its files, and pip resolves nothing. PyTorch alone has no
 digests; what a build of it for GPUs needs besides is in the lock as well.
 
-The stamp `.venv/.ready` says where the environment stands, for which Python, and from which lock.
+`bootstrap.py site` installs what it takes to read the guide, and nothing of what tests need.
+
+The stamp `.venv/.ready` says where the environment stands, for which Python, from which lock, and
+how much of that.
 It goes away before the first change and comes back after the last one. So a stamp that is missing
 or tells another story means an unfinished, moved or broken environment, and that one is made anew.
 """
@@ -33,7 +36,8 @@ ALONE = [*PIP, "install", "-qq", "--no-deps", "--no-compile"]
 
 def main() -> None:
     """Return at once if the environment is ready, else make it so, one process at a time."""
-    if is_ready():
+    extent = "site" if "site" in sys.argv[1:] else "all"
+    if is_ready(extent):
         return
     # The lock belongs to an open file, so it ends with the process, however that ends.
     with Path(__file__).open("ab") as lock:
@@ -42,22 +46,23 @@ def main() -> None:
         except BlockingIOError:
             print("Waiting for another make to finish setting up .venv.", flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not is_ready():
-            set_up(lock.fileno())
+        if not is_ready(extent):
+            set_up(lock.fileno(), extent)
 
 
-def is_ready() -> bool:
+def is_ready(extent: str) -> bool:
     """Tell whether the stamp was written here, by this Python, for the sources as they are."""
-    return read_stamp() == (ask_interpreter(), digest_of_sources())
+    *story, found = read_stamp()
+    return story == [ask_interpreter(), digest_of_sources()] and found in (extent, "all")
 
 
-def read_stamp() -> tuple[str, str]:
-    """Return what the stamp says: interpreter and sources; two empty strings if there is none."""
+def read_stamp() -> list[str]:
+    """Return what the stamp says: interpreter, sources and extent; empty if there is none."""
     try:
-        interpreter, _, sources = STAMP.read_text(errors="replace").partition("\n")
+        story = STAMP.read_text(errors="replace").split("\n")
     except OSError:
-        return "", ""
-    return interpreter, sources
+        story = []
+    return story if len(story) == 3 else ["", "", ""]
 
 
 def digest_of_sources() -> str:
@@ -65,16 +70,10 @@ def digest_of_sources() -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in SOURCES)).hexdigest()
 
 
-def read_lock() -> tuple[str, str, str]:
-    """Return the parts of the lock: the packages, PyTorch, and what a build for GPUs needs."""
-    parts = ["", "", ""]
-    at = -1
-    for line in (ROOT / "requirements.txt").read_text().splitlines():
-        if line.startswith("#"):
-            at = min(at + 1, 2)
-        else:
-            parts[max(at, 0)] += f"{line}\n"
-    return parts[0], parts[1], parts[2]
+def read_lock() -> list[str]:
+    """Return the parts of the lock: for the site, for tests, PyTorch, and for its use of GPUs."""
+    text = (ROOT / "requirements.txt").read_text()
+    return re.split("^#.*\n", text, flags=re.MULTILINE)[1:]
 
 
 def ask_interpreter(probe: str = "import sys; print(sys.prefix, *sys.version_info[:2])") -> str:
@@ -88,7 +87,7 @@ def ask_interpreter(probe: str = "import sys; print(sys.prefix, *sys.version_inf
     return answer.stdout.strip()
 
 
-def set_up(lock: int) -> None:
+def set_up(lock: int, extent: str) -> None:
     """Bring the environment to what the sources say, from scratch unless it was whole before."""
     sources = digest_of_sources()  # now: what is edited while pip runs counts for the next run
     if read_stamp()[0] == ask_interpreter() != "":
@@ -102,20 +101,23 @@ def set_up(lock: int) -> None:
                 " apt install python3-venv), or name another Python: make PYTHON=python3.12"
             )
         version = platform.python_version()
-        print(f"Setting up .venv with Python {version}: a minute or two, once.", flush=True)
+        time = "some seconds" if extent == "site" else "a minute or two"
+        print(f"Setting up .venv with Python {version}: {time}, once.", flush=True)
         if VENV.exists():
             shutil.rmtree(VENV)
         run("creating .venv", lock, sys.executable, "-m", "venv", VENV)
-    packages, torch, for_gpus = read_lock()
-    install("installing requirements.txt", lock, packages)
-    if torch:
+    for_site, for_tests, torch, for_gpus = read_lock()
+    if extent == "site":
+        install("installing what the site needs", lock, for_site)
+    else:
+        install("installing requirements.txt", lock, for_site + for_tests)
         install("installing PyTorch", lock, torch, has_digests=False)
         wants = ask_interpreter("from importlib.metadata import requires as r; print(r('torch'))")
         names = re.findall(r"^([\w-]+)==", for_gpus, re.MULTILINE)
         if sys.platform == "linux" and any(name in wants for name in names):
             install("installing what PyTorch needs for GPUs", lock, for_gpus)
     run("installing safepoint itself", lock, PYTHON, *ALONE, "--no-build-isolation", "-e", ".")
-    STAMP.write_text(f"{ask_interpreter()}\n{sources}")
+    STAMP.write_text(f"{ask_interpreter()}\n{sources}\n{extent}")
 
 
 def install(step: str, lock: int, part: str, *, has_digests: bool = True) -> None:

@@ -50,17 +50,15 @@ COUNTS = (10, 100, 1_000, 10_000, 100_000)
 PEER_COUNTS = (10, 100, 1_000)
 LINKS = 10_000
 LINK_AIM = 15  # µs
-LARGE = ("100 KB", "1 MB")
-PLAIN = ("plain, 100 KB", "plain, 1 MB", "chat of 30")
 SAVE_AIMS = {
-    ("10 KB", "anchored", "sealed"): 1.5,
-    ("10 KB", "anchored", AgentFramework.name): 0.7,
-    **{(state, "sealed", SyncedPickle.name): 5.0 for state in LARGE},
-    **{(state, "sealed", AgentFramework.name): 0.3 for state in LARGE},
-    **{(state, "sealed", SyncedPickle.name): 3.0 for state in PLAIN},
+    ("plain, 1 MB", "anchored", SyncedPickle.name): 1.8,
+    ("1 MB", "anchored", SyncedPickle.name): 2.3,
 }
 """What the ratio of a state, a way to save and a peer should be at most."""
-LOAD_AIMS = {(state, "sealed", AgentFramework.name): 0.4 for state in LARGE}
+LOAD_AIMS = {
+    ("10 KB", "anchored", AgentFramework.name): 0.45,
+    ("1 MB", "anchored", AgentFramework.name): 0.25,
+}
 ROUNDS = 41
 FEW = 11
 THREAD = "order-7"

@@ -37,10 +37,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "anchored": {},
 }
 GRAPH_AIMS = {
-    ("SQLite", CHAT, "no anchor"): 1.4,
-    **{("SQLite", state, "no anchor"): 1.15 for state in (STATE, ROWS)},
-    **{("SQLite", state, "anchored"): 1.7 for state in (STATE, ROWS)},
-    **{("PostgreSQL", state, "anchored"): 1.5 for state in (STATE, ROWS)},
+    **{("SQLite", state, "no anchor"): 1.3 for state in (STATE, ROWS, CHAT)},
+    **{("SQLite", state, "anchored"): 1.7 for state in (STATE, ROWS, CHAT)},
+    **{("PostgreSQL", state, "anchored"): 1.5 for state in (STATE, ROWS, CHAT)},
 }
 """How many times as long as theirs, at most."""
 FIND_AIMS = {"the newest": 1.5, "one in the middle, by its id": 5.0}

@@ -115,7 +115,7 @@ def measure() -> list[Found]:
         torch = _loading("torch_weights_only", "torch")
         name = _named("torch", "`weights_only`")
         found.append(Found(name, _by_class(torch, in_models), _by_class(torch, models), loads=True))
-        ours = _loading("migrated", "torch", "safepoint.models")
+        ours = _loading("moved", "torch", "safepoint.models")
         found.append(
             Found(
                 "safepoint, allow-list",

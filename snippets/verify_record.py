@@ -448,7 +448,7 @@ ENTRY = {
     "store": NAME,
     "tenant": f"(?:{NAME})?",
     "what": "save|verify|resume|pause|approve|deny|expire|hold"
-    "|release|act|rotate|prune|delete|erase|migrate|copy|accept-loss"
+    "|release|act|rotate|prune|delete|erase|move|copy|accept-loss"
     "|own",
 }
 ACTOR = {"how": "(?s:.{1,256})", "name": "(?s:.{1,256})"}

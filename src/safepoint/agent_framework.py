@@ -8,16 +8,17 @@ signed is used up by a note, `spent/`.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from dataclasses import MISSING, fields, replace
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import chain, takewhile
-from typing import Any, Final, TypeVar, get_args, get_origin
-from uuid import UUID, uuid4
+from typing import Any, Final, get_args, get_origin
+from uuid import uuid4
 
+from safepoint.aio import Tenanted, for_one, in_thread
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     ApprovalMismatch,
@@ -31,33 +32,16 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, spelled, thread_name, thread_text
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
-from safepoint.tenancy import Tenanted, for_one
 
 try:
-    from agent_framework import (
-        AgentExecutorRequest,
-        AgentExecutorResponse,
-        AgentResponse,
-        Content,
-        Executor,
-        Message,
-        SubWorkflowRequestMessage,
-        SubWorkflowResponseMessage,
-        WorkflowCheckpoint,
-        WorkflowCheckpointException,
-        WorkflowContext,
-        WorkflowEvent,
-        WorkflowMessage,
-    )
+    import agent_framework as af
 except ImportError as _missing:
     raise missing(
-        "safepoint.agent_framework needs the package agent-framework-core, 1.19 or newer.",
-        "agent-framework",
+        "This needs agent-framework-core, 1.19 or newer.", "agent-framework"
     ) from _missing
 
 __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
@@ -65,11 +49,7 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 _DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
-_ASKED: Final = (
-    *(bool, bytes, dict, float, frozenset, int, list, object, set, str, tuple),
-    *(Any, date, datetime, Decimal, time, timedelta, UUID),
-)
-_T = TypeVar("_T")
+_Events = dict[str, af.WorkflowEvent[Any]]
 
 
 class NotCheckpointed(BaseException):
@@ -114,8 +94,6 @@ class SealedCheckpointStorage(Tenanted):
         ledger: where they are kept. Its codec is not used, but for its limits.
         types: dataclasses, Enums and pydantic models of yours that a checkpoint may hold, as
             `Codec` takes them. Those of the framework are known.
-        continue_unsaved: raise an ordinary exception where a save is refused. Then the framework
-            logs a warning, and the run goes on without a checkpoint.
         gate: who may answer what an executor asks with `ask`.
         tenant: returns whose request is being served, such as `get` of a ContextVar that you set
             where you authenticate it. It is asked at each operation, which then sees the workflows
@@ -132,7 +110,6 @@ class SealedCheckpointStorage(Tenanted):
         ledger: Ledger,
         *,
         types: Iterable[type] | Mapping[str, type] = (),
-        continue_unsaved: bool = False,
         gate: Gate | None = None,
         tenant: Callable[[], str] | None = None,
     ) -> None:
@@ -140,15 +117,12 @@ class SealedCheckpointStorage(Tenanted):
         codec = Codec(own, converters=_converters(own), limits=ledger.codec.limits)
         self.types: Final = list(own.values() if isinstance(own, Mapping) else own)
         super().__init__(with_codec(ledger, codec), tenant)
-        self.continue_unsaved: Final = continue_unsaved
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._workflow: str | None = None
-        # By tenant, and by thread or checkpoint: several may have one of the same name.
-        self._whole: Final = set[tuple[str, str]]()
-        # Questions by the checkpoint that asks: answered there, or known to wait on.
-        self._given: Final[dict[tuple[str, str], dict[str, WorkflowEvent[Any]]]] = {}
-        self._open: Final[dict[tuple[str, str], dict[str, WorkflowEvent[Any]]]] = {}
+        # Questions by tenant and by the checkpoint that asks: answered there, or known to wait on.
+        self._answered: Final[dict[tuple[str, str], _Events]] = {}
+        self._open: Final[dict[tuple[str, str], _Events]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds a checkpoint of another one.
@@ -156,37 +130,31 @@ class SealedCheckpointStorage(Tenanted):
         `load` and `delete` are given an id alone, so else they look at each workflow of the ledger.
         Give it to a workflow whose checkpoint ids come from outside, and to one that asks people.
         """
-        made = object.__new__(SealedCheckpointStorage)
-        vars(made).update(vars(self), _workflow=workflow_name)
-        return made
+        scoped = copy(self)
+        scoped._workflow = workflow_name  # noqa: SLF001 - the same class
+        return scoped
 
     # --- the protocol of the framework
 
-    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+    async def save(self, checkpoint: af.WorkflowCheckpoint) -> str:
         """Seal a checkpoint, and return its id. When this returns, it is durable.
 
         One that delivers the answer to an `ask` is not kept: what it returns is the one before it,
         which still asks. A forged answer would else be all that the run can go on with.
 
         Raises:
-            NotCheckpointed: it was refused, unless this storage was told to continue unsaved; or it
-                is saved, and an operator holds the thread.
-            CheckpointError: the same, if it was told so.
+            NotCheckpointed: it was refused; or it is saved, and an operator holds the thread.
         """
-        problem: Exception
         try:
-            return await asyncio.to_thread(self._save, checkpoint)
-        except EncodeError as error:
-            listed = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
-            problem = EncodeError(error.what, listed)
-        except Exception as error:  # noqa: BLE001 - the framework would go on, whatever it is
-            problem = error
-        if self.continue_unsaved and not isinstance(problem, ThreadHeld):
-            raise problem
-        raise NotCheckpointed(f"The run stops here. {problem}") from problem
+            return await self._aside(partial(self._save, checkpoint))
+        except Exception as error:
+            if isinstance(error, EncodeError):
+                line = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
+                error = EncodeError(error.what, line)
+            raise NotCheckpointed(f"The run stops here. {error}") from error
 
     @for_one
-    def _save(self, checkpoint: WorkflowCheckpoint) -> str:
+    def _save(self, checkpoint: af.WorkflowCheckpoint) -> str:
         before = checkpoint.previous_checkpoint_id or ""
         whose = self.ledger.tenant_name, before
         thread = self._thread(checkpoint.workflow_name)
@@ -202,37 +170,40 @@ class SealedCheckpointStorage(Tenanted):
             if (event := message.original_request_info_event) and isinstance(event.data, Question)
         }
         if before and answered:
-            if earlier := self._given.get(whose):  # which was refused, if there is another
+            if earlier := self._answered.get(whose):  # which was refused, if there is another
                 self._open[whose] = self._open.get(whose, {}) | earlier
-            self._given[whose] = answered
+            self._answered[whose] = answered
             return before
-        checkpoint = self._reopened(checkpoint, whose)
-        self._check_whole(thread)
+        checkpoint = self._reopen(checkpoint, whose)
+        if not before:  # behind half of a move, which could not finish then
+            next(self._links(thread), None)
         label = thread_name(checkpoint.checkpoint_id)
-        self.ledger.save(thread, _flat(checkpoint), app=_APP, label=label)
+        self.ledger.save(thread, _flatten(checkpoint), app=_APP, label=label)
         self._check_held(thread)  # it is saved, and no other step begins
         return checkpoint.checkpoint_id
 
-    def _reopened(
-        self, checkpoint: WorkflowCheckpoint, before: tuple[str, str]
-    ) -> WorkflowCheckpoint:
+    def _reopen(
+        self, checkpoint: af.WorkflowCheckpoint, before: tuple[str, str]
+    ) -> af.WorkflowCheckpoint:
         """Return a checkpoint with the questions that the framework has forgotten.
 
         It forgets a request once it is answered, also if the answer is refused then. What begins
         anew in the same process says that this happened. What goes on says that it did not.
         """
-        given, waiting = self._given.pop(before, {}), self._open.get(before, {})
+        answered, waiting = self._answered.pop(before, {}), self._open.get(before, {})
         if checkpoint.iteration_count == 0:
-            waiting = waiting | given
+            waiting = waiting | answered
         else:
-            waiting = {name: event for name, event in waiting.items() if name not in given}
+            waiting = {name: event for name, event in waiting.items() if name not in answered}
         if not waiting:
             return checkpoint
         self._open[before[0], checkpoint.checkpoint_id] = waiting
         events = checkpoint.pending_request_info_events | waiting
         return replace(checkpoint, pending_request_info_events=events)
 
-    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+    @in_thread
+    @for_one
+    def load(self, checkpoint_id: str) -> af.WorkflowCheckpoint:
         """Return the checkpoint of an id, verified, with each link from the newest one to it.
 
         Raises:
@@ -240,17 +211,35 @@ class SealedCheckpointStorage(Tenanted):
                 and `get_latest` show it all the same.
             CheckpointError: what was found, or something on the way to it, does not verify.
         """
-        return await asyncio.to_thread(self._load, checkpoint_id)
+        link = self._find(checkpoint_id)
+        if link is None:
+            raise af.WorkflowCheckpointException(
+                f"There is no checkpoint of the id {quoted(checkpoint_id)}. Check the id. It may"
+                " have been deleted, or be another workflow's."
+            )
+        try:
+            self._check_held(link.header.thread)
+        except ThreadHeld as error:
+            raise af.WorkflowCheckpointException(str(error)) from error
+        return _read(link)
 
-    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+    @in_thread
+    @for_one
+    def list_checkpoints(self, *, workflow_name: str) -> list[af.WorkflowCheckpoint]:
         """Return each checkpoint of a workflow, verified, oldest first."""
-        return await asyncio.to_thread(self._list, workflow_name, _built)
+        return [_read(link) for link in self._links(self._thread(workflow_name))][::-1]
 
-    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+    @in_thread
+    @for_one
+    def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
         """Return their ids, oldest first. No state is decoded for that."""
-        return await asyncio.to_thread(self._list, workflow_name, _id)
+        links = self._links(self._thread(workflow_name))
+        # A label tells it, unless it was long.
+        return [thread_text(link.label) or _read(link).checkpoint_id for link in links][::-1]
 
-    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+    @in_thread
+    @for_one
+    def get_latest(self, *, workflow_name: str) -> af.WorkflowCheckpoint | None:
         """Return the newest checkpoint of a workflow, verified; None if there never was one.
 
         It never falls back to an older one, and takes as long with a hundred thousand of them.
@@ -258,22 +247,28 @@ class SealedCheckpointStorage(Tenanted):
         Raises:
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
-        return await asyncio.to_thread(self._latest, workflow_name)
+        newest = next(self._links(self._thread(workflow_name)), None)
+        return None if newest is None else _read(newest)
 
-    async def delete(self, checkpoint_id: str) -> bool:
+    @in_thread
+    @for_one
+    def delete(self, checkpoint_id: str) -> bool:
         """Note, sealed, that a checkpoint is deleted; False if there is none.
 
         From then on it is not found. Nothing is erased: whoever reads the store can read it. To
         erase old ones use `Ledger.prune`; all of a workflow, `Ledger.delete` and `Ledger.erase`.
         """
-        return await asyncio.to_thread(self._delete, checkpoint_id)
+        link = self._find(checkpoint_id)
+        if link is not None:
+            self.ledger.note(link.header.thread, {"deleted": link.sequence}, label=link.label)
+        return link is not None
 
     # --- ask people
 
     async def ask(
         self,
-        executor: Executor,
-        ctx: WorkflowContext[Any, Any],
+        executor: af.Executor,
+        ctx: af.WorkflowContext[Any, Any],
         action: str,
         arguments: Mapping[str, Any],
         *,
@@ -301,10 +296,12 @@ class SealedCheckpointStorage(Tenanted):
                 storage, in the `scope` of the workflow, that its checkpoints are saved in.
         """
         asked = action, arguments, within
-        question = await asyncio.to_thread(self._question, executor, *asked)
+        question = await self._aside(partial(self._question, executor, *asked))
         await ctx.request_info(question, object, request_id=question.scope)
 
-    async def answered(self, executor: Executor, question: Question, answer: object) -> Approved:
+    @in_thread
+    @for_one
+    def answered(self, executor: af.Executor, question: Question, answer: object) -> Approved:
         """Spend what people signed, in the response handler, and return what they approved.
 
         When this returns, the answer is spent: sealed, and anchored. Act with what it returns, in
@@ -324,9 +321,31 @@ class SealedCheckpointStorage(Tenanted):
             ApprovalError: the answer does not count, or the run went on since. If not, the
                 checkpoint that asks still waits for one that does.
         """
-        return await asyncio.to_thread(self._answered, executor, question, answer)
+        place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
+        since = takewhile(lambda link: link.sequence > asked.sequence, self._links(place["thread"]))
+        if replace(question, **place) != question or not any(
+            _asks(_read(link), question) for link in since
+        ):
+            raise ApprovalMismatch(
+                f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
+                f" {executor.id}.",
+                "Nothing was done. Let the executor ask again: storage.ask(self, ctx, ...).",
+            )
 
-    def _place(self, executor: Executor) -> dict[str, Any]:
+        def is_over(link: Link) -> bool:
+            """Tell of a checkpoint that asks whether one that follows it does not, any more."""
+            if link.kind != "state" or link.header.app != _APP:
+                return False
+            found = _read(link)
+            if _asks(found, question):
+                return found.checkpoint_id in left
+            left.add(found.previous_checkpoint_id)
+            return False
+
+        value = {"workflow": self._workflow}
+        return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
+
+    def _place(self, executor: af.Executor) -> dict[str, Any]:
         """Return what each question of an executor says."""
         if self._workflow is None:
             raise ConfigurationError(
@@ -347,7 +366,7 @@ class SealedCheckpointStorage(Tenanted):
     @for_one
     def _question(
         self,
-        executor: Executor,
+        executor: af.Executor,
         action: str,
         arguments: Mapping[str, Any],
         within: timedelta | None,
@@ -356,8 +375,7 @@ class SealedCheckpointStorage(Tenanted):
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "An executor asks people, and the storage knows nobody who may approve.",
-                "Write SealedCheckpointStorage(...,"
-                ' gate=Gate(approvers=Approvers({"dana": key}))).',
+                "Write SealedCheckpointStorage(ledger, gate=Gate(approvers=Approvers(...))).",
             )
         check_journal(self.ledger, "An executor can ask people", anchor=True)
         if not executor.is_request_supported(Question, object):
@@ -379,8 +397,6 @@ class SealedCheckpointStorage(Tenanted):
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = ends(datetime.fromisoformat(link.header.created), within) if within else None
-        # Of two runs that ask the same at once, each has a question of its own.
-        scope = str(uuid4())
         self.ledger.notes.write("pause", "done", place["thread"], at, action)
         return Question(
             **place,
@@ -388,42 +404,16 @@ class SealedCheckpointStorage(Tenanted):
             head=at,
             action=action,
             arguments=asked,
-            scope=scope,
+            scope=str(uuid4()),  # of two runs that ask the same at once, each has its own
             until=spelled(until) if until else "",
         )
 
     @for_one
-    def _answered(self, executor: Executor, question: Question, answer: object) -> Approved:
-        place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
-        since = takewhile(lambda link: link.sequence > asked.sequence, self._links(place["thread"]))
-        if replace(question, **place) != question or not any(
-            _asks(_built(link), question) for link in since
-        ):
-            raise ApprovalMismatch(
-                f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
-                f" {executor.id}.",
-                "Nothing was done. Let the executor ask again: storage.ask(self, ctx, ...).",
-            )
-
-        def is_over(link: Link) -> bool:
-            """Tell of a checkpoint that asks whether one that follows it does not, any more."""
-            if link.kind != "state" or link.header.app != _APP:
-                return False
-            found = _built(link)
-            if _asks(found, question):
-                return found.checkpoint_id in left
-            left.add(found.previous_checkpoint_id)
-            return False
-
-        value = {"workflow": self._workflow}
-        return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
-
-    @for_one
-    def unsigned(self, checkpoint: WorkflowCheckpoint, source: str, digest: str) -> Unsigned:
-        """Return what a checkpoint of another storage becomes here, to be sealed by a migration."""
-        thread, state = self._thread(checkpoint.workflow_name), _flat(checkpoint)
+    def unsigned(self, checkpoint: af.WorkflowCheckpoint) -> dict[str, Any]:
+        """Return what a checkpoint of another storage becomes here: fields of an `Unsigned`."""
+        thread, state = self._thread(checkpoint.workflow_name), _flatten(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
-        return Unsigned(thread, state, source, digest, _APP, label=label)
+        return {"thread": thread, "state": state, "app": _APP, "label": label}
 
     # --- threads and links
 
@@ -436,14 +426,6 @@ class SealedCheckpointStorage(Tenanted):
             )
         return thread_name(workflow_name)
 
-    def _check_whole(self, thread: str) -> None:
-        """Refuse to save behind a migration that was interrupted: it could not finish any more."""
-        whose = self.ledger.tenant_name, thread
-        if whose not in self._whole:
-            with suppress(NotFound):
-                _refuse_half(next(self.ledger.back(thread)))
-            self._whole.add(whose)
-
     def _check_held(self, thread: str) -> None:
         check_held(self.gate, self.ledger, thread, {"workflow": self._workflow})
 
@@ -455,88 +437,45 @@ class SealedCheckpointStorage(Tenanted):
 
     def _links(self, thread: str) -> Iterator[Link]:
         """Yield what is not deleted, newest first, each named by the one after it."""
-        back = self.ledger.back(thread)
-        try:
-            first = next(back)
-        except NotFound:  # there is no such thread; later on, it would be a race with a prune
-            return
-        _refuse_half(first)
         seen: set[str] = set()
-        for link in chain([first], back):
-            if link.label not in seen and link.kind == "state" and link.header.app == _APP:
-                yield link
-            seen.add(link.label)
-
-    def _find(self, checkpoint_id: str) -> Link:
-        """Return the link of an id. Only the walk shows that no deletion follows."""
-        label = thread_name(checkpoint_id)
-        scope = self._workflow
-        names = self.ledger.threads() if scope is None else [thread_name(scope)]
-        for name in names:
-            for link in self._links(name):
-                if link.label == label:
-                    return link
-        raise NotFound(
-            f"There is no checkpoint of the id {quoted(checkpoint_id)}.",
-            "Check the id. It may have been deleted, or be another workflow's.",
-        )
-
-    @for_one
-    def _load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         try:
-            link = self._find(checkpoint_id)
-            self._check_held(link.header.thread)
-        except (NotFound, ThreadHeld) as error:
-            raise WorkflowCheckpointException(str(error)) from error
-        return _built(link)
+            for number, link in enumerate(self.ledger.back(thread)):
+                ours = link.kind == "state" and link.header.app == _APP
+                if ours and not number and link.state.get("left"):
+                    from safepoint.moving import half_moved
 
-    @for_one
-    def _delete(self, checkpoint_id: str) -> bool:
-        try:
-            link = self._find(checkpoint_id)
+                    raise half_moved(thread)
+                if ours and link.label not in seen:
+                    yield link
+                seen.add(link.label)
         except NotFound:
-            return False
-        thread, said = link.header.place.thread, {"deleted": link.sequence}
-        self.ledger.note(thread, said, label=link.label)
-        return True
+            if seen:  # a race with a prune; else there is no such thread
+                raise
 
-    @for_one
-    def _list(self, workflow_name: str, what: Callable[[Link], _T]) -> list[_T]:
-        return [what(link) for link in self._links(self._thread(workflow_name))][::-1]
-
-    @for_one
-    def _latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
-        for link in self._links(self._thread(workflow_name)):
-            return _built(link)
-        return None
+    def _find(self, checkpoint_id: str) -> Link | None:
+        """Return the link of an id. Only the walk shows that no deletion follows."""
+        label, scope = thread_name(checkpoint_id), self._workflow
+        names = self.ledger.threads() if scope is None else [thread_name(scope)]
+        links = (link for name in names for link in self._links(name))
+        return next((link for link in links if link.label == label), None)
 
 
-def _refuse_half(newest: Link) -> None:
-    if newest.kind == "state" and newest.header.app == _APP and newest.state.get("left"):
-        raise half_moved(newest.header.place.thread)
-
-
-def _asks(checkpoint: WorkflowCheckpoint, question: Question) -> bool:
+def _asks(checkpoint: af.WorkflowCheckpoint, question: Question) -> bool:
     """Tell whether a question waits in a checkpoint, or in that of a workflow inside of it."""
     events = checkpoint.pending_request_info_events.values()
-    held = chain.from_iterable(each.values() for each in checkpoint.state.get(_STATES, {}).values())
+    inner = chain.from_iterable(map(dict.values, checkpoint.state.get(_STATES, {}).values()))
     return any(question == event.data for event in events) or any(
-        _asks(each, question) for each in held if isinstance(each, WorkflowCheckpoint)
+        _asks(each, question) for each in inner if isinstance(each, af.WorkflowCheckpoint)
     )
 
 
 # --- values
 
 
-def _id(link: Link) -> str:
-    """Return a checkpoint's id, which a label tells unless it was long."""
-    text = thread_text(link.label)
-    return _built(link).checkpoint_id if text is None else text
-
-
-def _built(link: Link) -> WorkflowCheckpoint:
+def _read(link: Link) -> af.WorkflowCheckpoint:
     """Return the checkpoint in a record, if it is of the place where it lies."""
-    checkpoint = _restored(link.state)
+    data = {name: each for name, each in link.state.items() if name != "left"}  # of a move
+    checkpoint = af.WorkflowCheckpoint.from_dict(data)
     name, thread = thread_name(checkpoint.workflow_name), link.header.place.thread
     if name != thread or thread_name(checkpoint.checkpoint_id) != link.label:
         raise WrongPlace(
@@ -546,50 +485,45 @@ def _built(link: Link) -> WorkflowCheckpoint:
     return checkpoint
 
 
-def _flat(checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+def _flatten(checkpoint: af.WorkflowCheckpoint) -> dict[str, Any]:
     """Return its fields, of which some are dicts: the framework does not look."""
-    data = _set_fields(checkpoint)
+    data = _take_fields(checkpoint)
     return data | {name: dict(data[name]) for name in _DICTS & data.keys()}
 
 
-def _restored(data: dict[str, Any]) -> WorkflowCheckpoint:
-    data = {name: each for name, each in data.items() if name != "left"}  # of a migration
-    return WorkflowCheckpoint.from_dict(data)
-
-
-def _given(value: Any) -> dict[str, Any]:
+def _take_attributes(value: Any) -> dict[str, Any]:
     """Return what a message of the framework was made with.
 
     Its `to_dict` would leave out what has no JSON form, and write a time as text. What a service
     sent, `raw_representation`, is no part of it: the framework's own storages leave it out, too.
     """
     return {
-        name: held
-        for name, held in vars(value).items()
-        if held is not None and name[0] != "_" and name != "raw_representation"
+        name: each
+        for name, each in vars(value).items()
+        if each is not None and name[0] != "_" and name != "raw_representation"
     }
 
 
-def _answered(response: AgentResponse[Any]) -> dict[str, Any]:
+def _take_response(response: af.AgentResponse[Any]) -> dict[str, Any]:
     value = response.value
-    return _given(response) | ({} if value is None else {"value": value})
+    return _take_attributes(response) | ({} if value is None else {"value": value})
 
 
-def _set_fields(value: Any) -> dict[str, Any]:
+def _take_fields(value: Any) -> dict[str, Any]:
     """Return the fields that are not their default, so that a release may add one."""
     return {
-        field.name: held
+        field.name: each
         for field in fields(value)
-        if (held := getattr(value, field.name)) is not field.default
-        and (field.default_factory is MISSING or held != field.default_factory())
+        if (each := getattr(value, field.name)) is not field.default
+        and (field.default_factory is MISSING or each != field.default_factory())
     }
 
 
-def _sent(message: WorkflowMessage) -> dict[str, Any]:
+def _take_message(message: af.WorkflowMessage) -> dict[str, Any]:
     return {k: v for k, v in message.to_dict().items() if v is not None or k == "data"}
 
 
-def _by_name(cls: type, to: Callable[[Any], Any] = _set_fields) -> Converter:
+def _by_name(cls: type, to: Callable[[Any], Any] = _take_fields) -> Converter:
     return _converter(cls, to, lambda saved: cls(**saved))
 
 
@@ -601,14 +535,15 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
     """Return how each type of the framework is kept."""
     named = types if isinstance(types, Mapping) else {cls.__name__: cls for cls in types}
     plain = [
-        *(_by_name(cls, _given) for cls in (Message, Content)),
-        _by_name(AgentResponse, _answered),
-        *map(_by_name, (AgentExecutorRequest, AgentExecutorResponse)),
-        *map(_by_name, (SubWorkflowRequestMessage, SubWorkflowResponseMessage)),
-        _converter(WorkflowMessage, _sent, WorkflowMessage.from_dict),
+        *(_by_name(cls, _take_attributes) for cls in (af.Message, af.Content)),
+        _by_name(af.AgentResponse, _take_response),
+        *map(_by_name, (af.AgentExecutorRequest, af.AgentExecutorResponse)),
+        *map(_by_name, (af.SubWorkflowRequestMessage, af.SubWorkflowResponseMessage)),
+        _converter(af.WorkflowMessage, _take_message, af.WorkflowMessage.from_dict),
         _converter(Question, lambda question: question.text, Question.from_text),
     ]
-    answers: dict[str, Any] = {cls.__name__: cls for cls in _ASKED} | {"...": ...} | dict(named)
+    known: tuple[Any, ...] = (*Codec().types, object, Any)
+    answers: dict[str, Any] = {cls.__name__: cls for cls in known} | {"...": ...} | dict(named)
     answers |= {each.tag: each.cls for each in plain}
     tags = {cls: tag for tag, cls in answers.items()}
 
@@ -628,7 +563,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
     def meant(tag: str, *of: list[Any]) -> Any:
         return answers[tag][tuple(meant(*each) for each in of)] if of else answers[tag]
 
-    def asked(event: WorkflowEvent[Any]) -> dict[str, Any]:
+    def asked(event: af.WorkflowEvent[Any]) -> dict[str, Any]:
         """Keep a pending request, with the tag of the type that its answer has."""
         return {
             "request_id": event.request_id,
@@ -637,10 +572,9 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
             "response_type": spelled(event.response_type),
         }
 
-    def ask(saved: dict[str, Any]) -> WorkflowEvent[Any]:
-        return WorkflowEvent.request_info(
-            **saved | {"response_type": meant(*saved["response_type"])}
-        )
+    def ask(saved: dict[str, Any]) -> af.WorkflowEvent[Any]:
+        expected = meant(*saved["response_type"])
+        return af.WorkflowEvent.request_info(**saved | {"response_type": expected})
 
-    nested = _converter(WorkflowCheckpoint, _flat, _restored)
-    return [*plain, _converter(WorkflowEvent, asked, ask), nested]
+    nested = _converter(af.WorkflowCheckpoint, _flatten, af.WorkflowCheckpoint.from_dict)
+    return [*plain, _converter(af.WorkflowEvent, asked, ask), nested]

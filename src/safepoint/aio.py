@@ -1,17 +1,22 @@
-"""AsyncLedger: a ledger for an event loop, which goes on while a storage works."""
+"""A ledger that serves many requests at once: from an event loop, and for several tenants."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from copy import copy
+from functools import lru_cache, partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
+from safepoint.core.errors import ConfigurationError
 from safepoint.core.ledger import Ledger, Owned
+from safepoint.core.names import check_tenant
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound="Tenanted")
+_REMEMBERED: Final = 1000  # ledgers of tenants, each of which is made anew in no time
 
 
 def _awaited(
@@ -109,3 +114,80 @@ class AsyncLedger:
     own = _awaited(Ledger.own)
     history = _iterated(Ledger.history)
     back = _iterated(Ledger.back)
+
+
+class Tenanted:
+    """What an adapter is that has one ledger, or one for each tenant.
+
+    Args:
+        ledger: of the whole store.
+        tenant: returns the name of the tenant whose request is being served. None if there are no
+            tenants.
+
+    Raises:
+        ConfigurationError: there is a callable, and the ledger is a tenant's already.
+    """
+
+    def __init__(self, ledger: Ledger, tenant: Callable[[], str] | None) -> None:
+        if tenant is not None:
+            check_tenant("any", ledger.tenant_name)
+        self._ledger, self._tenant = ledger, tenant
+        self._of: Final = lru_cache(_REMEMBERED)(ledger.tenant)
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where the records are: with a `tenant`, those of the one whose request is served.
+
+        Raises:
+            ConfigurationError: the application does not say whose request it is.
+            InvalidId: the name is outside the grammar.
+        """
+        if self._tenant is None:
+            return self._ledger
+        try:
+            name, cause = self._tenant(), None
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody is named
+            name, cause = "", error
+        if not name:
+            raise ConfigurationError(
+                "The application did not say which tenant this is for.",
+                "Nothing was read or written. Set what tenant= returns where you authenticate a"
+                " request, before you call the graph or the workflow.",
+            ) from cause
+        return self._of(name)
+
+    async def _aside(self, call: Callable[[], _T]) -> _T:
+        """Call it in a thread, in the context of whose request it is."""
+        return await asyncio.to_thread(call)
+
+    def _scoped(self) -> Self:
+        """Return the same for one tenant, whose request is served now, and for no other."""
+        if self._tenant is None:
+            return self
+        scope = copy(self)
+        scope._ledger, scope._tenant = self.ledger, None  # noqa: SLF001 - the same class
+        return scope
+
+
+def in_thread(
+    method: Callable[Concatenate[_S, _P], _T],
+) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
+    """Let an event loop go on while an operation of an adapter is done in a thread."""
+
+    @wraps(method)
+    async def call(self: _S, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        return await self._aside(partial(method, self, *args, **options))
+
+    return call
+
+
+def for_one(
+    method: Callable[Concatenate[_S, _P], _T],
+) -> Callable[Concatenate[_S, _P], _T]:
+    """Let an operation ask once, as it begins, whose it is; and do all of it there."""
+
+    @wraps(method)
+    def call(self: _S, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        return method(self._scoped(), *args, **options)
+
+    return call

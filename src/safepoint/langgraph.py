@@ -16,21 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-import hashlib
+import ipaddress
 import re
-import secrets
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -38,16 +29,9 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
+from safepoint.aio import Tenanted, for_one, in_thread
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     CheckpointError,
@@ -63,14 +47,12 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
-from safepoint.core.names import Head, digest_of, spelled, thread_name
+from safepoint.core.names import Head, Limits, digest_of, spelled, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.migrate import Unsigned, half_moved
 from safepoint.resume.approval import Approval, Question, Reason, ends, signable
 from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
-from safepoint.tenancy import Tenanted, for_one
 
 try:
     from langchain_core import messages
@@ -87,34 +69,29 @@ try:
     )
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
-    from langgraph.runtime import ExecutionInfo, get_runtime
+    from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
     from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy, interrupt
     from pydantic import AfterValidator, ValidationError
 except ImportError as _missing:
     raise missing("SealedSaver needs the package langgraph.", "langgraph") from _missing
 
 _T = TypeVar("_T")
+_K = TypeVar("_K")
+_Whose = tuple[str, str]  # a tenant, and its `thread_id`
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
-_DROP: Final = "d"
-_RUN: Final = "__pregel_runtime"  # in the config of a run, and not in that of a look
+_HIDES: Final = "d"
 _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads of which it is known what was walked
 _PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
 _ASKING: Final = 10_000  # runs of nodes that may ask at once
+_RUNS: Final = 100_000  # runs whose tenant is known
 _POOL: Final = 8
-_KEPT: Final = 64  # links that a walk keeps, so that they are not read again
 
 # --- values
 
-_TYPES: Final = {
-    "langgraph.Command": Command,
-    "langgraph.Interrupt": Interrupt,
-    "langgraph.Overwrite": Overwrite,
-    "langgraph.TimeoutPolicy": TimeoutPolicy,
-}
 _MESSAGES: Final = (
     *(messages.AIMessage, messages.AIMessageChunk, messages.ChatMessage),
     *(messages.ChatMessageChunk, messages.FunctionMessage, messages.FunctionMessageChunk),
@@ -123,66 +100,52 @@ _MESSAGES: Final = (
     *(messages.ToolMessage, messages.ToolMessageChunk),
 )
 _ADDRESSES: Final = (
-    *(IPv4Address, IPv4Interface, IPv4Network),
-    *(IPv6Address, IPv6Interface, IPv6Network),
+    *(ipaddress.IPv4Address, ipaddress.IPv4Interface, ipaddress.IPv4Network),
+    *(ipaddress.IPv6Address, ipaddress.IPv6Interface, ipaddress.IPv6Network),
 )
 
 
-def _model(tag: str, cls: Any) -> Converter:
-    """Return what keeps a class of LangChain: by its fields, and by what else it was given."""
-    names = [name for name in cls.model_fields if name != "type"]  # which the class says
+def _by_fields(tag: str, cls: Any) -> Converter:
+    """Return what keeps a value by its fields, and a message by what else it was made with."""
+    if issubclass(cls, tuple):
+        names = cls._fields
+    elif hasattr(cls, "model_fields"):
+        names = [name for name in cls.model_fields if name != "type"]  # which the class says
+    else:
+        names = cls.__slots__
 
     def to(value: Any) -> dict[str, Any]:
-        return {name: getattr(value, name) for name in names} | (value.model_extra or {})
+        more = getattr(value, "model_extra", None) or {}
+        return {name: getattr(value, name) for name in names} | more
 
     return Converter(tag, cls, to, lambda saved: cls(**saved))
 
 
-def _named(tag: str, cls: Any) -> Converter:
-    """Return what keeps a named tuple."""
-    return Converter(tag, cls, lambda value: value._asdict(), lambda saved: cls(**saved))
-
-
 _CONVERTERS: Final = (
-    *(_model(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    *(
+        _by_fields(f"langgraph.{cls.__name__}", cls)
+        for cls in (Command, Interrupt, Overwrite, Send, TimeoutPolicy)
+    ),
     *(Converter(f"net.{cls.__name__}", cls, str, cls) for cls in _ADDRESSES),
-    Converter(
-        "langgraph.Send",
-        Send,
-        lambda send: [send.node, send.arg, send.timeout],
-        lambda saved: Send(saved[0], saved[1], timeout=saved[2]),
-    ),
-    Converter(
-        "collections.deque",
-        deque,
-        lambda value: [[*value], value.maxlen],
-        lambda saved: deque(saved[0], saved[1]),
-    ),
+    Converter("deque", deque, lambda value: [[*value], value.maxlen], lambda saved: deque(*saved)),
 )
 
 
-def graph_codec(
-    types: Iterable[type] | Mapping[str, type] = (),
-    converters: Iterable[Converter] = (),
-    **options: Any,
-) -> Codec:
-    """Return a codec that knows LangChain's and LangGraph's own types, and yours.
-
-    Args:
-        types: as `Codec` takes them, and named tuples, and message classes of your own.
-        converters: for types that are not yours to register.
-        options: `limits`, as `Codec` takes them.
-    """
-    given = types if isinstance(types, Mapping) else {cls.__name__: cls for cls in types}
-    listed, more = dict(_TYPES), [*_CONVERTERS, *converters]
-    for tag, cls in given.items():
-        if isinstance(cls, type) and issubclass(cls, messages.BaseMessage):
-            more.append(_model(tag, cls))
-        elif isinstance(cls, type) and issubclass(cls, tuple) and hasattr(cls, "_fields"):
-            more.append(_named(tag, cls))
+def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> Codec:
+    """Return a codec that knows LangChain's and LangGraph's own types, and yours."""
+    named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
+    rest, more = [], [*_CONVERTERS]
+    for tag, cls in named:
+        if isinstance(cls, type) and (
+            issubclass(cls, messages.BaseMessage)
+            or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+        ):
+            more.append(_by_fields(tag, cls))
         else:
-            listed[tag] = cls
-    return Codec(listed, converters=more, **options)
+            rest.append((tag, cls))
+    own = dict(rest) if isinstance(types, Mapping) else [cls for _, cls in rest]
+    return Codec(own, converters=more, limits=limits)
 
 
 # --- what was walked
@@ -196,11 +159,10 @@ class _Key(NamedTuple):
 
     @classmethod
     def of(cls, space: str, ident: str) -> _Key:
-        hashed = hashlib.sha256(space.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        hashed = digest_of(space.encode("utf-8", "surrogatepass")).removeprefix("sha256:")
         if not _FITS.match(ident):
-            data = ident.encode("utf-8", "surrogatepass")
-            ident = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        return cls(ident, f"@{hashed}" if space else "")
+            ident = digest_of(ident.encode("utf-8", "surrogatepass"))
+        return cls(ident, f"@{hashed[:32]}" if space else "")
 
     @classmethod
     def read(cls, label: str) -> _Key:
@@ -211,78 +173,148 @@ class _Key(NamedTuple):
         return f"{kind}/{self.ident}{self.space}"
 
 
-class _At(NamedTuple):
-    sequence: int
-    digest: str
-
-
-class _Whose(NamedTuple):
-    tenant: str
-    thread: str
-
-
 @dataclass
-class _Index:
-    """What is known of a thread. All of it hangs by links on a head that was verified.
+class _Thread:
+    """A thread of a ledger, as far as it was walked: all of it hangs on a verified head.
 
     Attributes:
-        name: of the ledger's thread.
-        generation: how often the `thread_id` was deleted before.
-        low: the record that the walk has come to.
+        ledger: where it is.
+        ident: its `thread_id`.
+        generation: how often that was deleted before.
         high: the last record, or None before the first.
         state: the sequence of the last state.
         complete: the walk has come to the thread's beginning.
         tops: the newest checkpoint of each namespace, of those that are known.
-        addressed: checkpoints of the past that were asked for by name, to go on from.
+        writes: the notes of what tasks wrote.
+        hidden: the sequence of the note that hid a checkpoint.
+        addressed: older checkpoints that were asked for by name, to go on from.
         mine: what was saved from here. A second beginning is a conflict if the first is another's.
-        waits: checkpoints from which a task asked, was answered or failed: the next may come late.
+        asks: whether a task asked, was answered or failed: the next checkpoint may come late.
     """
 
-    name: str
+    ledger: Ledger
+    ident: str
     generation: int = 0
-    low: int = 0
-    high: _At | None = None
+    high: Head | None = None
     state: int = 0
     complete: bool = False
-    checkpoints: dict[_Key, _At] = field(default_factory=dict)
+    checkpoints: dict[_Key, Head] = field(default_factory=dict)
     tops: dict[str, _Key] = field(default_factory=dict)
-    writes: dict[_Key, dict[int, str]] = field(default_factory=lambda: defaultdict(dict))
-    dropped: dict[_Key, int] = field(default_factory=dict)
+    writes: dict[_Key, set[Head]] = field(default_factory=lambda: defaultdict(set))
+    hidden: dict[_Key, int] = field(default_factory=dict)
     addressed: set[_Key] = field(default_factory=set)
     mine: set[_Key] = field(default_factory=set)
-    waits: set[_Key] = field(default_factory=set)
+    asks: dict[_Key, bool] = field(default_factory=dict)
 
-    def take(self, record: Link | Record) -> None:
+    @property
+    def name(self) -> str:
+        """What the ledger calls it."""
+        return _name(self.ident, self.generation)
+
+    def walk(self, wanted: _Wanted | None = None) -> _Thread:
+        """Return what is known of it once its end was verified.
+
+        Args:
+            wanted: the walk ends where this is true. None goes to the beginning.
+        """
+        known, top, joined = self.high, None, self.high is None
+        self.complete &= not joined
+        try:
+            for link in self.ledger.back(self.name):
+                here = link.opened.head
+                if top is None and here != known:
+                    self.check(link.state)
+                top = top or here
+                if known and not joined and here.sequence <= known.sequence:
+                    if here != known:  # an operator accepted a loss: another history
+                        return _Thread(self.ledger, self.ident, self.generation).walk(wanted)
+                    joined = True
+                self._take(link)
+                if joined and (self.complete or (wanted and wanted(self))):
+                    break
+            else:
+                self.complete = True
+        except ThreadDeleted:  # a signed tombstone says so
+            return _Thread(self.ledger, self.ident, self.generation + 1).walk(wanted)
+        except NotFound:
+            if known:
+                raise
+            self.complete = True
+        self.high = top
+        return self
+
+    def check(self, value: Any) -> None:
+        """Refuse a record that no saver wrote, or of another thread."""
+        if type(value) is not dict or value.get("thread") != self.ident:
+            raise WrongPlace(
+                f"The record is not one of the LangGraph thread {quoted(self.ident)}.",
+                "Give each adapter, and each workflow, a store of its own.",
+            )
+
+    def find(self, key: _Key | None) -> tuple[Record, list[Record]] | None:
+        """Return a checkpoint that the walk has seen, and what tasks wrote since."""
+        at = self.checkpoints.get(key) if key else None
+        if key is None or at is None:
+            return None
+        wrote = sorted(each for each in self.writes[key] if each > at)
+        own, *notes = [self.ledger.load(self.name, each) for each in (at, *wrote)]
+        for record in (own, *notes):
+            self.check(record.state)
+        self.asks[key] = _asks([*own.state["early"], *(note.state for note in notes)])
+        return own, notes
+
+    def add(self, saved: Record) -> _Thread:
+        """Take in what was saved now, and what others saved before it."""
+        if saved.previous != (self.high and self.high.digest):
+            return self.walk(lambda _: True)
+        self._take(saved)
+        self.high = Head(saved.sequence, saved.digest)
+        return self
+
+    def _take(self, record: Link | Record) -> None:
         """Take in a record, in any order, and any number of times."""
-        at = _At(record.sequence, record.digest)
+        at = Head(record.sequence, record.digest)
         if record.kind == "state":
             self.state = max(self.state, at.sequence)
-        if record.label == _DROP:
+        if record.label == _HIDES:
             for label in record.state["hidden"]:
-                key = _Key.read(label)
-                self.dropped[key] = max(at.sequence, self.dropped.get(key, 0))
-                if key in self.checkpoints and self.checkpoints[key].sequence < at.sequence:
-                    del self.checkpoints[key]
-                    if self.tops[key.space] == key:
-                        del self.tops[key.space]
-                        for other in self.checkpoints:
-                            self._rank(other)
-                kept = {n: digest for n, digest in self.writes[key].items() if n > at.sequence}
-                self.writes[key] = kept
+                self._hide(_Key.read(label), at.sequence)
         elif record.label[:2] in ("c/", "w/"):
             key = _Key.read(record.label)
-            if self.dropped.get(key, 0) > at.sequence:
+            if self.hidden.get(key, 0) > at.sequence:
                 return
             if record.kind == "note":
-                self.writes[key][at.sequence] = at.digest
-            elif key not in self.checkpoints or self.checkpoints[key].sequence < at.sequence:
+                if at not in self.writes[key]:
+                    self.asks.pop(key, None)
+                self.writes[key].add(at)
+            elif key not in self.checkpoints or self.checkpoints[key] < at:
                 self.checkpoints[key] = at
                 self._rank(key)
 
+    def _hide(self, key: _Key, sequence: int) -> None:
+        self.hidden[key] = max(sequence, self.hidden.get(key, 0))
+        self.writes[key] = {each for each in self.writes[key] if each.sequence > sequence}
+        if key in self.checkpoints and self.checkpoints[key].sequence < sequence:
+            del self.checkpoints[key]
+            if self.tops[key.space] == key:
+                del self.tops[key.space]
+                for other in self.checkpoints:
+                    self._rank(other)
+
     def _rank(self, key: _Key) -> None:
         top = self.tops.setdefault(key.space, key)
-        if self.checkpoints[top].sequence < self.checkpoints[key].sequence:
+        if self.checkpoints[top] < self.checkpoints[key]:
             self.tops[key.space] = key
+
+
+_Wanted = Callable[[_Thread], object]
+
+
+def _name(thread: str, generation: int) -> str:
+    """Return the ledger's name of a `thread_id` that was deleted so many times."""
+    if generation or _NUMBERED.search(thread):
+        thread = f"{thread}~{generation}"
+    return thread_name(thread)
 
 
 class _Place(NamedTuple):
@@ -294,9 +326,9 @@ class _Place(NamedTuple):
 
     @classmethod
     def of(cls, config: RunnableConfig) -> _Place:
-        given = config["configurable"]
-        space, ident = (given.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
-        return cls(str(given["thread_id"]), str(space or ""), None if ident is None else str(ident))
+        named = config["configurable"]
+        space, ident = (named.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
+        return cls(str(named["thread_id"]), str(space or ""), None if ident is None else str(ident))
 
     def config(self, ident: str) -> RunnableConfig:
         named = {"thread_id": self.thread, "checkpoint_ns": self.space, "checkpoint_id": ident}
@@ -335,7 +367,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ledger: where to. Its codec is not used, but for its limits.
         types: classes of yours in the state: dataclasses, Enums, pydantic models, named tuples,
             messages. What is in none of the lists is refused when it is saved.
-        converters: for types that are not yours to register.
         app: what writes, a name and a version. It is sealed, and a checkpoint of another app is not
             served to a graph.
         tools: the tool set in force, the same.
@@ -348,6 +379,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             that tenant alone. Nothing in a config, which a client may fill, chooses a tenant.
 
     Raises:
+        CodecError: a type could not be restored faithfully, or two have one name.
         ConfigurationError: there is a `tenant`, and the ledger is of one already.
         KeyRefused: an approver's key is on the keyring of the ledger.
     """
@@ -357,16 +389,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ledger: Ledger,
         *,
         types: Iterable[type] | Mapping[str, type] = (),
-        converters: Iterable[Converter] = (),
         app: str = "",
         tools: ToolSet | None = None,
-        resumes: Collection[str] = (),
+        resumes: Iterable[str] = (),
         time_travel: bool = False,
         gate: Gate | None = None,
         tenant: Callable[[], str] | None = None,
     ) -> None:
         BaseCheckpointSaver.__init__(self)
-        codec = graph_codec(types, converters, limits=ledger.codec.limits)
+        codec = _graph_codec(types, ledger.codec.limits)
         Tenanted.__init__(self, with_codec(ledger, codec), tenant)
         self.app: Final = app
         self.tools: Final = None if tools is None else tools.digest
@@ -375,10 +406,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._reads_only = False
-        self._began: Final = f"__safepoint_{secrets.token_hex(8)}"
+        # Whose run it is. LangGraph hands a config to whoever reads a stream: nothing is in there.
+        self._runs: Final[dict[int, tuple[RunControl, SealedSaver]]] = {}
         # By tenant, too: several may have a thread of one id.
         self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
-        self._indexes: dict[_Whose, _Index] = {}
+        self._threads: dict[_Whose, _Thread] = {}
         self._refused: Final[dict[_Whose, Exception]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
@@ -392,138 +424,57 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         Compile a graph with it for `get_state` and `get_state_history` of the past.
         """
         reader = copy(self)
-        vars(reader)["_reads_only"] = True
+        reader._reads_only = True  # noqa: SLF001 - the same class
         return reader
-
-    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> SealedSaver:
-        """Return this saver: what it decodes is what you listed."""
-        del extra_allowlist
-        return self
 
     # --- the way back
 
-    @staticmethod
-    def _name(thread: str, generation: int) -> str:
-        """Return the ledger's name of a `thread_id` that was deleted so many times."""
-        if generation or _NUMBERED.search(thread):
-            thread = f"{thread}~{generation}"
-        return thread_name(thread)
-
-    def _index(
-        self, thread: str, wanted: Callable[[_Index], object] | None = None
-    ) -> tuple[_Index, dict[int, Link]]:
-        """Return what is known of a thread once its end was verified, and links of that walk.
-
-        Args:
-            thread: the `thread_id`.
-            wanted: the walk ends where this is true. None goes to the beginning.
-        """
-        whose = self._whose(thread)
-        index = self._indexes.get(whose) or _Index(self._name(thread, 0))
-        while True:
-            try:
-                links = self._walk(index, thread, wanted)
-                break
-            except ThreadDeleted:  # a signed tombstone says so
-                number = index.generation + 1
-                index = _Index(self._name(thread, number), number)
-            except NotFound:
-                if index.high:
-                    raise
-                index.complete, links = True, {}
-                break
+    def _thread(self, ident: str, wanted: _Wanted | None = None) -> _Thread:
+        """Return what is known of a thread once its end was verified, as `_Thread.walk` does."""
+        whose = self._whose(ident)
+        known = (self._threads.get(whose) or _Thread(self.ledger, ident)).walk(wanted)
         with self._guard:
-            self._indexes.pop(whose, None)
-            self._indexes[whose] = index
-            if len(self._indexes) > _REMEMBERED:
-                del self._indexes[next(iter(self._indexes))]
-        return index, links
+            return _remember(self._threads, whose, known)
 
     def _whose(self, thread: str) -> _Whose:
-        return _Whose(self.ledger.tenant_name, thread)
+        return self.ledger.tenant_name, thread
 
-    def _begin(self, run: dict[str, Any]) -> None:
+    def _begin(self, config: RunnableConfig) -> None:
         """Let a run be the tenant's for whom it asks for its checkpoint here, as `_of_run` does."""
-        if self.ledger.tenant_name and _RUN in run:  # LangGraph's dict, and of this run alone
-            if self._of_run(run).ledger.tenant_name != self.ledger.tenant_name:
+        control = _control(config)
+        if self.ledger.tenant_name and control is not None:
+            with self._guard:
+                _, began = self._runs.get(id(control), (control, self))
+                _remember(self._runs, id(control), (control, began), _RUNS)
+            if began.ledger.tenant_name != self.ledger.tenant_name:
                 raise WrongPlace(
                     "The graph around this one began for another tenant.",
                     "Read a stream to its end in the request that began it, and let no node call a"
                     " graph for another tenant.",
                 )
-            run[self._began] = self
 
-    def _of_run(self, run: dict[str, Any]) -> SealedSaver:
+    def _of_run(self, config: RunnableConfig) -> SealedSaver:
         """Return this saver for the tenant that a run began for, without asking again.
 
         LangGraph writes from callbacks that have no context, and when a stream is closed, which may
-        be while another's request is served. No client knows the name, or can send a saver.
+        be while another's request is served.
         """
-        began = run.get(self._began)
-        return began if isinstance(began, SealedSaver) else self._scoped()
+        control = _control(config)
+        if self._tenant is None or control is None:
+            return self._scoped()
+        with self._guard:
+            if id(control) not in self._runs:
+                raise WrongPlace(
+                    "A run is to be saved, and this saver does not know which tenant it began for.",
+                    "Nothing was saved. Invoke the graph again, in the request that it is for.",
+                )
+            return _remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
 
     def _lock(self, thread: str) -> threading.RLock:
         """Return the lock of a thread: LangGraph puts from several threads of its own."""
         return self._locks[hash(thread) % _LOCKS]
 
-    def _walk(
-        self, index: _Index, thread: str, wanted: Callable[[_Index], object] | None
-    ) -> dict[int, Link]:
-        links: dict[int, Link] = {}
-        known, top = index.high, None
-        index.complete &= known is not None
-        for link in self.ledger.back(index.name):
-            here = _At(link.sequence, link.digest)
-            if top is None:
-                if known and here.sequence < known.sequence:  # an operator accepted a loss
-                    return self._anew(index, thread, wanted)
-                top = here
-            if known and here.sequence == known.sequence and here != known:
-                return self._anew(index, thread, wanted)
-            if len(links) < _KEPT:
-                links[link.sequence] = link
-            if not known or not index.low <= here.sequence <= known.sequence:
-                index.take(link)
-            joined = not known or here.sequence <= known.sequence
-            if joined and (index.complete or (wanted and wanted(index))):
-                index.low = min(index.low, here.sequence) if known else here.sequence
-                break
-        else:
-            index.complete = True
-        if top and top != known:
-            self._check(thread, links[top.sequence].state)
-            index.high = top
-        return links
-
-    def _anew(
-        self, index: _Index, thread: str, wanted: Callable[[_Index], object] | None
-    ) -> dict[int, Link]:
-        vars(index).update(vars(_Index(index.name, index.generation)))
-        return self._walk(index, thread, wanted)
-
-    @staticmethod
-    def _check(thread: str, value: Any) -> None:
-        if type(value) is not dict or value.get("thread") != thread:
-            raise WrongPlace(
-                f"The record is not one of the LangGraph thread {quoted(thread)}.",
-                "Give each adapter, and each workflow, a store of its own.",
-            )
-
-    def _load(self, index: _Index, links: dict[int, Link], at: _At, thread: str) -> Record:
-        """Return a record that the walk has seen."""
-        link = links.get(at.sequence)
-        record = link.checkpoint if link else self.ledger.load(index.name, Head(*at))
-        self._check(thread, record.state)
-        return record
-
     # --- write
-
-    def _refuse_reader(self) -> None:
-        if self._reads_only:
-            raise ConfigurationError(
-                "This saver is for reading, and writes nothing.",
-                "Compile the graph with the saver that you called reading() of.",
-            )
 
     @contextmanager
     def _writing(self, thread: str) -> Iterator[None]:
@@ -533,41 +484,19 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         would go on without it. The next write is one of the graph around it, which is told.
         """
         whose = self._whose(thread)
+        self._refuse_reader()
         with self._lock(thread):
             if refused := self._refused.get(whose):
                 raise refused
             try:
                 yield
             except Exception as error:
+                if isinstance(error, EncodeError):
+                    line = error.do.replace("Codec([", "SealedSaver(ledger, types=[")
+                    error = EncodeError(error.what, line)
                 with self._guard:
-                    self._refused[whose] = error
-                    if len(self._refused) > _REMEMBERED:
-                        del self._refused[next(iter(self._refused))]
-                raise
-
-    def _append(
-        self, thread: str, index: _Index, value: dict[str, Any], key: _Key | None, **options: Any
-    ) -> None:
-        """Seal one record, and take it in."""
-        kind = options.pop("kind")
-        label = key.label("c" if kind == "state" else "w") if key else _DROP
-        value = {"thread": thread, **value}
-        try:
-            if kind == "state":
-                options.update(app=self.app, tools=self.tools, after=index.state)
-                saved = self.ledger.save(index.name, value, label=label, **options)
-            else:
-                saved = self.ledger.note(index.name, value, label=label, **options)
-        except EncodeError as error:
-            line = error.do.replace("Codec([", "SealedSaver(ledger, types=[")
-            raise EncodeError(error.what, line) from None
-        before = index.high
-        if saved.previous == (before and before.digest):
-            index.take(saved)
-            index.high = _At(saved.sequence, saved.digest)
-            index.low = index.low or saved.sequence
-        else:
-            self._walk(index, thread, lambda _: True)  # what others wrote meanwhile
+                    _remember(self._refused, whose, error)
+                raise error from None
 
     def put(
         self,
@@ -587,13 +516,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         If an operator holds the thread, it is saved, and LangGraph drains the run.
         """
         del new_versions  # each record holds all channels
-        own = self._of_run(config["configurable"])
-        return own._put(config, checkpoint, metadata)  # noqa: SLF001 - the same class
+        return self._of_run(config)._put(config, checkpoint, metadata)  # noqa: SLF001
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
-        self._refuse_reader()
         place = _Place.of(config)
         if metadata.get("counters_since_delta_snapshot"):
             raise ConfigurationError(
@@ -603,81 +530,86 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             )
         key = _Key.of(place.space, checkpoint["id"])
         parent = _Key.of(place.space, place.ident) if place.ident else None
-        value = {
-            "ns": place.space,
-            "id": checkpoint["id"],
-            "parent": place.ident,
-            "checkpoint": dict(checkpoint),
-            "metadata": dict(get_checkpoint_metadata(config, metadata)),
-        }
+        value = _value(place, checkpoint, get_checkpoint_metadata(config, metadata))
         branches = metadata.get("source") in ("fork", "update")
-        if _RUN not in config["configurable"]:  # somebody updates the state
-            self._check_held(place.thread)
+        control = _control(config)
+        if control is None:  # somebody updates the state
+            self._check_free(place.thread)
         with self._writing(place.thread):
-            index = self._known(place.thread, key)
+            thread = self._known(place.thread, key)
             early = self._early.pop((self._whose(place.thread), key), [])
-            if again := self._found(index, {}, key, place.thread):  # its writes count on
+            if again := thread.find(key):  # its writes count on
                 own, notes = again
                 wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
                 early = [*own.state["early"], *wrote, *early]
-            mine = index.mine
+            value["early"] = early
             for left in reversed(range(_TRIES)):
-                newest = index.tops.get(key.space)
-                begins = not parent and (newest in mine or (place.space and self.time_travel))
-                free = branches or begins or parent in index.addressed
+                newest = thread.tops.get(key.space)
+                begins = not parent and (newest in thread.mine or (key.space and self.time_travel))
+                free = branches or begins or parent in thread.addressed
                 if not free and newest not in (parent, key):
                     raise Conflict(
-                        f"{index.name} has a newer checkpoint in this namespace than the parent of"
+                        f"{thread.name} has a newer checkpoint in this namespace than the parent of"
                         " the one to save.",
                         "Another worker went on from there. Nothing was overwritten: invoke the"
                         " graph again, or let one worker alone have the thread.",
                     )
+                how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
-                    self._append(place.thread, index, {**value, "early": early}, key, kind="state")
+                    saved = self.ledger.save(thread.name, value, label=key.label("c"), **how)
                     break
                 except Conflict:
                     if not left:
                         raise
-                    self._index(place.thread, lambda known: known.tops.get(key.space))
-            mine.add(key)
+                    thread = self._thread(place.thread, lambda known: known.tops.get(key.space))
+            thread = thread.add(saved)
+            thread.mine.add(key)
+            thread.asks[key] = _asks(early)
         try:
-            self._check_held(place.thread, index.name)
+            self._check_free(place.thread, thread.name)
         except ThreadHeld as error:
             # It is saved. LangGraph saves while it runs the next step, so it is told to end before
             # another one, and to save what this one does; what a save raises would lose that.
-            control = getattr(config["configurable"].get(_RUN), "control", None)
             if control is None:
                 raise
             control.request_drain(str(error))
         return place.config(checkpoint["id"])
 
-    def _check_held(self, thread: str, name: str = "") -> None:
-        """Refuse to go on with a thread that an operator holds, as `check_held` does.
+    def _refuse_reader(self) -> None:
+        if self._reads_only:
+            raise ConfigurationError(
+                "This saver is for reading, and writes nothing.",
+                "Compile the graph with the saver that you called reading() of.",
+            )
+
+    def _check_free(self, thread: str, name: str = "") -> None:
+        """Refuse to go on with a thread that an operator holds, as `check_held` does; or to read.
 
         They know it by its id. If that was deleted and is used again, the ledger has another name.
         """
+        self._refuse_reader()
         if self.gate.operators.keys:
             with self._lock(thread):
-                name = name or self._index(thread, lambda _: True)[0].name
-                for each in dict.fromkeys((name, self._name(thread, 0))):
+                name = name or self._thread(thread, lambda _: True).name
+                for each in dict.fromkeys((name, _name(thread, 0))):
                     check_held(self.gate, self.ledger, each, {"thread": thread})
 
-    def _known(self, thread: str, key: _Key) -> _Index:
+    def _known(self, ident: str, key: _Key) -> _Thread:
         """Return what is known of a thread, if that says what is the newest of a namespace."""
-        index = self._indexes.get(self._whose(thread))
-        if index and (index.complete or index.tops.get(key.space)):
-            return index
-        return self._index(thread, lambda known: known.tops.get(key.space))[0]
+        thread = self._threads.get(self._whose(ident))
+        if thread and (thread.complete or thread.tops.get(key.space)):
+            return thread
+        return self._thread(ident, lambda known: known.tops.get(key.space))
 
-    def _sought(self, thread: str, key: _Key, ident: str) -> _Index:
+    def _sought(self, ident: str, key: _Key, checkpoint_id: str) -> _Thread:
         """Return what is known of a thread once it was looked for a checkpoint."""
-        index = self._known(thread, key)
-        if key in index.checkpoints:
-            return index
-        newest = index.tops.get(key.space)
+        thread = self._known(ident, key)
+        if key in thread.checkpoints:
+            return thread
+        newest = thread.tops.get(key.space)
         # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
-        grown = newest and _FITS.match(newest.ident) and key.ident == ident > newest.ident
-        return self._index(thread, lambda known: grown or key in known.checkpoints)[0]
+        grown = newest and _FITS.match(newest.ident) and key.ident == checkpoint_id > newest.ident
+        return self._thread(ident, lambda known: grown or key in known.checkpoints)
 
     def put_writes(
         self,
@@ -695,14 +627,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         Raises:
             EncodeError: as `put`.
         """
-        own = self._of_run(config["configurable"])
-        own._put_writes(config, writes, task_id, task_path)  # noqa: SLF001 - the same class
+        self._of_run(config)._put_writes(config, writes, task_id, task_path)  # noqa: SLF001
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
     ) -> None:
-        self._refuse_reader()
         place = _Place.of(config)
+        if _control(config) is None:
+            self._check_free(place.thread)
         ident = place.ident or ""
         key = _Key.of(place.space, ident)
         rows = [
@@ -711,22 +643,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread):
-            index = self._sought(place.thread, key, ident)
-            if any(row[0] < 0 for row in rows):
-                index.waits.add(key)
-            if key not in index.checkpoints:
+            thread = self._sought(place.thread, key, ident)
+            if key not in thread.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
                 return
-            value = {"ns": place.space, "id": ident, **made}
-            self._append(
-                place.thread, index, value, key, kind="note", rides_along=key not in index.waits
-            )
+            if key not in thread.asks:
+                thread.find(key)
+            asks = thread.asks[key] or _asks([made])
+            value = {"thread": place.thread, "ns": place.space, "id": ident, **made}
+            how: Any = {"label": key.label("w"), "rides_along": not asks}
+            thread.add(self.ledger.note(thread.name, value, **how)).asks[key] = asks
 
     @for_one
     def release(self, thread_id: str) -> None:
         """Let another worker have a thread that this one holds."""
-        index = self._indexes.get(self._whose(str(thread_id)))
-        self.ledger.owners.release(index.name if index else self._name(str(thread_id), 0))
+        thread = self._threads.get(self._whose(str(thread_id)))
+        self.ledger.owners.release(thread.name if thread else _name(str(thread_id), 0))
 
     # --- ask people
 
@@ -783,14 +715,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         return await asyncio.to_thread(self._ask, _running(), action, arguments, within)
 
     @for_one
-    def _ask(
-        self,
-        info: ExecutionInfo,
-        action: str,
-        arguments: Mapping[str, Any],
-        within: timedelta | None,
-    ) -> Approved:
-        asking = self._asking(info, action, arguments, within)
+    def _ask(self, info: ExecutionInfo, *asked: Any) -> Approved:
+        asking = self._asking(info, *asked)
         refused = list[CheckpointError]()
 
         def spent(given: object) -> tuple[Approval, ...]:
@@ -808,8 +734,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
             raise refused[0] from None
         except GraphInterrupt:
-            asked = asking.question
-            self.ledger.notes.write("pause", "done", asked.thread, asked.checkpoint, asked.action)
+            waits = asking.question
+            self.ledger.notes.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
             raise
         return asking.approved(said)
 
@@ -821,7 +747,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
-        self._refuse_reader()
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "A node asks people, and the saver knows nobody who may approve.",
@@ -831,7 +756,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
-        self._check_held(thread, name)
+        self._check_free(thread, name)
         until = ends(self.ledger.load(name, at).created, within) if within else None
         question = Question(
             store=self.ledger.store,
@@ -849,12 +774,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             until=spelled(until) if until else "",
         )
         with self._guard:  # what a node asks twice is two questions
-            asked = self._asked.setdefault(id(info), (info, Counter()))[1]
+            counted = self._asked.get(id(info), (info, Counter[str]()))
+            _, asked = _remember(self._asked, id(info), counted, _ASKING)
             text = digest_of(question.text.encode())
             number = asked[text]
             asked[text] += 1
-            if len(self._asked) > _ASKING:
-                del self._asked[next(iter(self._asked))]
         question = replace(question, scope=f"{question.scope}#{number}")
 
         ran = get_config()["configurable"].get("checkpoint_map", {})
@@ -875,9 +799,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             with self._lock(thread):
                 for space in _around(info):
                     key = _Key.of(space, info.checkpoint_id)
-                    index = self._sought(thread, key, info.checkpoint_id)
-                    if at := index.checkpoints.get(key):
-                        return index.name, Head(*at)
+                    known = self._sought(thread, key, info.checkpoint_id)
+                    if at := known.checkpoints.get(key):
+                        return known.name, at
                 if refused := self._refused.get(self._whose(thread)):
                     raise refused
             time.sleep(0.005)
@@ -902,69 +826,54 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             CheckpointError: the thread does not verify.
         """
         place = _Place.of(config)
-        self._begin(config["configurable"])
+        self._begin(config)
         key = _Key.of(place.space, place.ident) if place.ident else None
         space = _Key.of(place.space, "").space
 
-        def wanted(known: _Index) -> object:
+        def wanted(known: _Thread) -> object:
             return key in known.checkpoints if key else known.tops.get(space)
 
         with self._lock(place.thread):
             if not place.space and not self._reads_only:
-                with self._guard:
-                    self._refused.pop(self._whose(place.thread), None)
-            index, links = self._index(place.thread, wanted)
+                self._refused.pop(self._whose(place.thread), None)
             if self.ledger.owners.held.worker is not None and not self._reads_only:
-                self.ledger.owners.keep(index.name)  # before a task runs, and not after it
-                index, links = self._index(place.thread, wanted)
-            if self.gate.operators.keys and _RUN in config["configurable"]:
-                self._check_held(place.thread, index.name)
-                index, links = self._index(place.thread, wanted)
-            newest = index.tops.get(space)
-            found = self._found(index, links, key or newest, place.thread)
+                # Before a task runs, and not after it.
+                self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)
+            if _control(config) is not None:
+                self._check_free(place.thread)
+            thread = self._thread(place.thread, wanted)
+            newest = thread.tops.get(space)
+            found = thread.find(key or newest)
             if found is None:
                 return None
             own, notes = found
             if not self._reads_only:
-                if index.high and index.high.sequence - own.sequence < own.state.get("left", 0):
-                    raise half_moved(index.name)
+                if thread.high and thread.high.sequence - own.sequence < own.state.get("left", 0):
+                    from safepoint.moving import half_moved
+
+                    raise half_moved(thread.name)
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:
-                    index.addressed.add(key)
+                    thread.addressed.add(key)
             return self._tuple(place, own, notes)
-
-    def _found(
-        self, index: _Index, links: dict[int, Link], key: _Key | None, thread: str
-    ) -> tuple[Record, builtins.list[Record]] | None:
-        at = index.checkpoints.get(key) if key else None
-        if key is None or at is None:
-            return None
-        notes = sorted(index.writes.get(key, {}).items())
-        return self._load(index, links, at, thread), [
-            self._load(index, links, _At(*note), thread) for note in notes if note[0] > at.sequence
-        ]
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
-        where = f"The checkpoint of {record.thread}"
-        look = "To look at it, use reading()"
         if not newest and not self.time_travel:
-            raise ResumeRefused(
-                f"{where} is not the newest of its namespace.",
-                f"{look}. To go on from it, write SealedSaver(..., time_travel=True).",
-            )
-        if record.app != self.app and record.app not in self.resumes:
-            raise ResumeRefused(
-                f"{where} is of the app {quoted(record.app)}, and this is {quoted(self.app)}.",
-                f"{look}. If this app can go on from it, write SealedSaver(..., "
-                f"resumes=[{quoted(record.app)}]).",
-            )
-        if record.tools != self.tools and (record.tools or "") not in self.resumes:
-            raise ResumeRefused(
-                f"{where} was written with {'other' if record.tools else 'no'} tools.",
-                f"{look}. If a person approved the change, write SealedSaver(..., "
-                f"resumes=['{record.tools or ''}']).",
-            )
+            why, when = "is not the newest of its namespace", "To go on from it"
+            option = "time_travel=True"
+        elif record.app not in (self.app, *self.resumes):
+            why = f"is of the app {quoted(record.app)}, and this is {quoted(self.app)}"
+            when, option = "If this app can go on from it", f"resumes=[{quoted(record.app)}]"
+        elif record.tools != self.tools and (record.tools or "") not in self.resumes:
+            why = f"was written with {'other' if record.tools else 'no'} tools"
+            when, option = "If a person approved the change", f"resumes=['{record.tools or ''}']"
+        else:
+            return
+        raise ResumeRefused(
+            f"The checkpoint of {record.thread} {why}.",
+            f"To look at it, use reading(). {when}, write SealedSaver(..., {option}).",
+        )
 
     @staticmethod
     def _tuple(place: _Place, own: Record, notes: Iterable[Record]) -> CheckpointTuple:
@@ -1000,44 +909,42 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         But by the one before another LangGraph finds where a subgraph goes on from, in the past.
         That is served as `get_tuple` serves it.
         """
-        given = (config or {}).get("configurable", {})
-        goes_on = before and limit == 1 and given.get("checkpoint_ns") and not self._reads_only
+        named = (config or {}).get("configurable", {})
+        goes_on = before and limit == 1 and named.get("checkpoint_ns") and not self._reads_only
         older = (before or {}).get("configurable", {}).get("checkpoint_id")
-        for thread in [str(given["thread_id"])] if config else self._threads():
-            with self._lock(thread):
-                index, links = self._index(thread)
-                keys = sorted(index.checkpoints.items(), key=lambda item: -item[1].sequence)
-            for key, _ in keys:
+        for ident in [str(named["thread_id"])] if config else self._idents():
+            with self._lock(ident):
+                thread = self._thread(ident)
+                keys = sorted(thread.checkpoints, key=thread.checkpoints.__getitem__, reverse=True)
+            for key in keys:
                 if limit is not None and limit <= 0:
                     return
-                found = self._found(index, links, key, thread)
+                found = thread.find(key)
                 if found is None:
                     continue
-                shown = self._tuple(_Place(thread, "", None), *found)
-                ident = shown.checkpoint["id"]
+                shown = self._tuple(_Place(ident, "", None), *found)
+                at = shown.checkpoint["id"]
                 if (
-                    given.get("checkpoint_ns", found[0].state["ns"]) != found[0].state["ns"]
-                    or (given.get("checkpoint_id") or ident) != ident
-                    or (older and ident >= older)
+                    named.get("checkpoint_ns", found[0].state["ns"]) != found[0].state["ns"]
+                    or (named.get("checkpoint_id") or at) != at
+                    or (older and at >= older)
                     or any(shown.metadata.get(k) != v for k, v in (filter or {}).items())
                 ):
                     continue
                 if goes_on:
-                    self._admit(found[0], key == index.tops.get(key.space))
-                    index.addressed.add(key)
+                    self._admit(found[0], key == thread.tops.get(key.space))
+                    thread.addressed.add(key)
                 limit = None if limit is None else limit - 1
                 yield shown
 
-    def _threads(self) -> builtins.list[str]:
+    def _idents(self) -> builtins.list[str]:
         """Return each `thread_id` that is not deleted. A long one is in the record alone."""
-        found = set()
+        found = set[str]()
         for name in self.ledger.threads():
-            try:
+            with suppress(NotFound):
                 value = self.ledger.latest(name).state
-            except NotFound:
-                continue
-            if type(value) is dict and "thread" in value:
-                found.add(value["thread"])
+                if type(value) is dict and "thread" in value:
+                    found.add(value["thread"])
         return sorted(found)
 
     @for_one
@@ -1048,21 +955,13 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         parent: str | None,
         early: builtins.list[dict[str, Any]],
-    ) -> Unsigned:
-        """Return what a checkpoint of another saver becomes here, to be sealed by a migration."""
-        place = _Place.of(config)
-        index, _ = self._index(place.thread, lambda _: True)
-        state = {
-            "thread": place.thread,
-            "ns": place.space,
-            "id": checkpoint["id"],
-            "parent": parent,
-            "checkpoint": dict(checkpoint),
-            "metadata": dict(metadata),
-            "early": early,
-        }
+    ) -> dict[str, Any]:
+        """Return what a checkpoint of another saver becomes here: the fields of an `Unsigned`."""
+        place = _Place.of(config)._replace(ident=parent)
+        state = {**_value(place, checkpoint, metadata), "early": early}
+        name = self._thread(place.thread, lambda _: True).name
         label = _Key.of(place.space, checkpoint["id"]).label("c")
-        return Unsigned(index.name, state, app=self.app, tools=self.tools, label=label)
+        return {"thread": name, "state": state, "label": label}
 
     # --- forget
 
@@ -1077,26 +976,28 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             ThreadHeld: an operator holds the thread.
             StorageRefused: this login may not erase. The thread is deleted.
         """
-        self._refuse_reader()
         thread = str(thread_id)
         with self._lock(thread):
-            self._check_held(thread)
-            index, _ = self._index(thread, lambda _: True)
-            self._indexes.pop(self._whose(thread), None)
-            if index.high:
-                self.ledger.delete(index.name)
-            last = index.generation + bool(index.high)
+            self._check_free(thread)
+            known = self._thread(thread, lambda _: True)
+            self._threads.pop(self._whose(thread), None)
+            if known.high:
+                self.ledger.delete(known.name)
+            last = known.generation + bool(known.high)
             for number in range(max(last - 2, 0), last):  # the one before may be unfinished
-                self.ledger.erase(self._name(thread, number))
+                self.ledger.erase(_name(thread, number))
 
     @for_one
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
 
         What was hidden is erased by `prune` once nothing older is kept, or by `delete_thread`.
+
+        Raises:
+            ThreadHeld: an operator holds a thread of theirs, which is as it was.
         """
         self._refuse_reader()
-        for thread in self._threads() if run_ids else ():
+        for thread in self._idents() if run_ids else ():
             gone = [
                 _Key.of(shown.config["configurable"]["checkpoint_ns"], shown.checkpoint["id"])
                 for shown in self.list({"configurable": {"thread_id": thread}})
@@ -1107,8 +1008,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
         with self._lock(thread):
             if keys:
-                hidden = {"hidden": [key.label("c") for key in keys]}
-                self._append(thread, self._index(thread)[0], hidden, None, kind="note")
+                self._check_free(thread)
+                known, hidden = self._thread(thread), [key.label("c") for key in keys]
+                value = {"thread": thread, "hidden": hidden}
+                known.add(self.ledger.note(known.name, value, label=_HIDES))
 
     @for_one
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -1118,27 +1021,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             ThreadHeld: an operator holds the thread.
             Conflict: there is a thread of that id.
         """
-        self._refuse_reader()
         source, target = str(source_thread_id), str(target_thread_id)
         first, second = sorted([source, target], key=lambda thread: hash(thread) % _LOCKS)
         with self._lock(first), self._lock(second):
-            self._check_held(source)
-            index, _ = self._index(source)
-            copied, _ = self._index(target)
-            self._indexes.pop(self._whose(target), None)
-            if copied.high and index.high:
-                raise Conflict(
-                    f"There is a thread {quoted(target)} already.",
-                    "Nothing was copied. Choose another id, or delete that thread.",
-                )
-            for record in reversed([*self.ledger.back(index.name)] if index.high else []):
-                self._check(source, record.state)
-                value = {**record.state, "thread": target}
-                if record.kind == "note":
-                    self.ledger.note(copied.name, value, label=record.label)
+            self._check_free(source)
+            known, name = self._thread(source), self._thread(target, lambda _: True).name
+            self._threads.pop(self._whose(target), None)
+            links = [*self.ledger.back(known.name)] if known.high else []
+            for number, link in enumerate(reversed(links)):
+                known.check(link.state)
+                value = {**link.state, "thread": target}
+                if link.kind == "note":
+                    self.ledger.note(name, value, label=link.label)
                 else:
-                    app, tools = record.header.app, record.header.tools
-                    self.ledger.save(copied.name, value, label=record.label, app=app, tools=tools)
+                    how: Any = {"app": link.header.app, "tools": link.header.tools}
+                    how["after"] = None if number else 0  # there must be none of that id
+                    self.ledger.save(name, value, label=link.label, **how)
 
     @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
@@ -1146,8 +1044,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         What is older than all of those that are kept is erased. What stands between them is hidden
         by a sealed note, and erased by a later `prune`.
+
+        Raises:
+            ThreadHeld: an operator holds a thread. It is as it was, and so are those after it.
         """
-        self._refuse_reader()
         if strategy not in ("keep_latest", "delete"):
             raise ConfigurationError(
                 f"{quoted(strategy)} is no way to prune.", 'Write "keep_latest" or "delete".'
@@ -1157,30 +1057,23 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self.delete_thread(thread)
                 continue
             with self._lock(thread):
-                index, _ = self._index(thread)
-                keep = {*index.tops.values()}
+                self._check_free(thread)
+                known = self._thread(thread)
+                keep = {*known.tops.values()}
                 if not keep:
                     continue
-                oldest = min(index.checkpoints[key].sequence for key in keep)
-                hidden = [
-                    key
-                    for key, at in index.checkpoints.items()
-                    if key not in keep and at.sequence > oldest
-                ]
-                self._hide(thread, hidden)
-                self.ledger.prune(index.name, keep=1, since=oldest)
-                self._indexes.pop(self._whose(thread), None)
+                oldest = min(known.checkpoints[key].sequence for key in keep)
+                between = {key for key, at in known.checkpoints.items() if at.sequence > oldest}
+                self._hide(thread, [*between - keep])
+                self.ledger.prune(known.name, keep=1, since=oldest)
+                self._threads.pop(self._whose(thread), None)
 
     # --- from an event loop
 
-    async def _aside(self, call: Callable[..., _T], *given: Any, **options: Any) -> _T:
+    async def _aside(self, call: Callable[[], _T]) -> _T:
+        """Call it in a thread of this saver's own, in the context of whose request it is."""
         loop = asyncio.get_running_loop()
-        asked = partial(copy_context().run, call, *given, **options)  # whose request it is
-        return await loop.run_in_executor(self._pool, asked)
-
-    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Do what `get_tuple` does, in a thread."""
-        return await self._aside(self.get_tuple, config)
+        return await loop.run_in_executor(self._pool, copy_context().run, call)
 
     async def alist(
         self,
@@ -1192,44 +1085,16 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     ) -> AsyncIterator[CheckpointTuple]:
         """Do what `list` does, in threads."""
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while (each := await self._aside(next, found, None)) is not None:
+        while (each := await self._aside(partial(next, found, None))) is not None:
             yield each
 
-    async def aput(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Do what `put` does, in a thread."""
-        return await self._aside(self.put, config, checkpoint, metadata, new_versions)
-
-    async def aput_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Do what `put_writes` does, in a thread."""
-        await self._aside(self.put_writes, config, writes, task_id, task_path)
-
-    async def adelete_thread(self, thread_id: str) -> None:
-        """Do what `delete_thread` does, in a thread."""
-        await self._aside(self.delete_thread, thread_id)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Do what `delete_for_runs` does, in a thread."""
-        await self._aside(self.delete_for_runs, run_ids)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Do what `copy_thread` does, in a thread."""
-        await self._aside(self.copy_thread, source_thread_id, target_thread_id)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Do what `prune` does, in a thread."""
-        await self._aside(self.prune, thread_ids, strategy=strategy)
+    aget_tuple = in_thread(get_tuple)
+    aput = in_thread(put)
+    aput_writes = in_thread(put_writes)
+    adelete_thread = in_thread(delete_thread)
+    adelete_for_runs = in_thread(delete_for_runs)
+    acopy_thread = in_thread(copy_thread)
+    aprune = in_thread(prune)
 
 
 def _running() -> ExecutionInfo:
@@ -1251,3 +1116,38 @@ def _around(info: ExecutionInfo) -> builtins.list[str]:
 def _plain(value: Any) -> Any:
     """Return what is kept of a write: of an exception its text, as LangGraph's own savers do."""
     return repr(value) if isinstance(value, BaseException) else value
+
+
+def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
+    """Return what is kept of a checkpoint whose parent is at a place."""
+    return {
+        "thread": place.thread,
+        "ns": place.space,
+        "id": checkpoint["id"],
+        "parent": place.ident,
+        "checkpoint": dict(checkpoint),
+        "metadata": dict(metadata),
+    }
+
+
+def _asks(wrote: Iterable[Mapping[str, Any]]) -> bool:
+    """Tell whether there is a question, an answer or an error among what tasks wrote."""
+    return any(row[0] < 0 for each in wrote for row in each["writes"])
+
+
+def _control(config: RunnableConfig) -> RunControl | None:
+    """Return what a run and its subgraphs share; None if somebody looks, or updates a state.
+
+    No client can send it, and no event of a stream has it.
+    """
+    control = getattr(config["configurable"].get("__pregel_runtime"), "control", None)
+    return control if isinstance(control, RunControl) else None
+
+
+def _remember(known: dict[_K, _T], key: _K, value: _T, most: int = _REMEMBERED) -> _T:
+    """Return a value, known by its key as the newest of so many."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
+    return value

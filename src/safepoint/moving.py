@@ -1,245 +1,549 @@
-"""From the stores of LangGraph and Agent Framework to sealed threads, read as data.
+"""The one way in for states that carry no seal: read as data, vouched for, sealed, written down.
 
-Their rows and files name classes, and their own loaders import them. Here a name is looked up in
-the list of what the adapter keeps, which the operator wrote. Nothing is imported because a row says
-so, and nothing is unpickled. Of a thread, all is sealed or nothing.
+No path of a ledger loads an unsigned record. Here they are read once: JSON and pickles, and the
+stores of LangGraph and Agent Framework. Their rows and files name classes, and their own loaders
+import them. Here a name is looked up in a list that the operator wrote: nothing is imported because
+a source says so, nothing is unpickled, and no source is changed. Of a thread, all is taken or
+nothing, and one that is refused does not stop the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import errno
 import io
+import json
 import os
 import sqlite3
+import stat
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import is_dataclass, replace
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from dataclasses import dataclass, field, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from functools import partial
+from itertools import groupby
 from pathlib import Path, PurePath
 from types import GenericAlias
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, Unpack
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 from safepoint._command import add, counted, flag, imported
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
+    CodecError,
     ConfigurationError,
     Conflict,
     DecodeError,
-    EncodeError,
+    InvalidId,
     LimitExceeded,
+    ModelMalformed,
     NotFound,
     PickleRefused,
+    ResumeRefused,
     StorageUnavailable,
+    ThreadDeleted,
     quoted,
     shell,
 )
+from safepoint.core.files import write_all
 from safepoint.core.journal import Actor
 from safepoint.core.ledger import Ledger, with_codec
-from safepoint.core.names import DEFAULT_LIMITS, Limits, digest_of
-from safepoint.migrate import (
-    OF_THE_SOURCE,
-    REFUSED,
-    SEALED,
-    THERE_ALREADY,
-    Moved,
-    Sealer,
-    Unsigned,
-    check_vouched,
-    json_files,
-    listed,
-    read_file,
-    strict_json,
-)
-from safepoint.models.look import Kind, identified
-from safepoint.models.machine import Class, Collect, Functions
-from safepoint.models.migration import Files, Link, check_elsewhere, migrate_pickles
-from safepoint.models.plain import functions_for
+from safepoint.core.names import digest_of, thread_name
+from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
+from safepoint.models.look import PICKLED, Kind, identified, unbased
+from safepoint.models.machine import Class, Collect, Functions, run
+from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.settings import database_in, is_database, read
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
     from safepoint.langgraph import SealedSaver
 
-__all__ = ["MOVED", "Vouching", "move_file_storage", "move_postgres_saver", "move_sqlite_saver"]
-
 MOVED: Final = "moved/in"
 """The label of the note that says who vouched."""
+SEALED: Final = "sealed"
+THERE_ALREADY: Final = "there already"
+REFUSED: Final = "refused"
+WOULD_BE_SEALED: Final = "would be sealed"
+# What is wrong with a thread. Anything else is wrong with the ledger.
+_OF_THE_THREAD: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
+_PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_LINE: Final = b'{"outcome": "'  # how each line of a report begins
 _NOTHING: Final = "Nothing of this thread was sealed."
 _GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
 _MOST: Final = 10**9
+_VERSION: Final = "1.0"  # of the checkpoints of Agent Framework
 
 
-class Vouching(TypedDict, total=False):
-    """What each of the functions here takes, beside a report.
+@dataclass(frozen=True, slots=True)
+class Unsigned:
+    """A state that nobody has signed, and where it came from.
 
     Attributes:
-        vouched_by: your name. It is sealed with each thread.
-        allow_unsigned_migration: True, that you vouch for these states. There is no default yes.
-        dry_run: write nothing, and say what would happen. It needs neither of the two.
-        allow_missing_past: take a checkpoint that follows one which is gone.
+        thread: the thread that it becomes part of.
+        state: the state, already decoded, by you.
+        source: what the report calls it: a file's name.
+        digest: the sha256 of the bytes that it was read from.
+        app: what wrote it, as it should stand in the checkpoint.
+        tools: the digest of its tool set, the same.
+        label: what an adapter finds the checkpoint by.
     """
 
-    vouched_by: str
-    allow_unsigned_migration: bool
-    dry_run: bool
-    allow_missing_past: bool
+    thread: str
+    state: Any = field(repr=False)
+    source: str = ""
+    digest: str = ""
+    app: str = ""
+    tools: str | None = None
+    label: str = ""
+
+
+class Moved(NamedTuple):
+    """What became of a thread, or would. The report has a line with the same.
+
+    Attributes:
+        source: its name where it was: that of a file, of a thread or of a workflow.
+        outcome: `"sealed"`, `"there already"`, `"would be sealed"` or `"refused"`.
+        thread: the thread that it is; empty if it is refused.
+        checkpoints: how many it has.
+        digest: the sha256 of the digests of what they were read from.
+        reason: why it was refused, and what to do.
+    """
+
+    source: str
+    outcome: str
+    thread: str = ""
+    checkpoints: int = 0
+    digest: str = ""
+    reason: str = ""
 
 
 _States = Callable[[], Iterator[Unsigned]]
+_Threads = Iterable[tuple[str, _States]]
+_Opened = AbstractContextManager[tuple[str | Path, _Threads]]
+"""A source that is open: its name or its path, and each thread in it with its states."""
+_Into = TypeVar("_Into", bound="Ledger | SealedSaver | SealedCheckpointStorage")
 
 
-def _move(
-    ledger: Ledger,
-    origin: str,
-    threads: Callable[[bool], Iterable[tuple[str, _States | CheckpointError]]],
-    report: str | os.PathLike[str],
+def move(
+    source: Callable[[_Into], _Opened] | Iterable[Unsigned],
+    into: _Into,
     *,
+    report: str | os.PathLike[str],
     vouched_by: str = "",
-    allow_unsigned_migration: bool = False,
-    dry_run: bool = False,
-    allow_missing_past: bool = False,
 ) -> list[Moved]:
-    """Seal each thread, and go on after one that is refused."""
-    dry_run, said = dry_run is True, {"vouched_by": vouched_by, "from": origin}
-    if not dry_run:
-        check_vouched(allow_unsigned_migration)
-        named = type(vouched_by) is str and vouched_by.isprintable() and len(vouched_by) <= 256
-        if not vouched_by or not named:
-            raise ConfigurationError(
-                "Nobody vouches for these states.", 'Say who you are: vouched_by="your name".'
-            )
-    done = []
-    with Sealer(ledger, report, dry_run=dry_run) as sealer:
-        for source, states in threads(allow_missing_past is True):
-            try:
-                if isinstance(states, CheckpointError):
-                    done.append(sealer.refuse(source, states))
-                else:
-                    done.append(_seal(sealer, ledger, states, {"thread": source, **said}, dry_run))
-            except OF_THE_SOURCE as error:
-                done.append(sealer.refuse(source, error))
-    return done
+    r"""Seal states that nobody signed, as new threads, if somebody vouches for them.
 
+    A seal says that nothing changed since. Whoever could write the source decides what it says, so
+    look first: without a name nothing is written, and you get what would happen. With your name,
+    each thread is sealed, and ends with a note that says who vouched.
 
-def _seal(
-    sealer: Sealer, ledger: Ledger, states: _States, said: dict[str, Any], dry_run: bool
-) -> Moved:
-    """Read a thread to its end, and then once more to seal it: one state is in memory at a time.
+    A thread that exists is not added to. After an interrupt, run it again: what was sealed is
+    recognised, and an adapter refuses to go on from half a thread until then.
 
-    Each says how many records are to come, so that no adapter goes on from half a thread.
-    """
-    name, digests, outcome = "", [], THERE_ALREADY
-    for each in states():
-        try:
-            ledger.codec.encode(each.state | {"left": _MOST})
-        except (EncodeError, LimitExceeded) as error:
-            raise type(error)(f"{quoted(each.source)}: {error.what}", error.do) from None
-        name = each.thread
-        digests.append(each.digest)
-    last = len(digests) + 1
-    for sequence, each in enumerate(states(), 1):
-        if sealer.seal(replace(each, state=each.state | {"left": last - sequence})) == SEALED:
-            outcome = SEALED
-    if not dry_run:
-        said["digest"] = digest_of("\n".join(digests).encode())
-        said["checkpoints"] = len(digests)
-        try:
-            if ledger.load(name, last).label != MOVED:
-                raise Conflict(f"{name} went on before it was moved in.", "Look at both.")
-        except NotFound:
-            detail = f"{said['thread']} from {said['from']}, vouched for by {said['vouched_by']}"
-            ledger.notes.write("migrate", "intended", name, detail=detail)
-            ledger.note(name, said, label=MOVED)
-        sealer.add({"outcome": "moved", "store": ledger.store, **said, "thread": name})
-    return Moved(said["thread"], outcome, name, last)
+    ```python
+    import json
+    from pathlib import Path
 
+    from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+    from safepoint.moving import move, state_files
 
-# --- LangGraph
+    Path("old").mkdir()
+    Path("old/order-7.json").write_text('{"amount": 42}')
+    Path("old/order-8.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
 
+    keys = Keyring(SigningKey.generate())
+    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
+    for each in move(state_files("old"), ledger, report="moved.jsonl"):
+        print(each.source, each.outcome)
+        #> order-7.json would be sealed
+        #> order-8.pkl refused
+    print(ledger.threads(), Path("moved.jsonl").exists())
+    #> [] False
 
-def move_sqlite_saver(
-    path: str | os.PathLike[str],
-    saver: SealedSaver,
-    *,
-    report: str | os.PathLike[str],
-    **vouching: Unpack[Vouching],
-) -> list[Moved]:
-    """Seal the threads of a database of LangGraph's `SqliteSaver`. The file stays as it is.
-
-    Checkpoints, parents, namespaces, metadata and pending writes come over, so that a graph goes
-    on where it was. All is read in one snapshot. A thread that is refused does not stop the others.
-    After an interrupt, run it again with the same report: until then the saver refuses to go on
-    from a thread that is there in part.
+    move(state_files("old"), ledger, report="moved.jsonl", vouched_by="dora")
+    print(ledger.latest("order-7").state)
+    #> {'amount': 42}
+    for line in Path("moved.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        print(entry["source"], entry["outcome"])
+        #> order-7.json begun
+        #> order-7.json sealed
+        #> order-8.pkl refused
+    ```
 
     Args:
-        path: the file.
-        saver: where to. Its `types` are what may be built, its `app` and `tools` are sealed.
-        report: a file of JSON lines that this adds to: one before each checkpoint is sealed, on
-            disk, one after it, one for each thread that is moved, and one for each refused.
-        vouching: `vouched_by` and so on, as `Vouching` says.
+        source: what to read: `state_files`, `sqlite_saver`, `postgres_saver`, `file_storage`, or
+            states of your own, those of one thread after each other.
+        into: where to: a ledger; for a framework's store the sealed saver or storage, whose `types`
+            are what may be built.
+        report: a file of JSON lines that this adds to: one before each thread is sealed, on disk,
+            one after it, and one for each that is refused.
+        vouched_by: your name, if you vouch for all of these states. There is no default yes.
 
     Returns:
         What became of each thread.
 
     Raises:
-        ConfigurationError: you did not say that you vouch for them, or the report is a file of
-            another kind.
+        ConfigurationError: the report is in the folder that is read, or a file of another kind; or
+            the name is none.
         StorageUnavailable: the source cannot be read, or the report cannot be written. What the
             report does not name is not sealed.
         CheckpointError: the ledger refuses. What was sealed before is in the report.
     """
-    with _sqlite(Path(path), saver.ledger.codec.limits) as rows:
-        graphs = partial(rows.graphs, saver)
-        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
+    if type(vouched_by) is not str or not vouched_by.isprintable() or len(vouched_by) > 256:
+        raise ConfigurationError(
+            "vouched_by is no name of a person.", 'Say who you are: vouched_by="your name".'
+        )
+    ledger: Ledger = into if isinstance(into, Ledger) else into.ledger
+    opened = source(into) if callable(source) else nullcontext(("the caller", _grouped(source)))
+    done = []
+    with opened as (origin, threads), ExitStack() as stack:
+        said = {"vouched_by": vouched_by, "from": _elsewhere(origin, report)}
+        file = stack.enter_context(_report(os.fspath(report))) if vouched_by else None
+        mover = _Mover(ledger, file, said, counts=callable(source) and into is not ledger)
+        for name, states in threads:
+            try:
+                moved = mover.take(name, states)
+            except _OF_THE_THREAD as error:
+                moved = Moved(name, REFUSED, reason=str(error))
+            mover.write_down(moved)
+            done.append(moved)
+    return done
 
 
-def move_postgres_saver(
-    dsn: str,
-    saver: SealedSaver,
+def half_moved(thread: str) -> ResumeRefused:
+    """Return what an adapter raises for a thread of which some states are to come."""
+    return ResumeRefused(
+        f"{thread} was not moved in to its end.", "Move it in again, from where it was."
+    )
+
+
+def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _States]]:
+    for thread, group in groupby(states, key=lambda each: each.thread):
+        held = [*group]
+        yield held[0].source or thread, partial(iter, held)
+
+
+def _elsewhere(origin: str | Path, report: str | os.PathLike[str]) -> str:
+    """Return what a note calls the source, if the report is not in its folder."""
+    if isinstance(origin, str):
+        return origin
+    folder = Path(os.path.realpath(origin))
+    if folder in Path(os.path.realpath(report)).parents:
+        raise ConfigurationError(
+            f"The report {shell(os.fspath(report))} would be in the folder that is read.",
+            "Nothing was sealed. Name a file elsewhere: the originals stay as they are.",
+        )
+    return folder.name
+
+
+@dataclass(frozen=True)
+class _Mover:
+    """Takes threads into a ledger.
+
+    Attributes:
+        ledger: where to.
+        report: where each is written down; None if nobody vouches, and nothing is written.
+        said: who vouches, and what they come from.
+        counts: each state says how many records are to come, so that no adapter goes on from half
+            a thread.
+    """
+
+    ledger: Ledger
+    report: IO[bytes] | None
+    said: dict[str, str]
+    counts: bool
+
+    def take(self, name: str, states: _States) -> Moved:
+        """Read a thread to its end, and then once more to seal it: one state at a time.
+
+        Raises:
+            CheckpointError: it cannot be taken.
+        """
+        thread, digests = self._look(name, states)
+        last = len(digests) + 1
+        there = self._there(thread, last)
+        outcome = THERE_ALREADY if last in there else SEALED if self.report else WOULD_BE_SEALED
+        digest = digest_of("\n".join(digests).encode())
+        moved = Moved(name, outcome, thread, len(digests), digest)
+        if self.report:
+            self.write_down(moved._replace(outcome="begun"))
+            said = self.said
+            detail = f"{quoted(name)} from {said['from']}, vouched for by {said['vouched_by']}"
+            self.ledger.notes.write("move", "intended", thread, detail=detail)
+        for sequence, each in enumerate(states() if self.report or there else (), 1):
+            if each.digest != digests[sequence - 1]:
+                raise Conflict(
+                    f"{shell(each.source)} changed while it was read.",
+                    "Stop whatever writes it, and move it in again.",
+                )
+            state = self._state(each, last - sequence)
+            label = each.label if self.counts else MOVED
+            if sequence in there:
+                # As bytes: in Python 1, 1.0 and True are equal.
+                made = "state", label, each.app, self.ledger.codec.encode(state)
+                self._check_same(thread, sequence, there[sequence] == made)
+            elif self.report:
+                more: dict[str, Any] = {"app": each.app, "tools": each.tools, "label": label}
+                self.ledger.save(thread, state, after=sequence - 1, **more)
+        if last in there:
+            self._check_same(thread, last, there[last][:2] == ("note", MOVED))
+        elif self.report:
+            note = {"thread": name, "checkpoints": moved.checkpoints, "digest": digest}
+            self.ledger.note(thread, {**note, **self.said}, label=MOVED)
+        return moved
+
+    def write_down(self, moved: Moved) -> None:
+        """Add a line to the report, on disk."""
+        if self.report:
+            line = {"outcome": moved.outcome, "store": self.ledger.store, **self.said}
+            with _explained(self.report.name):
+                written = json.dumps({**line, **moved._asdict()}).encode() + b"\n"
+                write_all(self.report.fileno(), written)
+                os.fsync(self.report.fileno())
+
+    def _look(self, name: str, states: _States) -> tuple[str, list[str]]:
+        """Return the thread that it becomes, and the digest of each state, if all can be sealed."""
+        thread, digests = "", []
+        for each in states():
+            thread = each.thread
+            digests.append(each.digest)
+            try:
+                self.ledger.codec.encode(self._state(each, _MOST))
+            except (CodecError, LimitExceeded) as error:
+                where = "" if each.source in ("", name) else f"{quoted(each.source)}: "
+                raise type(error)(f"{where}{error.what}", error.do) from None
+        return thread, digests
+
+    def _state(self, each: Unsigned, left: int) -> Any:
+        return {**each.state, "left": left} if self.counts else each.state
+
+    def _there(self, thread: str, last: int) -> dict[int, tuple[str, str, str, bytes]]:
+        """Return what there is of a thread: kind, label, application and state of each record."""
+        encode = self.ledger.codec.encode
+        try:
+            return {
+                link.sequence: (link.kind, link.label, link.header.app, encode(link.state))
+                for link in self.ledger.back(thread)
+                if link.sequence <= last
+            }
+        except ThreadDeleted:
+            raise
+        except NotFound:
+            return {}
+
+    def _check_same(self, thread: str, sequence: int, same: bool) -> None:
+        if not same:
+            raise Conflict(
+                f"{thread} exists in store {self.ledger.store}, with another record #{sequence}.",
+                "Nothing was overwritten, since only new threads are made. Find out which of the"
+                " two counts.",
+            )
+
+
+@contextmanager
+def _report(path: str) -> Iterator[IO[bytes]]:
+    """Open a file of JSON lines, for its owner alone, to add to it."""
+    with ExitStack() as stack:
+        with _explained(path):
+            file = stack.enter_context(open(path, "ab+", opener=_plainly))
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            file.seek(0)
+            head = file.read(len(_LINE))
+            if not _LINE.startswith(head):
+                raise ConfigurationError(
+                    f"{shell(path)} exists, and is no report of a move.",
+                    "It may be one of the originals. Name a new file, or an earlier report.",
+                )
+            if len(head) < len(_LINE):  # a crash cut the first line short
+                os.ftruncate(file.fileno(), 0)
+            elif file.seek(-1, os.SEEK_END) and file.read(1) != b"\n":
+                write_all(file.fileno(), b"\n")
+        yield file
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageUnavailable(
+            f"The report {shell(path)} cannot be written ({error.strerror}).",
+            "Nothing more was sealed. Name a file in a folder that this user can write.",
+        ) from error
+
+
+# --- files: JSON and pickles
+
+
+def _plainly(path: str, flags: int) -> int:
+    """Open no link, and wait for no pipe."""
+    return os.open(path, flags | _PLAIN, 0o600)
+
+
+def _content(path: Path) -> bytes:
+    """Return the bytes of a regular file, or one more than are read."""
+    try:
+        with open(path, "rb", opener=_plainly) as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return file.read(LIMITS.data_bytes + 1)
+            why = "not a regular file"
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", "not a path")
+    raise DecodeError(
+        f"{shell(str(path))} cannot be read ({why}).",
+        "Name a file that this user can read. Links are not followed.",
+    )
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except (OSError, ValueError) as error:
+        raise StorageUnavailable(
+            f"{shell(str(folder))} cannot be read ({getattr(error, 'strerror', 'not a path')}).",
+            "Name a folder that this user can read, or the database of a saver.",
+        ) from None
+
+
+def _json(data: bytes, revive: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    return strict_json(data, LIMITS.data_bytes, LIMITS.nodes, revive)
+
+
+def state_files(
+    folder: str | os.PathLike[str],
     *,
-    report: str | os.PathLike[str],
-    **vouching: Unpack[Vouching],
-) -> list[Moved]:
-    """Seal the threads of a database of LangGraph's `PostgresSaver`, as `move_sqlite_saver` does.
+    types: Types = (),
+    thread: Callable[[str], str] = thread_name,
+    app: str = "",
+) -> Callable[[Ledger], _Opened]:
+    """Read a folder of files, JSON or pickles by their content. A file is a thread of one state.
+
+    What is neither of them, or cannot be read, is refused by name.
+
+    Args:
+        folder: where they are. Links in it are not followed.
+        types: the dataclasses, Enums, Flags and pydantic models of yours that may occur in pickles.
+            Give a mapping for those that had another name: `{"old.module.Invoice": Invoice}`.
+            The codec of the ledger has to know the same ones.
+        thread: makes the name of the thread of a file's name without its end.
+        app: what wrote them, as it should stand in the checkpoints.
+
+    Raises:
+        ConfigurationError: these are no types.
+        StorageUnavailable: the folder cannot be read.
+    """
+    return partial(_files, Path(folder), functions_for(types), thread, app)
+
+
+@contextmanager
+def _files(
+    folder: Path, functions: Functions, thread: Callable[[str], str], app: str, _: Ledger
+) -> Iterator[tuple[Path, _Threads]]:
+    names = {path: thread(path.stem) for path in _listed(folder)}
+    count = Counter(names.values())
+
+    def states(path: Path, name: str) -> Iterator[Unsigned]:
+        if count[name] > 1:
+            raise Conflict(
+                f"{shell(path.name)} and another file would both become {name}.",
+                "Give each its own name.",
+            )
+        yield _state(path, name, functions, app)
+
+    yield folder, ((path.name, partial(states, path, name)) for path, name in names.items())
+
+
+def read_state(
+    path: str | os.PathLike[str], *, thread: str, types: Types = (), app: str = ""
+) -> Unsigned:
+    """Read one file as `state_files` does, for a folder that is laid out in another way.
+
+    Raises:
+        DecodeError: it cannot be read, or is neither strict JSON nor a pickle.
+        PickleRefused: it is a pickle that is more than data. The message says what.
+        LimitExceeded: it is too large, too deep or has too many values.
+        ConfigurationError: these are no types.
+    """
+    return _state(Path(path), thread, functions_for(types), app)
+
+
+def _state(path: Path, thread: str, functions: Functions, app: str) -> Unsigned:
+    data = _content(path)
+    try:
+        kind, _ = identified(io.BytesIO(data))
+    except ModelMalformed as error:
+        raise DecodeError(error.what, error.do) from None
+    if kind is Kind.PICKLE:
+        state = run(data, functions=functions)
+    elif kind is Kind.JSON:
+        state = _json(data)
+    else:
+        raise DecodeError(
+            f"It is {kind.sentence}, and neither strict JSON nor a pickle.",
+            "Repair it, or move it elsewhere if it does not belong here.",
+        )
+    return Unsigned(thread, state, path.name, digest_of(data), app)
+
+
+# --- LangGraph
+
+
+def sqlite_saver(
+    path: str | os.PathLike[str], *, allow_missing_past: bool = False
+) -> Callable[[SealedSaver], _Opened]:
+    """Read a database of LangGraph's `SqliteSaver`, in one snapshot.
+
+    Checkpoints, parents, namespaces, metadata and pending writes come over, so that a graph goes
+    on where it was.
+
+    Args:
+        path: the file.
+        allow_missing_past: take a checkpoint that follows one which is gone.
+    """
+    return partial(_sqlite, Path(path), allow_missing_past is True)
+
+
+def postgres_saver(
+    dsn: str, *, allow_missing_past: bool = False
+) -> Callable[[SealedSaver], _Opened]:
+    """Read a database of LangGraph's `PostgresSaver`, as `sqlite_saver` does.
 
     Args:
         dsn: what you gave to `PostgresSaver.from_conn_string`. The login has to read three tables.
-        saver: where to.
-        report: a file of JSON lines that this adds to.
-        vouching: as `Vouching` says.
-
-    Raises:
-        MissingPackage: psycopg is not installed.
-        CheckpointError: as `move_sqlite_saver`.
+        allow_missing_past: take a checkpoint that follows one which is gone.
     """
-    with _postgres(dsn, saver.ledger.codec.limits) as rows:
-        graphs = partial(rows.graphs, saver)
-        return _move(saver.ledger, rows.origin, graphs, report, **vouching)
+    return partial(_postgres, dsn, allow_missing_past is True)
 
 
 class _Rows(NamedTuple):
     """A database in one snapshot, for reading alone.
 
     Attributes:
-        origin: what the vouching calls it.
         ask: returns the rows of a query.
         split: values of channels have a table of their own, as `PostgresSaver` has it.
         path: the column of a task's path, or what stands for it.
     """
 
-    origin: str
     ask: Callable[..., list[tuple[Any, ...]]]
     split: bool = False
     path: str = "task_path"
 
-    def graphs(self, saver: SealedSaver, without_past: bool) -> Iterator[tuple[str, _States]]:
+    def threads(self, saver: SealedSaver, without_past: bool) -> Iterator[tuple[str, _States]]:
         """Yield each `thread_id` with its checkpoints, one at a time, however many there are."""
         query = "SELECT min(thread_id) FROM checkpoints WHERE thread_id {} ?"
         ((thread,),) = self.ask(query.format(">="), "")
@@ -253,8 +557,9 @@ class _Rows(NamedTuple):
         test = " AND ".join(f"{key} = ?" for key in keys)
         try:
             return self.ask(f"SELECT {what} FROM {table} WHERE {test}", *where)  # noqa: S608
-        except sqlite3.Error as error:
-            raise DecodeError(f"A row of it cannot be read ({error}).", _NOTHING) from None
+        except _UNREADABLE as error:
+            what = f"A row of it cannot be read ({quoted(str(error))})."
+            raise DecodeError(what, _NOTHING) from None
 
     def checkpoint(
         self, values: _Values, *where: str
@@ -314,8 +619,9 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
         except (DecodeError, LimitExceeded) as error:
             raise type(error)(f"{where}: {error.what}", error.do) from None
         config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
-        each = saver.unsigned(config, found, metadata, parent or None, early)
-        yield replace(each, source=f"{thread} {space} {ident}", digest=digest)
+        fields = saver.unsigned(config, found, metadata, parent or None, early)
+        fields |= {"app": saver.app, "tools": saver.tools, "digest": digest}
+        yield Unsigned(**fields, source=f"{thread} {space} {ident}")
 
 
 def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
@@ -373,7 +679,7 @@ class _Values:
         data = text.encode() if type(text) is str else text
         if type(data) is not bytes:
             raise DecodeError("It has no JSON where that should be.", _NOTHING)
-        return strict_json(data, "It", self._limits.state_bytes, self._limits.items)
+        return _json(data)
 
     def read(self, tag: Any, data: Any) -> Any:
         """Return the value in a row.
@@ -441,6 +747,8 @@ class _Values:
         raise DecodeError(f"It holds a {quoted(name)} in a way that is not read.", _NOTHING)
 
 
+# An error of SQLite quotes the schema, which may be no text, or many lines.
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 _TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
 # A virtual table has no page, and may read what never ends. So may a column that is computed.
 _KINDS: Final = (
@@ -448,7 +756,7 @@ _KINDS: Final = (
     " FROM sqlite_schema AS s WHERE s.name IN ('checkpoints', 'writes')"
 )
 _ODD: Final = "SELECT 1 FROM checkpoints WHERE typeof(thread_id) NOT IN ('text', 'blob') LIMIT 1"
-_PLAIN: Final = [("checkpoints", "table", 1, 0.0), ("writes", "table", 1, 0.0)]
+_TABLES: Final = [("checkpoints", "table", 1, 0.0), ("writes", "table", 1, 0.0)]
 _RELATIONS: Final = (
     "SELECT count(*) FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND oid IN"
     " (to_regclass('checkpoints'), to_regclass('checkpoint_blobs'),"
@@ -456,22 +764,23 @@ _RELATIONS: Final = (
 )
 
 
-def _unreadable(
-    place: str, why: str = "it has not the tables of a saver", login: str = ""
-) -> StorageUnavailable:
+def _unreadable(place: str, why: str = "it has not the tables of a saver") -> StorageUnavailable:
     return StorageUnavailable(
         f"{shell(place)} cannot be read ({why}).",
-        f"Name the database that your saver writes{login}.",
+        "Name the database that your saver writes, as a user or a login that may read it.",
     )
 
 
 @contextmanager
-def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
+def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tuple[Path, _Threads]]:
+    """Open a database that anybody may have written, for reading alone."""
+    most = saver.ledger.codec.limits.state_bytes
+
     def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
         found, size = [], 0
         for row in database.execute(sql, given):
             size += sum(len(each) for each in row if isinstance(each, str | bytes))
-            if size > 2 * limits.state_bytes:
+            if size > 2 * most:
                 raise LimitExceeded(_TOO_MUCH, _NOTHING)
             found.append(row)
         return found
@@ -484,23 +793,24 @@ def _sqlite(path: Path, limits: Limits) -> Iterator[_Rows]:
         alone = "" if beside.exists() and beside.stat().st_size else "&immutable=1"
         uri = f"{path.absolute().as_uri()}?mode=ro{alone}"
         with closing(sqlite3.connect(uri, uri=True)) as database:
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.state_bytes)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("BEGIN")  # one snapshot
             # In UTF-16 a broken text may sort before itself, so that the threads never end.
-            if sorted(ask(_KINDS)) != _PLAIN or ask("PRAGMA encoding") != [("UTF-8",)]:
+            if sorted(ask(_KINDS)) != _TABLES or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
             if ask(_ODD):
                 raise _unreadable(str(path), "a thread_id in it is no text")
             columns = ask("SELECT name FROM pragma_table_info('writes')")
             pathed = ("task_path",) in columns  # an old database has none
-            yield _Rows(path.name, ask, path="task_path" if pathed else "''")
-    except sqlite3.Error as error:
-        raise _unreadable(str(path), str(error)) from None
+            rows = _Rows(ask, path="task_path" if pathed else "''")
+            yield path, rows.threads(saver, without_past)
+    except _UNREADABLE as error:
+        raise _unreadable(str(path), quoted(str(error))) from None
 
 
 @contextmanager
-def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
+def _postgres(dsn: str, without_past: bool, saver: SealedSaver) -> Iterator[tuple[str, _Threads]]:
     from safepoint.stores.postgres.connection import parsed, place, psycopg, refusal
 
     given = parsed(dsn)
@@ -509,7 +819,7 @@ def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
         sql = sql.replace("?", "%s")
         total = f"SELECT sum(octet_length(each::text)) FROM ({sql}) AS each"  # noqa: S608
         ((size,),) = database.execute(total.encode(), values)
-        if (size or 0) > 4 * limits.state_bytes:  # a byte is two letters there
+        if (size or 0) > 4 * saver.ledger.codec.limits.state_bytes:  # a byte is two letters there
             raise LimitExceeded(_TOO_MUCH, _NOTHING)
         return database.execute(sql.encode(), values).fetchall()
 
@@ -523,8 +833,8 @@ def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
             database.execute("SELECT set_config('lock_timeout', '10s', true)")
             origin = f"{database.info.dbname} at {database.info.host}"
             if ask(_RELATIONS) != [(3,)]:
-                raise _unreadable(origin, login=", and a login that may read its tables")
-            yield _Rows(origin, ask, split=True)
+                raise _unreadable(origin)
+            yield origin, _Rows(ask, split=True).threads(saver, without_past)
     except psycopg.Error as error:
         raise refusal(error, place(given)) from None
 
@@ -532,63 +842,96 @@ def _postgres(dsn: str, limits: Limits) -> Iterator[_Rows]:
 # --- Agent Framework
 
 
-def move_file_storage(
-    folder: str | os.PathLike[str],
-    storage: SealedCheckpointStorage,
-    *,
-    report: str | os.PathLike[str],
-    **vouching: Unpack[Vouching],
-) -> list[Moved]:
-    """Seal the checkpoints in a folder of `FileCheckpointStorage`. The files stay as they are.
+def file_storage(
+    folder: str | os.PathLike[str], *, allow_missing_past: bool = False
+) -> Callable[[SealedCheckpointStorage], _Opened]:
+    """Read a folder of Agent Framework's `FileCheckpointStorage`.
 
-    The pickles in them are read as data, with a list: the framework's own messages and events, and
-    the `types` of the storage. All checkpoints of a workflow are one thread, in the order of their
-    times. A workflow that is refused does not stop the others; but a file of which nobody can say
-    whose it is stops all, since it may be the newest of any.
+    The pickles in the files are read as data, with a list: the framework's own messages and events,
+    and the `types` of the storage. All checkpoints of a workflow are one thread, in the order of
+    their times. A file of which nobody can say whose it is stops all, since it may be the newest of
+    any.
 
     Args:
         folder: where they are. Links in it are not followed.
-        storage: where to.
-        report: a file of JSON lines that this adds to, elsewhere than in the folder.
-        vouching: as `Vouching` says.
-
-    Returns:
-        What became of each workflow, and of each file that is none's.
-
-    Raises:
-        CheckpointError: as `move_sqlite_saver`.
+        allow_missing_past: take a checkpoint that follows one which is gone.
     """
-    check_elsewhere(report, folder)
-    threads = partial(_workflows, Path(folder), storage)
-    return _move(storage.ledger, Path(folder).name, threads, report, **vouching)
+    return partial(_workflows, Path(folder), allow_missing_past is True)
 
 
+@contextmanager
 def _workflows(
-    folder: Path, storage: SealedCheckpointStorage, without_past: bool
-) -> Iterator[tuple[str, _States | CheckpointError]]:
-    files = Files(folder, _builders(storage))
-    runs: dict[str, list[Link]] = defaultdict(list)
-    stopped: CheckpointError | None = None
-    for path in listed(folder):
-        try:
-            if link := files.look(path):
+    folder: Path, without_past: bool, storage: SealedCheckpointStorage
+) -> Iterator[tuple[Path, _Threads]]:
+    paths = _listed(folder)
+
+    def threads() -> Iterator[tuple[str, _States]]:
+        runs: dict[str, list[_Link]] = defaultdict(list)
+        stopped: CheckpointError | None = None
+        for path in paths:
+            try:
+                link = _link(path)
                 runs[link.workflow].append(link)
-            else:
-                alone = "It is a pickle, and no checkpoint of the framework."
-                yield path.name, PickleRefused(alone, "Read it with migrate_pickles.")
-        except CheckpointError as error:
-            yield path.name, error
-            if path.suffix == ".json":
-                stopped = Conflict(
-                    f"{shell(path.name)} was refused, and may be the newest of any workflow.",
-                    f"{_NOTHING} Repair that file; or decide to do without it, and move it away.",
-                )
-    for name, links in sorted(runs.items()):
-        yield name, stopped or partial(_workflow, files, storage, links, without_past)
+            except CheckpointError as error:
+                yield path.name, partial(_refuse, error)
+                if path.suffix == ".json":
+                    stopped = Conflict(
+                        f"{shell(path.name)} was refused, and may be the newest of any workflow.",
+                        f"{_NOTHING} Repair that file; or decide to do without it, and move it"
+                        " away.",
+                    )
+        functions = _builders(storage)
+        for name, links in sorted(runs.items()):
+            states = partial(_workflow, links, functions, storage, without_past)
+            yield name, partial(_refuse, stopped) if stopped else states
+
+    yield folder, threads()
+
+
+def _refuse(error: CheckpointError) -> NoReturn:
+    raise error
+
+
+class _Link(NamedTuple):
+    """What a checkpoint of the framework says about its place, and the file that it is in."""
+
+    path: Path
+    digest: str
+    identity: str
+    previous: str | None
+    iteration: int
+    workflow: str
+    timestamp: str
+
+
+def _link(path: Path) -> _Link:
+    """Look at a checkpoint of the framework, and not at the pickles in it."""
+    data = _content(path)
+    said = _json(data)
+    said = said if type(said) is dict else {}
+    identity, previous = said.get("checkpoint_id"), said.get("previous_checkpoint_id")
+    iteration, workflow = said.get("iteration_count"), said.get("workflow_name")
+    if not (
+        type(identity) is type(workflow) is str
+        and type(iteration) is int
+        and (previous is None or (type(previous) is str and previous))
+        and said.get("version") == _VERSION
+    ):
+        raise DecodeError(
+            f"It is no checkpoint of Agent Framework in version {_VERSION}.",
+            "Move it elsewhere if it does not belong here.",
+        )
+    if path.name != f"{identity}.json":
+        raise DecodeError(
+            f"It says that it is the checkpoint {quoted(identity)}, and its name says otherwise.",
+            "Find out who wrote it.",
+        )
+    timestamp = str(said.get("timestamp"))
+    return _Link(path, digest_of(data), identity, previous, iteration, workflow, timestamp)
 
 
 def _workflow(
-    files: Files, storage: SealedCheckpointStorage, links: list[Link], without_past: bool
+    links: list[_Link], functions: Functions, storage: SealedCheckpointStorage, without_past: bool
 ) -> Iterator[Unsigned]:
     """Yield the checkpoints of a workflow, by their times."""
     from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
@@ -596,27 +939,45 @@ def _workflow(
     there = {link.identity for link in links}
     before: set[str | None] = {None}
     for link in sorted(links, key=lambda link: (_when(link), link.iteration)):
-        shown = shell(link.source)
+        shown = shell(link.path.name)
         if link.previous not in before and link.previous in there:
             raise Conflict(f"{shown} follows one that says it is newer.", _NOTHING)
         if link.previous not in before and not without_past:
             what = f"{shown} follows {quoted(link.previous)}, which is not in the folder."
             raise Conflict(what, _GONE)
         before.add(link.identity)
-        read = files.unsigned("", link.source, "")
+        data = _content(link.path)
+        if digest_of(data) != link.digest:
+            raise Conflict(f"{shown} changed while it was read.", _NOTHING)
+        said = _json(data, partial(_revived, functions, shown))
         try:
-            checkpoint = WorkflowCheckpoint.from_dict(read.state)
-            unsigned = storage.unsigned(checkpoint, link.source, read.digest)
+            checkpoint = WorkflowCheckpoint.from_dict(said)
+            fields = storage.unsigned(checkpoint)
         except (WorkflowCheckpointException, TypeError, ValueError):
             raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING) from None
-        yield unsigned
+        yield Unsigned(**fields, source=link.path.name, digest=link.digest)
 
 
-def _when(link: Link) -> datetime:
+def _when(link: _Link) -> datetime:
     with suppress(ValueError):
         if (found := datetime.fromisoformat(link.timestamp)).tzinfo:
             return found
-    raise DecodeError(f"{shell(link.source)} says no time that can be compared.", _NOTHING)
+    raise DecodeError(f"{shell(link.path.name)} says no time that can be compared.", _NOTHING)
+
+
+def _revived(functions: Functions, shown: str, value: dict[str, Any]) -> Any:
+    """Return what an object in JSON of the framework stands for: a pickle is read as data."""
+    if PICKLED not in value:
+        return value
+    text = value[PICKLED]
+    data = unbased(text, strict=True) if isinstance(text, str) else None
+    if data is None or not value.keys() <= {PICKLED, "__type__"}:
+        what = f"{shown} marks something as a pickle that is not written like one."
+        raise PickleRefused(what, _NOTHING)
+    try:
+        return run(data, functions=functions)
+    except CodecError as error:
+        raise PickleRefused(f"{shown}: {error.what}", error.do) from None
 
 
 class _New:
@@ -655,15 +1016,15 @@ def _builders(storage: SealedCheckpointStorage) -> Functions:
 
 
 def commands(sub: Any) -> None:
-    """Add `safepoint migrate`."""
+    """Add `safepoint move`."""
     what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
-    move = add(sub, "migrate", what, _migrate)
-    move.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
-    move.add_argument("name", metavar="NAME", help="the name of the store")
-    move.add_argument("--config", metavar="FILE", help="settings, in place of those found")
-    move.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
-    move.add_argument("--app", default="", metavar="NAME", help="what wrote them")
-    move.add_argument(
+    parser = add(sub, "move", what, _command)
+    parser.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
+    parser.add_argument("name", metavar="NAME", help="the name of the store")
+    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
+    parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
+    parser.add_argument(
         "--type",
         metavar="MODULE:CLASS",
         action="append",
@@ -671,103 +1032,63 @@ def commands(sub: Any) -> None:
         help="a dataclass, an Enum or a pydantic model of yours that is in the states; its module"
         " is imported, and so runs; again for each",
     )
-    flag(move, "--dry-run", "write nothing, and say what would happen")
-    flag(move, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
-    what = "that you vouch for these states: nobody signed them, so whoever could write them"
-    flag(move, "--allow-unsigned-migration", f"{what} decides what they say")
+    flag(parser, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
+    what = "vouch for these states, and seal them: whoever could write them decides what they say"
+    flag(parser, "--vouch", what)
 
 
-def _migrate(options: argparse.Namespace) -> int:
-    dry, source = options.dry_run, database_in(options.source)
-    if not os.path.lexists(source):
-        raise NotFound(f"{shell(source)} does not exist.", "Check the path.")
-    what = _kind(source)
-    if not (dry or options.allow_unsigned_migration):
-        raise ConfigurationError(
-            "These states carry no seal, so whoever could write them decides what they say.",
-            "Look at them first, with --dry-run. If you vouch for them, add"
-            " --allow-unsigned-migration",
-        )
-    options.report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
+def _command(options: argparse.Namespace) -> int:
+    source = database_in(options.source)
+    report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     settings = read(options.config, "change")
-    store = settings.to_change(options.name)
     with ExitStack() as stack:
-        done = _moved(what, source, store.opened(stack, write=not dry), options)
+        ledger = settings.to_change(options.name).opened(stack, write=options.vouch)
+        what, opened, into = _ends(source, ledger, options)
+        vouched_by = Actor.process().name if options.vouch else ""
+        done = move(opened, into, report=report, vouched_by=vouched_by)
     print(settings.line(options.name), end="")
     for each in done:
         if each.outcome == REFUSED:
             path = each.source if what == "thread" else str(Path(source, each.source))
             print(f"{shell(path)}: {each.reason}", file=sys.stderr)
-        elif dry:
-            will = "would be sealed as" if each.outcome == SEALED else "is there already as"
-            print(f"{shell(each.source)} {will} {each.thread}, up to #{each.sequence}.")
+        elif not options.vouch:
+            has = counted(each.checkpoints, "checkpoint")
+            print(f"{shell(each.source)} {each.outcome} as {each.thread}, with {has}.")
     count = Counter(each.outcome for each in done)
-    would, nothing = ("would be ", " Nothing was written.") if dry else ("", "")
-    print(
-        f"{counted(len(done), what.split()[-1])}: {count[SEALED]:,} {would}sealed,"
-        f" {count[THERE_ALREADY]:,} sealed before, {count[REFUSED]:,} refused.{nothing}"
-    )
-    if not dry:
-        print(
-            f"What was done is in {shell(options.report)}: keep it. Keep the originals elsewhere,"
-        )
+    sealed = SEALED if options.vouch else WOULD_BE_SEALED
+    totals = ", ".join(f"{count[each]:,} {each}" for each in (sealed, THERE_ALREADY, REFUSED))
+    print(f"{counted(len(done), what)}: {totals}.")
+    if options.vouch:
+        print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere,")
         print("where nobody takes them for the state of today.")
+    else:
+        print("Nothing was written. Whoever could write these states decides what they say:")
+        print("look at them, and add --vouch if you vouch for them.")
     return int(count[REFUSED] > 0)
 
 
-def _kind(source: str) -> str:
-    """Tell what is in a file or a folder, by its content."""
-    if is_database(source):
-        with _sqlite(Path(source), DEFAULT_LIMITS):  # which refuses what is none of a saver
-            return "thread"
-    pickles = False
-    for file in listed(source):
-        with suppress(CheckpointError):  # which whoever reads it says
-            data = read_file(file, DEFAULT_LIMITS.state_bytes + 1)
-            kind, _ = identified(io.BytesIO(data))
-            pickles = pickles or kind is Kind.PICKLE
-            if kind is Kind.JSON:
-                said = strict_json(data, "It", DEFAULT_LIMITS.state_bytes, DEFAULT_LIMITS.items)
-                if type(said) is dict and {"checkpoint_id", "workflow_name"} <= said.keys():
-                    return "workflow"
-    return "pickled file" if pickles else "file"
-
-
-def _moved(what: str, source: str, ledger: Ledger, options: argparse.Namespace) -> list[Moved]:
+def _ends(
+    source: str, ledger: Ledger, options: argparse.Namespace
+) -> tuple[str, Callable[[Any], _Opened], Any]:
+    """Tell what is in a file or a folder by its content, how to read it, and where it goes."""
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
-    vouching: dict[str, Any] = {
-        "report": options.report,
-        "dry_run": options.dry_run,
-        "allow_unsigned_migration": options.allow_unsigned_migration,
-        "allow_missing_past": options.allow_missing_past,
-    }
-    by = Actor.process().name
-    if what == "thread":
+    past = options.allow_missing_past
+    if is_database(source):
         from safepoint.langgraph import SealedSaver
 
         saver = SealedSaver(ledger, types=types, app=options.app)
-        return move_sqlite_saver(source, saver, vouched_by=by, **vouching)
-    if what == "workflow":
+        return "thread", sqlite_saver(source, allow_missing_past=past), saver
+    if any(map(_is_workflow, _listed(Path(source)))):
         from safepoint.agent_framework import SealedCheckpointStorage
 
         storage = SealedCheckpointStorage(ledger, types=types)
-        return move_file_storage(source, storage, vouched_by=by, **vouching)
-    if what == "pickled file":
-        typed = with_codec(ledger, Codec(types))
-        return migrate_pickles(source, typed, types=types, app=options.app, **vouching)
-    check_elsewhere(options.report, source)
-    # All of them are read, before the first one is sealed.
-    if not sum(1 for _ in json_files(source)):
-        raise NotFound(
-            f"There is nothing in {shell(source)} that this can seal.",
-            "Name a folder of JSON files, of pickles or of Agent Framework, or the database of"
-            " LangGraph's SqliteSaver.",
-        )
-    done = []
-    with Sealer(ledger, options.report, dry_run=options.dry_run) as sealer:
-        for each in json_files(source, app=options.app):
-            try:
-                done.append(Moved(each.source, sealer.seal(each), each.thread, 1))
-            except OF_THE_SOURCE as error:
-                done.append(sealer.refuse(each.source, error))
-    return done
+        return "workflow", file_storage(source, allow_missing_past=past), storage
+    files = state_files(source, types=types, app=options.app)
+    return "file", files, with_codec(ledger, Codec(types))
+
+
+def _is_workflow(path: Path) -> bool:
+    with suppress(CheckpointError):  # which whoever reads it says
+        said = _json(_content(path))
+        return type(said) is dict and {"checkpoint_id", "workflow_name"} <= said.keys()
+    return False

@@ -38,7 +38,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Actor, Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name, check_store
+from safepoint.core.names import ANSWERS, check_name, check_store
 from safepoint.resume.answers import Answers
 from safepoint.stores import disk
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
@@ -46,6 +46,7 @@ from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLit
 _LOG = logging.getLogger("safepoint")
 _KEY = re.compile(r"(signing|journal)(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
 _PARTS = ("storage", "keys", "anchor", "journal")
+_HEADS = "heads.db"
 _LOST = (
     "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
     " back. An anchor that is lost for good is begun anew by name, once the storage verifies:"
@@ -53,7 +54,7 @@ _LOST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class Locations:
     """The folders of a store. None of them lies inside another.
 
@@ -82,6 +83,16 @@ class Locations:
         roots: the folders of this package among the platform's. In these, `create` makes what is
             missing between them and the folders above.
         home: the user's home. In it, `create` also makes what is missing above the roots.
+        storage_file: the database of the storage, in its folder.
+        anchor_file: the database of the anchor, in its folder.
+        key_file: the file of the signing key, in the folder of the keys.
+        journal_file: the database of the journal, in its folder.
+        journal_key: the key that signs the journal: whoever writes records cannot rewrite it.
+        journal_anchor: for the anchor of a journal, beside the other. No store can have its name.
+        answers_file: the database of signed answers and holds, beside the folder of the storage.
+        answers_anchor: for the anchor of the answers, beside the other.
+        approvers: the folder of the public keys of those who may approve: NAME.pub.
+        operators: the folder of the public keys of those who may hold a run: NAME.pub.
 
     Raises:
         InvalidId: the name of the store is outside the grammar.
@@ -96,49 +107,35 @@ class Locations:
     journal: Path
     roots: frozenset[Path] = field(default=frozenset(), repr=False)
     home: Path | None = field(default=None, repr=False)
+    storage_file: Path = field(init=False, repr=False)
+    anchor_file: Path = field(init=False, repr=False)
+    key_file: Path = field(init=False, repr=False)
+    journal_file: Path = field(init=False, repr=False)
+    journal_key: Path = field(init=False, repr=False)
+    journal_anchor: Path = field(init=False, repr=False)
+    answers_file: Path = field(init=False, repr=False)
+    answers_anchor: Path = field(init=False, repr=False)
+    approvers: Path = field(init=False, repr=False)
+    operators: Path = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_name("store", self.store)
         for name in _PARTS:
             path = disk.as_named(getattr(self, name), f"The folder for the {name}")
-            if path != Path(getattr(self, name)) or path.name in ("", ".."):
+            if path != getattr(self, name) or path.name in ("", ".."):
                 raise ConfigurationError(
                     f"The folder for the {name}, {quoted(str(getattr(self, name)))}, is relative,"
                     " or no folder of its own.",
                     "Name an absolute path, to a folder that is for this store alone.",
                 )
-            object.__setattr__(self, name, path)
+        self.storage_file, self.anchor_file = self.storage / "checkpoints.db", self.anchor / _HEADS
+        self.key_file, self.journal_key = self.keys / "signing.key", self.keys / "journal.key"
+        self.journal_file = self.journal / "journal.db"
+        self.journal_anchor = self.anchor.with_name(f"{self.anchor.name}.journal") / _HEADS
+        self.answers_file = self.storage.with_name("answers") / "answers.db"
+        self.answers_anchor = self.anchor.with_name(f"{self.anchor.name}.answers") / _HEADS
+        self.approvers, self.operators = self.keys / "approvers", self.keys / "operators"
         _check_apart(self._folders())
-
-    @property
-    def storage_file(self) -> Path:
-        """The database of the storage, in its folder."""
-        return self.storage / "checkpoints.db"
-
-    @property
-    def anchor_file(self) -> Path:
-        """The database of the anchor, in its folder."""
-        return self.anchor / "heads.db"
-
-    @property
-    def key_file(self) -> Path:
-        """The file of the signing key, in the folder of the keys."""
-        return self.keys / "signing.key"
-
-    @property
-    def journal_key(self) -> Path:
-        """The file of the key that signs the journal: whoever writes records cannot rewrite it."""
-        return self.keys / "journal.key"
-
-    @property
-    def journal_file(self) -> Path:
-        """The database of the journal, in its folder."""
-        return self.journal / "journal.db"
-
-    @property
-    def journal_anchor(self) -> Path:
-        """For the anchor of a journal, beside the other. No store can have its name."""
-        return self.anchor.with_name(f"{self.anchor.name}.journal") / "heads.db"
 
     def key_files(self, of: Literal["signing", "journal"] = "signing") -> list[Path]:
         """Return the files of the keys that are there: that which signs, then the others.
@@ -160,26 +157,6 @@ class Locations:
     def next_key(self, of: Literal["signing", "journal"] = "signing") -> Path:
         """The file of a key that verifies, and signs once every worker knows it."""
         return self.keys / f"{of}-next.key"
-
-    @property
-    def answers_file(self) -> Path:
-        """For the database of signed answers and holds, beside the folder of the storage."""
-        return self.storage.with_name("answers") / "answers.db"
-
-    @property
-    def answers_anchor(self) -> Path:
-        """For the anchor of the answers, beside the other."""
-        return self.anchor.with_name(f"{self.anchor.name}.answers") / "heads.db"
-
-    @property
-    def approvers(self) -> Path:
-        """The folder of the public keys of those who may approve: NAME.pub."""
-        return self.keys / "approvers"
-
-    @property
-    def operators(self) -> Path:
-        """The folder of the public keys of those who may hold a run: NAME.pub."""
-        return self.keys / "operators"
 
     def create(self, *, journal: bool = True, answers: bool = False) -> None:
         """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
@@ -230,11 +207,11 @@ class Locations:
             top = top.parent
         names = path.relative_to(top).parts
         here = Path(disk.absolute(top / names[0])).parent
-        files.enforce(files.replaceable_refusals(str(top)))
+        disk.enforce(files.replaceable_refusals(str(top)))
         for number, name in enumerate(names, 1):
             here /= name
             disk.create_root(str(here))
-            files.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+            disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
 
 
 def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
@@ -242,25 +219,17 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
 
     The first is this user's and closed to others; the second may be root's, and readable.
     """
-    if not stat.S_ISDIR(info.st_mode):
-        yield from files.folder_refusals(path, info)
-    if not own:
+    if own or not stat.S_ISDIR(info.st_mode):
+        yield from disk.folder_refusals(path, info)
+    else:
         yield from files.stranger_refusals(path, info)
-    elif info.st_uid != os.geteuid():
-        yield UnsafeLocation(
-            f"{shell(path)} belongs to user {info.st_uid}, and this process is user"
-            f" {os.geteuid()}.",
-            f"If what is inside is yours, run: sudo chown {os.geteuid()} {shell(path)}",
-        )
     shown, mode = shell(path), f"{stat.S_IMODE(info.st_mode):04o}"
     if own and info.st_mode & 0o777 != 0o700:
-        yield UnsafeLocation(
-            f"{shown} has mode {mode}, and should have 0700.", f"Run: chmod 700 {shown}"
-        )
+        what = f"{shown} has mode {mode}, and should have 0700."
+        yield UnsafeLocation(what, f"Run: chmod 700 {shown}")
     if not own and info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        yield UnsafeLocation(
-            f"{shown} has mode {mode}, so others can write it.", f"Run: chmod go-w {shown}"
-        )
+        what = f"{shown} has mode {mode}, so others can write it."
+        yield UnsafeLocation(what, f"Run: chmod go-w {shown}")
 
 
 def _check_apart(folders: Mapping[str, Path]) -> None:
@@ -487,14 +456,11 @@ def open_journal(
     new = create and not found.key_files("journal")
     if new:
         found.create()
-        with (
-            SQLiteAnchor(found.journal_anchor, create=True) as heads,
-            SQLiteCheckpointStorage(found.journal_file) as entries,
-        ):
-            if entries.threads() or entries.tenants() or heads.threads(store):
-                raise _begun("journal", store, found.journal_key)
+        if _is_used(found.journal_file, found.journal_anchor, store):
+            raise _begun("journal", store, found.journal_key)
+        SQLiteCheckpointStorage(found.journal_file).close()
     # The key comes last, here too: where it is, all of it was there.
-    anchor = SQLiteAnchor(found.journal_anchor)
+    anchor = SQLiteAnchor(found.journal_anchor, create=new)
     keys = _ring(found, "journal", create=new)
     return SQLiteJournal(found.journal_file, keys=keys, name=store, anchor=anchor)
 
@@ -522,10 +488,9 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
     new = create and not os.path.lexists(found.operators)  # which comes last
     if new:
         found.create(journal=False, answers=True)
-        if not os.path.lexists(found.answers_anchor):
-            with SQLiteCheckpointStorage(found.answers_file) as storage:
-                if storage.threads() or storage.tenants():
-                    raise _begun("answers", store, found.answers_anchor)
+        there = os.path.lexists(found.answers_anchor)
+        if not there and _is_used(found.answers_file, found.answers_anchor, ANSWERS):
+            raise _begun("answers", store, found.answers_anchor)
     anchor = SQLiteAnchor(found.answers_anchor, create=new)
     storage = SQLiteCheckpointStorage(found.answers_file)
     if new:
@@ -574,7 +539,11 @@ def _lost(places: Locations) -> StorageUnavailable | None:
     missing = {name: path for name, path in files.items() if not os.path.lexists(path)}
     if places.key_files():  # the first one may be locked away
         missing.pop("key", None)
-    if not missing or ("key" in missing and _unused(places, missing)):
+    # The storage is made first, and what a first call that was killed leaves was never used.
+    fresh = "key" in missing and ("storage" not in missing or "anchor" in missing)
+    if not missing or (
+        fresh and not _is_used(places.storage_file, places.anchor_file, places.store)
+    ):
         return None
     gone = " and ".join(f"the {name} {shell(str(path))}" for name, path in missing.items())
     there = " and ".join(f"the {name}" for name in files if name not in missing)
@@ -584,14 +553,13 @@ def _lost(places: Locations) -> StorageUnavailable | None:
     )
 
 
-def _unused(places: Locations, missing: Mapping[str, Path]) -> bool:
-    """Tell whether what is there was never used: it is what a first call that was killed leaves."""
-    if "storage" in missing:
-        return "anchor" in missing  # the storage is made first
-    with SQLiteCheckpointStorage(places.storage_file, read_only=True) as storage:
-        if storage.threads() or storage.tenants():
-            return False
-    if "anchor" in missing:
-        return True
-    with SQLiteAnchor(places.anchor_file, read_only=True) as anchor:
-        return not anchor.threads(places.store) and not anchor.tenants(places.store)
+def _is_used(file: Path, anchor: Path, name: str) -> bool:
+    """Tell whether there are records in a database, or heads in its anchor."""
+    if os.path.lexists(file):
+        with SQLiteCheckpointStorage(file, read_only=True) as storage:
+            if storage.threads() or storage.tenants():
+                return True
+    if not os.path.lexists(anchor):
+        return False
+    with SQLiteAnchor(anchor, read_only=True) as heads:
+        return bool(heads.threads(name) or heads.tenants(name))

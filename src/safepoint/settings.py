@@ -12,8 +12,8 @@
     anchor = "/srv/anchor/heads.db"
 
 A store that the file does not name, or gives no storage, is in its default places. Paths are
-below the file's folder. A secret is in a file or in the environment, and never here:
-`postgres = "env:DATABASE_URL"`, or `"file:/run/secrets/dsn"`.
+below the file's folder. A secret is in the environment, and never here:
+`postgres = "env:DATABASE_URL"`; or in the file that a PGPASSFILE names.
 
 Whoever writes the file says where a no or a hold is put. So one that is found, and not named by
 `--config`, counts only if nobody else can write or replace it.
@@ -25,7 +25,7 @@ import argparse
 import os
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -128,16 +128,16 @@ class Store:
             ConfigurationError: one has another type, or a password is in the open.
         """
         known = {each.name: each.default for each in fields(cls)}
-        given: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         for name, value in values.items():
             if name in known and value not in (None, []):
                 is_many = isinstance(known[name], tuple)
                 several = value if isinstance(value, (list, tuple)) else [value]
-                given[name] = tuple(several) if is_many else value
-                _check(name, given[name], is_many=is_many)
-        for name in [each for each in given if each.startswith("postgres")]:
-            given[name] = connection_string(name.replace("_", "-"), given[name])
-        return cls(**given)
+                parts[name] = tuple(several) if is_many else value
+                _check(name, several if is_many else [value], is_many=is_many)
+        for name in [each for each in parts if each.startswith("postgres")]:
+            parts[name] = connection_string(name.replace("_", "-"), parts[name])
+        return cls(**parts)
 
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
         """Open the store as a ledger: for reading alone, unless `write` says otherwise.
@@ -233,18 +233,18 @@ class Settings:
     """
 
     def __init__(
-        self, file: Path | None, told: Mapping[str, Any], *, is_named: bool = False
+        self, file: Path | None, tables: Mapping[str, Any], *, is_named: bool = False
     ) -> None:
         self.file, self.is_named = file, is_named
         self.folder = _here() if file is None else file.parent
-        unknown = [name for name in told if name not in ("audit", "stores")]
+        unknown = [name for name in tables if name not in ("audit", "stores")]
         if unknown:
             raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
-        self.audit: Mapping[str, Any] = self._table(told, "audit")
+        self.audit: Mapping[str, Any] = self._table(tables, "audit")
         for name in self.audit:
             if name not in AUDIT:
                 raise self._refusal(f"says {quoted(name)} of the audit", ", ".join(AUDIT))
-        stores = self._table(told, "stores")
+        stores = self._table(tables, "stores")
         self._stores = {check_name("store", name): self._table(stores, name) for name in stores}
 
     @property
@@ -287,14 +287,14 @@ class Settings:
             if option not in ("storage", *kinds):
                 known = ", ".join(["storage", *kinds])
                 raise self._refusal(f"says {quoted(option)} of the store {name}", known)
-        told: dict[str, Any] = {"store": name}
+        parts: dict[str, Any] = {"store": name}
         for option, value in self._stores[name].items():
             kind = kinds.get(option, "PATH")
-            told[option.replace("-", "_")] = self._below(kind, value)
-        store = Store.of(told)
+            parts[option.replace("-", "_")] = self._below(kind, value)
+        store = Store.of(parts)
         if self.says(name, "storage", "postgres"):
             return store
-        return replace(in_default_places(name), **{each: getattr(store, each) for each in told})
+        return replace(in_default_places(name), **{each: getattr(store, each) for each in parts})
 
     def to_change(self, name: str) -> Store:
         """Return a store by its name, for a command that signs or changes.
@@ -332,15 +332,10 @@ class Settings:
         return f"{name}{equals}{self._path(file)}" if file else value
 
     def _path(self, value: str) -> str:
-        try:
-            return str(self.folder / Path(value).expanduser())
-        except RuntimeError:
-            raise self._refusal(
-                f"has {quoted(value)}, and no such home is known", "a path"
-            ) from None
+        return str(self.folder / os.path.expanduser(value))  # noqa: PTH111 - of nobody, as it is
 
-    def _table(self, told: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-        found = told.get(name, {})
+    def _table(self, tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        found = tables.get(name, {})
         if not isinstance(found, dict):
             raise self._refusal(f"has {quoted(name)} as something else than a table", "a table")
         return found
@@ -357,15 +352,15 @@ def read(named: str | os.PathLike[str] | None = None, use: Use = "look") -> Sett
             could have written it.
     """
     if named is not None:
-        return Settings(_here() / named, _told(Path(named)), is_named=True)
+        return Settings(_here() / named, _parse(Path(named)), is_named=True)
     here = _here()
     for folder in (here, *here.parents):
         for file in (folder / name for name in FILES):
             if os.path.lexists(file):
-                told = _told(file)
-                if told or file.name == FILES[0]:
+                tables = _parse(file)
+                if tables or file.name == FILES[0]:
                     _check_found(file, use)
-                    return Settings(file, told)
+                    return Settings(file, tables)
     return Settings(None, {})
 
 
@@ -402,42 +397,31 @@ def _here() -> Path:
         ) from None
 
 
-def _text(file: str | os.PathLike[str], secret: str = "") -> str:
-    """Return the text of a file that is a file, and no larger than one that a person wrote.
-
-    If it is a secret, its owner alone can reach it; what root mounts, such as those of containers,
-    others may read.
-    """
+def _read_text(file: Path) -> str:
+    """Return the text of a file that is a file, and no larger than one that a person wrote."""
     # O_NONBLOCK: a FIFO must not wait for its other end.
     with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-        info = os.fstat(opened.fileno())
-        if not stat.S_ISREG(info.st_mode):
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise ValueError("not a regular file")
-        if secret and info.st_mode & (0o077 if info.st_uid else 0o022):
-            raise ConfigurationError(
-                f"{secret} is in {shell(os.fspath(file))}, which others can reach"
-                f" (mode {stat.S_IMODE(info.st_mode):04o}).",
-                "Name a file that its owner alone can reach, and change a password that was in it.",
-            )
         data = opened.read(_MOST + 1)
     if len(data) > _MOST:
         raise ValueError(f"more than {_MOST:,} bytes")
     return data.decode()
 
 
-def _told(file: Path) -> Mapping[str, Any]:
+def _parse(file: Path) -> Mapping[str, Any]:
     try:
-        told = tomllib.loads(_text(file))
+        tables = tomllib.loads(_read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or f"{error}".splitlines()[0]
         raise ConfigurationError(
             f"{shell(str(file))} cannot be read as settings ({why}).",
             "Correct it, or name another.",
         ) from None
-    tool = told.get("tool", {} if file.name == FILES[1] else None)
+    tool = tables.get("tool", {} if file.name == FILES[1] else None)
     if tool is not None:
-        told = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
-    return told if isinstance(told, dict) else {"safepoint": told}
+        tables = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
+    return tables if isinstance(tables, dict) else {"safepoint": tables}
 
 
 def is_in_default_places(name: str) -> bool:
@@ -461,19 +445,7 @@ def in_default_places(name: str) -> Store:
             " does not exist.",
             f"Make it: safepoint init {name}. Or name its parts in safepoint.toml.",
         )
-    parts: dict[str, Any] = {}
-    if signs:
-        parts |= {
-            "journal": str(found.journal_file),
-            "journal_key": tuple(map(str, signs)),
-            "journal_anchor": str(found.journal_anchor),
-            "journal_name": name,
-        }
-    if os.path.lexists(found.answers_file):
-        parts |= {
-            "answers": str(found.answers_file),
-            "answers_anchor": str(found.answers_anchor),
-        }
+    answers = os.path.lexists(found.answers_file)
     return Store(
         store=name,
         storage=str(found.storage_file),
@@ -483,7 +455,12 @@ def in_default_places(name: str) -> Store:
         operator=tuple(_people(found.operators)),
         revoked_approver=tuple(_people(found.approvers / REVOKED)),
         revoked_operator=tuple(_people(found.operators / REVOKED)),
-        **parts,
+        journal=str(found.journal_file) if signs else None,
+        journal_key=tuple(map(str, signs)),
+        journal_anchor=str(found.journal_anchor) if signs else None,
+        journal_name=name if signs else "journal",
+        answers=str(found.answers_file) if answers else None,
+        answers_anchor=str(found.answers_anchor) if answers else None,
     )
 
 
@@ -504,27 +481,24 @@ def _people(folder: Path) -> Iterator[str]:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add an option for each part of a store."""
     for line in _lines():
-        name, given, what = line.split(" ", 2)
-        how: dict[str, Any] = {"action": "append"} if given.endswith(".") else {}
-        how |= {"type": int} if given == "N" else {}
-        parser.add_argument(f"--{name}", metavar=given.rstrip("."), help=what, **how)
+        name, takes, what = line.split(" ", 2)
+        how: dict[str, Any] = {"action": "append"} if takes.endswith(".") else {}
+        how |= {"type": int} if takes == "N" else {}
+        parser.add_argument(f"--{name}", metavar=takes.rstrip("."), help=what, **how)
 
 
 def _lines() -> list[str]:
     return OPTIONS.strip().splitlines()
 
 
-def _check(name: str, value: Any, *, is_many: bool) -> None:
-    option = name.replace("_", "-")
+def _check(name: str, values: Sequence[Any], *, is_many: bool) -> None:
+    shown = "something else" if name.startswith("postgres") else quoted(values[0])  # a password
     if name == "people":
-        if type(value) is not int or value < 1:
-            raise ConfigurationError(f"{option} is {quoted(value)}.", "Write 1 or more.")
-    elif not all(_is_text(each) for each in (value if is_many else [value])):
-        seen = "something else" if name.startswith("postgres") else quoted(value)  # a password
-        raise ConfigurationError(
-            f"{option} is {seen}.",
-            "Write a list of strings." if is_many else "Write a string.",
-        )
+        good, want = type(values[0]) is int and values[0] > 0, "1 or more"
+    else:
+        good, want = all(map(_is_text, values)), "a list of strings" if is_many else "a string"
+    if not good:
+        raise ConfigurationError(f"{name.replace('_', '-')} is {shown}.", f"Write {want}.")
 
 
 def _is_text(value: object) -> bool:
@@ -532,7 +506,7 @@ def _is_text(value: object) -> bool:
 
 
 def connection_string(option: str, value: str) -> str:
-    """Return a connection string: itself, that of a variable, or that of a file.
+    """Return a connection string: itself, or that of a variable.
 
     Raises:
         ConfigurationError: it shows a password, or it is not where it says.
@@ -544,33 +518,17 @@ def connection_string(option: str, value: str) -> str:
                 f"{option} is in the variable {quoted(where)}, which is not set.", "Set it."
             )
         return os.environ[where]
-    if how == "file" and colon:
-        return _secret_in(option, where)
     from safepoint.stores.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
         raise ConfigurationError(
             f"{option} shows a password to whoever lists processes or reads the settings.",
-            f'Write "env:NAME" or "file:PATH" for {option}, or name a PGPASSFILE.',
+            f'Write "env:NAME" for {option}, or name a PGPASSFILE.',
         )
     return value
 
 
-def _secret_in(option: str, file: str) -> str:
-    """Return what a file holds that its owner alone can reach.
-
-    Raises:
-        ConfigurationError: others can reach it, or it cannot be read.
-    """
-    try:
-        return _text(file, option).strip()
-    except (OSError, ValueError):
-        raise ConfigurationError(
-            f"{option} is in {shell(file)}, which cannot be read.", "Name another file."
-        ) from None
-
-
-def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:
+def named_keys(option: str, people: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:
     """Load public keys by the names of their owners.
 
     Raises:
@@ -578,7 +536,7 @@ def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingK
         ConfigurationError: a name has no file.
     """
     keys: dict[str, list[VerifyingKey]] = {}
-    for each in given:
+    for each in people:
         name, equals, file = each.partition("=")
         if not equals:
             raise ConfigurationError(
@@ -588,9 +546,9 @@ def named_keys(option: str, given: tuple[str, ...]) -> dict[str, list[VerifyingK
     return keys
 
 
-def _people_of(what: str, given: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
+def _people_of(what: str, named: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
     """Return people by their keys, those whose keys are revoked among them."""
-    people, gone = named_keys(what, given), named_keys(f"revoked-{what}", revoked)
+    people, gone = named_keys(what, named), named_keys(f"revoked-{what}", revoked)
     every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
     return Approvers(every, revoked=[key for keys in gone.values() for key in keys])
 

@@ -115,7 +115,7 @@ insert into safepoint.records (thread, sequence, record, fence, login, written)
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 insert into safepoint.records
-  values ('', '', 'mine', %(next)s, %(mine)s, 'worker_2', '1999-12-31', %(token)s);
+  values ('', '', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 
 -- # move-anchor SP15
@@ -252,11 +252,11 @@ select safepoint.renew('', 'theirs', 'worker-of-theirs', %(their_token)s, 86400)
 
 select safepoint.renew('', 'theirs', null, %(their_token)s, 86400);
 
-select safepoint.release('', 'theirs', 'worker-of-theirs', %(their_token)s);
+select safepoint.renew('', 'theirs', 'worker-of-theirs', %(their_token)s, null);
 
-select safepoint.release('', 'theirs', null, %(their_token)s);
+select safepoint.renew('', 'theirs', null, %(their_token)s, null);
 
-select safepoint.break_lease('', 'theirs');
+select safepoint.discard('', 'theirs', 0);
 
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'theirs';
 
@@ -279,7 +279,7 @@ select * from safepoint.acquire('', 'new', null, 60);
 
 select * from safepoint.acquire('', 'mine', null, 60);
 
-select safepoint.release('', 'mine', null, %(token)s);
+select safepoint.renew('', 'mine', null, %(token)s, null);
 
 update safepoint.threads set owner = null where thread = 'mine';
 
@@ -522,7 +522,7 @@ select record from safepoint.records where thread = 'theirs';
 -- # hold-own SP07 residue spoils
 -- The login's own thread is released, and taken for a day under a name of the attacker's.
 
-select safepoint.release('', thread, owner, token) from safepoint.threads where thread = 'mine';
+select safepoint.renew('', thread, owner, token, null) from safepoint.threads where thread = 'mine';
 select * from safepoint.acquire('', 'mine', 'mallory', 86400);
 
 update safepoint.threads set owner = 'mallory', token = token + 1 where thread = 'mine'

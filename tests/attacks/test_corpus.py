@@ -214,20 +214,20 @@ def test_fickling_executes_none(gadgets: dict[str, Path]) -> None:
         assert one.said != "{'LIKELY_SAFE'}", name
 
 
-def test_a_migration_executes_none_and_keeps_none(tmp_path: Path) -> None:
+def test_a_move_executes_none_and_keeps_none(tmp_path: Path) -> None:
     (tmp_path / "left").mkdir()
     (tmp_path / "old").mkdir()
     for number, gadget in enumerate(GADGETS):
         data = gadget.pickle(tmp_path / "left" / f"marker-{number}")
         (tmp_path / "old" / f"{number}.pkl").write_bytes(data)
-    tried = attempt("tests.corpus.acts:migration", {"all": tmp_path / "x"})
+    tried = attempt("tests.corpus.acts:folder", {"all": tmp_path / "x"})
     nothing_ran(tried)
     assert tried["all"].said == str((0, len(GADGETS), 0)), tried
 
 
 def test_honest_files_are_kept_or_refused_with_a_reason(tmp_path: Path) -> None:
     files = write_all(tmp_path, BENIGN)
-    tried = attempt("tests.corpus.acts:migrated", files, imports=READY)
+    tried = attempt("tests.corpus.acts:moved", files, imports=READY)
     kept = [name for name, one in tried.items() if one.said]
     refused = [one for one in tried.values() if "CheckpointError" in one.error]
     assert kept == [title(b) for b in BENIGN if b.moves]

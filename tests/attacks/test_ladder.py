@@ -220,8 +220,8 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "core.chain.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
     "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number"),
     "core.storage.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
-    "core.files.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
-    "core.files.folder_refusals": (nothing, "disk", TOP, "open-folder"),
+    "stores.disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
+    "stores.disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
     "resume.gate.Gate.decide": (only_asks, "memory", TOP, GATED),
     "resume.approval.is_signed": (genuine, "memory", TOP, "forge-approval"),
     "resume.approval.Approval.check_time": (

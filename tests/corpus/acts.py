@@ -54,7 +54,7 @@ def torch_used(path: Path) -> object:
 
 
 def read_pickle(path: Path) -> object:
-    """Read as the migration does."""
+    """Read as moving in does."""
     from safepoint.models import read_pickle as read
 
     return read(path.read_bytes(), types=REGISTERED)
@@ -107,25 +107,20 @@ def inspect(path: Path) -> object:
     return look(path).plain
 
 
-def migrated(path: Path) -> object:
-    """Read a pickle as the migration does, and a model file as a safe load does."""
+def moved(path: Path) -> object:
+    """Read a pickle as moving in does, and a model file as a safe load does."""
     return load_checkpoint(path) if path.suffix == ".pt" else read_pickle(path)
 
 
-def migration(path: Path) -> object:
-    """Migrate the folder `old` beside the path, and say how many were sealed and refused."""
+def folder(path: Path) -> object:
+    """Move the folder `old` beside the path in, and say how many were sealed and refused."""
     from safepoint import Codec, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-    from safepoint.models import migrate_pickles
+    from safepoint.moving import move, state_files
 
     keys, codec = Keyring(SigningKey.generate()), Codec(list(REGISTERED))
     ledger = Ledger(InMemoryCheckpointStorage(), store="corpus", keys=keys, codec=codec)
-    done = migrate_pickles(
-        path.parent / "old",
-        ledger,
-        report=path.parent / "report.jsonl",
-        types=REGISTERED,
-        allow_unsigned_migration=True,
-    )
+    files = state_files(path.parent / "old", types=REGISTERED)
+    done = move(files, ledger, report=path.parent / "report.jsonl", vouched_by="dora")
     told = [each.outcome for each in done]
     return told.count("sealed"), told.count("refused"), len(ledger.threads())
 

@@ -21,7 +21,7 @@ class Benign(NamedTuple):
         name: what it is called in the output of a test.
         family: its class.
         make: returns its content.
-        moves: whether a migration keeps it: `read_pickle`, or `load_checkpoint` for a model file.
+        moves: whether moving in keeps it: `read_pickle`, or `load_checkpoint` for a model file.
             False means that it is refused, with a reason.
         suffix: .pkl, or .pt for a model file.
     """

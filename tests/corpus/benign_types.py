@@ -96,4 +96,4 @@ class Refused(Exception):
 
 
 REGISTERED = (Status, Level, Line, Address, Invoice)
-"""The types that a migration registers."""
+"""The types that moving in registers."""

@@ -16,7 +16,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 Value = tuple[str, Callable[[], Any], bool]
-"""A name, what makes the value, and whether a migration keeps it."""
+"""A name, what makes the value, and whether moving in keeps it."""
 
 PLAIN: Final[tuple[Value, ...]] = (
     ("a state", lambda: {"amount": 42, "step": "pay", "done": False, "note": None}, True),

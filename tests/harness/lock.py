@@ -1,8 +1,9 @@
 """Write the lock: every package that the tests and the site need, with the digests of its files.
 
 `make lock` runs it with a pip that has just chosen the versions: the output of `pip freeze` comes
-in, and requirements.txt comes out. It asks the index that pip is set up for, in pip's own way, and
-takes the files that Linux and macOS need, on x86-64 and arm64, for Python 3.11 to 3.13.
+in, and requirements.txt comes out, what the site needs first. It asks the index that pip is set up
+for, in pip's own way, and takes the files that Linux and macOS need, on x86-64 and arm64, for
+Python 3.11 to 3.13.
 
 PyTorch stands by itself and without digests, because indexes serve different builds of one
 version. What its builds for GPUs need besides is locked, too, and installed for those alone.
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 MACHINES: Final = ("x86_64", "aarch64")
 PYTHONS: Final = {"py3", "cp311", "cp312", "cp313"}
-HEAD: Final = "# Each package that the tests and the site need, pinned. Written by `make lock`."
+SITE: Final = "# Each package that the site needs, pinned. Written by `make lock`."
+TESTS: Final = "# What the tests need besides."
 TORCH: Final = "# By itself and without digests: indexes serve different builds of it."
 GPU: Final = "# What a build of it for GPUs needs besides."
 
@@ -117,14 +120,18 @@ def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def main(frozen: str) -> str:
-    """Return the lock for what pip froze."""
-    index = Index()
-    pins = dict(re.findall(r"^([\w.-]+)==([\w.!]+)", frozen, re.MULTILINE))
+def main(frozen: str, for_site: str) -> str:
+    """Return the lock for what pip froze, before and after it had what the tests need."""
+    index, pins = Index(), _pins(frozen)
+    first = {name: pins.pop(name) for name in _pins(for_site)}
     torch = f"torch=={pins.pop('torch')}"
-    known = {canonical(name) for name in pins} | {"torch"}
-    parts = [HEAD, *_locked(index, pins), TORCH, torch, GPU]
+    known = {canonical(name) for name in (*first, *pins)} | {"torch"}
+    parts = [SITE, *_locked(index, first), TESTS, *_locked(index, pins), TORCH, torch, GPU]
     return "\n".join([*parts, *_locked(index, for_gpus(torch, known))]) + "\n"
+
+
+def _pins(frozen: str) -> dict[str, str]:
+    return dict(re.findall(r"^([\w.-]+)==([\w.!]+)", frozen, re.MULTILINE))
 
 
 def _locked(index: Index, pins: dict[str, str]) -> Iterator[str]:
@@ -133,4 +140,4 @@ def _locked(index: Index, pins: dict[str, str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(main(sys.stdin.read()))
+    sys.stdout.write(main(sys.stdin.read(), Path(sys.argv[1]).read_text()))

@@ -6,8 +6,6 @@ import importlib.util
 import os
 from collections.abc import Callable
 
-import pytest
-
 
 def need(what: str | Callable[[], bool], reason: str) -> None:
     """Go on if `what` is there. Use it in a test, a fixture, or at the top of a module.
@@ -19,6 +17,8 @@ def need(what: str | Callable[[], bool], reason: str) -> None:
     __tracebackhide__ = True
     if importlib.util.find_spec(what) is not None if isinstance(what, str) else what():
         return
+    import pytest  # here: the site is made of the zoo, too, where nobody tests
+
     if os.environ.get("CI"):
         pytest.fail(f"missing in CI: {reason}", pytrace=False)
     pytest.skip(reason, allow_module_level=True)

@@ -1,4 +1,4 @@
-"""The fingerprint of our SQL, which the audit compares with: python -m tests.harness.schema"""
+"""What our SQL makes, which the audit compares with: python -m tests.harness.schema"""
 
 from __future__ import annotations
 
@@ -13,17 +13,14 @@ KEPT: Final = Path(__file__).parents[2] / "src" / "safepoint" / "audit" / "schem
 
 def made(version: int = 18) -> str:
     """Run the SQL on a server of its own, and return what the audit should find there."""
-    import psycopg
-
-    from safepoint.audit.postgres import digested
+    from safepoint.audit.postgres import described, looking
     from safepoint.stores.postgres import migrate
-    from safepoint.stores.postgres.schema import fingerprint
 
     with quick_server(version) as server:
         server.database("fresh")
         migrate(server.dsn(database="fresh"), prefix="x")
-        with psycopg.connect(server.dsn(database="fresh")) as connection:
-            found = digested(fingerprint(connection, prefix="x"))
+        with looking(server.dsn(database="fresh")) as database:
+            found = described(database)
     return f"{json.dumps(found, indent=1, sort_keys=True)}\n"
 
 

@@ -98,7 +98,8 @@ def test_a_bad_marker_is_refused_with_page_and_line(text: str, message: str) -> 
     assert str(error.value).startswith(message)
 
 
-PACKAGES, TORCH, FOR_GPUS = read_lock()
+FOR_SITE, FOR_TESTS, TORCH, FOR_GPUS = read_lock()
+PACKAGES = FOR_SITE + FOR_TESTS
 PIN: Final = re.compile(
     r"([\w.-]+)==[\w.!]+(?: ; [^\\\n]+)?( \\\n    --hash=sha256:[0-9a-f]{64})+\n"
 )

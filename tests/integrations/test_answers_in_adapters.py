@@ -335,19 +335,22 @@ def test_a_held_run_stops_and_goes_on_where_it_was(
 def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
     """A thread that is deleted begins anew, a copy has another name, and an update is a step."""
     office = Graph()
-    office.steps()
+    office.three().invoke({"amount": 1}, {**RUN, "metadata": {"run_id": "run"}})
     saver = SealedSaver(office.ledger(), gate=office.gate)
+    before = [*saver.list(RUN)]
     office.answers.hold(OMAR, "orders", office.thread)
     around: list[Callable[[], object]] = [
         lambda: saver.delete_thread("Order 7"),
         lambda: saver.prune(["Order 7"], strategy="delete"),
+        lambda: saver.prune(["Order 7"]),
+        lambda: saver.delete_for_runs(["run"]),
         lambda: saver.copy_thread("Order 7", "Order 8"),
         lambda: office.three().update_state(RUN, {"amount": 9}),
     ]
     for way in around:
         with pytest.raises(ThreadHeld):
             way()
-    assert office.three().get_state(RUN).values == {"amount": 1}
+    assert [*saver.list(RUN)] == before
     assert not office.three().get_state({"configurable": {"thread_id": "Order 8"}}).values
 
 

@@ -6,14 +6,15 @@ import asyncio
 import re
 import sqlite3
 import time
-from collections import defaultdict, deque
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,7 +37,14 @@ from safepoint import (
     Tool,
     ToolSet,
 )
-from safepoint.core.errors import CheckpointError, ConfigurationError, EncodeError, ResumeRefused
+from safepoint.core.errors import (
+    CheckpointError,
+    CodecError,
+    ConfigurationError,
+    EncodeError,
+    ResumeRefused,
+    WrongPlace,
+)
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 
@@ -59,7 +67,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from numpy import array
 from pydantic import BaseModel, SecretStr
 
-from safepoint.langgraph import SealedSaver
+from safepoint.langgraph import SealedSaver, _name
 from tests.integrations.langgraph_plays import PLAYS, _ask, _line, _step
 
 KEYS = Keyring(SigningKey.generate())
@@ -90,19 +98,32 @@ def stack() -> Iterator[ExitStack]:
         yield opened
 
 
-def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
-    storage: Callable[[Path], Any], tmp_path: Path
-) -> None:
-    ledger = Ledger(storage(tmp_path), store="graphs", keys=KEYS, anchor=InMemoryAnchor())
+def _conformance(storage: Any, **options: Any) -> tuple[dict[str, int], list[str]]:
+    """Return how many of LangGraph's tests pass, and what the others say."""
+    ledger = Ledger(storage, store="graphs", keys=KEYS, anchor=InMemoryAnchor())
 
     @checkpointer_test(name="SealedSaver")
     async def opened() -> Any:
-        yield SealedSaver(ledger, time_travel=True)
+        yield SealedSaver(ledger, **options)
 
-    report = asyncio.run(validate(opened))
-    failures = [each for result in report.results.values() for each in result.failures]
+    results = asyncio.run(validate(opened)).results
+    failures = [each for result in results.values() for each in result.failures]
+    return {name: result.tests_passed for name, result in results.items()}, failures
+
+
+def test_three_of_langgraphs_own_tests_go_back_in_time_and_are_refused_by_default() -> None:
+    passed, failures = _conformance(InMemoryCheckpointStorage())
+    assert sum(passed.values()) == 78
+    assert len(failures) == 3
+    assert all("is not the newest of its namespace" in each for each in failures)
+
+
+def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
+    storage: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    passed, failures = _conformance(storage(tmp_path), time_travel=True)
     assert not failures
-    assert {name: result.tests_passed for name, result in report.results.items()} == {
+    assert passed == {
         "put": 17,
         "put_writes": 10,
         "get_tuple": 10,
@@ -345,7 +366,7 @@ def test_a_deleted_id_is_used_again_and_holds_nothing_of_before(tmp_path: Path) 
     with closing(sqlite3.connect(shop.file)) as rows:
         (left,) = rows.execute("select count(*) from checkpoints where thread = 'order-7'")
     assert left == (1,)  # the tombstone
-    names = [SealedSaver._name(text, number) for text in ("a", "a~1", "a~1~0") for number in (0, 1)]
+    names = [_name(text, number) for text in ("a", "a~1", "a~1~0") for number in (0, 1)]
     assert len({*names}) == len(names)
 
 
@@ -583,6 +604,24 @@ def test_what_could_not_come_back_is_refused_when_it_is_saved(name: str) -> None
     assert saver.get_tuple(_run("t")) is None
 
 
+def test_two_classes_of_one_name_are_refused() -> None:
+    """Or one would come back as the other."""
+    others: list[Any] = [
+        make_dataclass("Invoice", [("number", int)]),
+        namedtuple("Invoice", ["number"]),  # noqa: PYI024
+        type("Invoice", (Own,), {}),
+    ]
+    for other in others:
+        for types in ([Invoice, other], [other, Invoice], [other, make_dataclass("Invoice", [])]):
+            with pytest.raises(CodecError, match=r"Invoice.* or is known already"):
+                _saver(types=types)
+    saver = _saver(types={"billing.Invoice": Invoice, "warehouse.Invoice": others[0]})
+    _put(saver, [Invoice(7), others[0](7)])
+    found = saver.get_tuple(_run("t"))
+    assert found is not None
+    assert _kinds(found.checkpoint["channel_values"]["value"])[1][1][0] is others[0]
+
+
 def test_a_delta_channel_is_refused() -> None:
     """Its value is in no one checkpoint."""
     saver = _saver()
@@ -650,7 +689,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
         with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
             two.invoke(given, run)
     assert two.checkpointer.reading().get_tuple(run)
-    one.checkpointer.ledger.owners.release("order-7")
+    one.checkpointer.release("order-7")
     assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"
     while True:  # two says no more, and its lease ends
         try:
@@ -697,6 +736,15 @@ def test_what_others_did_to_a_thread_is_seen_before_a_write_waits() -> None:
     _put(one, 4, {"configurable": {"thread_id": "copy", "checkpoint_ns": None}})
     assert [each.checkpoint["channel_values"] for each in one.list(_run("copy"))] == [{"value": 4}]
     assert one.get_tuple({"configurable": {"thread_id": "t", "checkpoint_id": 7}}) is None
+
+
+def test_what_another_adapter_wrote_is_neither_served_nor_followed() -> None:
+    saver = _saver()
+    for value in ({"thread": "other"}, {"amount": 1}, "state"):
+        saver.ledger.save("t", value, label="c/1")
+        for act in (partial(saver.get_tuple, _run("t")), partial(_put, saver, 1)):
+            with pytest.raises(WrongPlace, match="not one of the LangGraph thread 't'"):
+                act()
 
 
 def test_a_prune_erases_no_newest_while_another_worker_saves(
@@ -748,6 +796,33 @@ def test_a_question_and_what_follows_it_are_anchored_at_once_and_other_writes_la
         head = ledger.anchored("t")
         seen.append(head.sequence if head else 0)
     assert seen == [1, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool) -> None:
+    """Whoever goes on in mid-step, in another process, still anchors what follows the question."""
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+
+    def again() -> SealedSaver:
+        return SealedSaver(Ledger(storage, store="steps", keys=KEYS, anchor=anchor))
+
+    saver = again()
+    first = _put(saver, 0)
+    checkpoint: Any = {**empty_checkpoint(), "id": "f" * 36}
+    config: Any = {"configurable": {**first["configurable"], "checkpoint_id": "f" * 36}}
+    if early:  # sealed in the record of its checkpoint
+        saver.put_writes(config, [("__interrupt__", 1)], "task-1")
+    saver.put(first, checkpoint, {"source": "loop"}, {})
+    if not early:
+        again().put_writes(config, [("value", 1)], "task-0")
+        saver.put_writes(config, [("__interrupt__", 1)], "task-1")
+    for number in (2, 3):
+        saver = again()
+        saver.put_writes(config, [("value", number)], f"task-{number}")
+        newest = next(iter(saver.ledger.back("t")))
+        head = anchor.read("steps", "t")
+        assert head is not None
+        assert head.sequence == newest.sequence
 
 
 class Counting(InMemoryCheckpointStorage):

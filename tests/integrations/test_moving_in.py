@@ -35,7 +35,6 @@ from safepoint import (
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
-    ConfigurationError,
     ResumeRefused,
     StorageUnavailable,
 )
@@ -56,8 +55,7 @@ from pydantic import BaseModel
 
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
-from safepoint.migrate import Moved
-from safepoint.moving import MOVED, move_file_storage, move_postgres_saver, move_sqlite_saver
+from safepoint.moving import MOVED, Moved, file_storage, move, postgres_saver, sqlite_saver
 from tests.integrations import test_agent_framework_storage as workflows
 from tests.integrations.langgraph_plays import (
     PLAYS,
@@ -121,10 +119,10 @@ class Old:
     source: Any
     folder: Path
 
-    def move(self, saver: SealedSaver, **options: Any) -> list[Moved]:
-        vouched: Any = {"vouched_by": "dora", "allow_unsigned_migration": True} | options
-        move = move_sqlite_saver if isinstance(self.source, Path) else move_postgres_saver
-        return move(self.source, saver, report=self.folder / "moved.jsonl", **vouched)
+    def move(self, saver: SealedSaver, vouched_by: str = "dora", **options: Any) -> list[Moved]:
+        read: Any = sqlite_saver if isinstance(self.source, Path) else postgres_saver
+        report = self.folder / "moved.jsonl"
+        return move(read(self.source, **options), saver, report=report, vouched_by=vouched_by)
 
 
 def on_sqlite(folder: Path, stack: ExitStack) -> Old:
@@ -260,23 +258,19 @@ def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> N
     other = Keyring(SigningKey.generate())
     journal = SQLiteJournal(tmp_path / "journal/journal.db", keys=other, create=True)
     sealed = SealedSaver(ledger(journal=journal), app="pay@1")
-    for bad in ({"allow_unsigned_migration": False}, {"vouched_by": ""}):
-        with pytest.raises(ConfigurationError):
-            lite.move(sealed, **bad)
-    assert [each.outcome for each in lite.move(sealed, dry_run=True, vouched_by="")] == ["sealed"]
+    assert [each.outcome for each in lite.move(sealed, vouched_by="")] == ["would be sealed"]
     assert sealed.ledger.threads() == []
     assert not (tmp_path / "moved.jsonl").exists()
 
     (done,) = lite.move(sealed)
-    assert done == Moved("order-7", "sealed", "order-7", 4)
+    assert done[:4] == ("order-7", "sealed", "order-7", 3)
     note, newest, *_ = sealed.ledger.back("order-7")
     assert (note.kind, note.label, newest.header.app) == ("note", MOVED, "pay@1")
-    assert note.state.pop("digest").startswith("sha256:")
     said = {"vouched_by": "dora", "from": "graph.sqlite", "checkpoints": 3}
-    assert note.state == {"thread": "order-7", **said}
+    assert note.state == {"thread": "order-7", "digest": done.digest, **said}
     assert any("vouched for by dora" in each.detail for each in journal.show())
     lines = [json.loads(line) for line in (tmp_path / "moved.jsonl").read_text().splitlines()]
-    assert [each["outcome"] for each in lines] == ["begun", "sealed"] * 3 + ["moved"]
+    assert [each["outcome"] for each in lines] == ["begun", "sealed"]
     assert said.items() <= lines[-1].items()
     assert "amount" not in (tmp_path / "moved.jsonl").read_text()
 
@@ -284,7 +278,7 @@ def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> N
 # --- interrupted, or there already
 
 
-def test_an_interrupted_migration_is_not_gone_on_from_and_finishes(
+def test_an_interrupted_move_is_not_gone_on_from_and_finishes(
     lite: Old, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = asked(lite, "order-7", "order-8")
@@ -313,7 +307,7 @@ def test_an_interrupted_migration_is_not_gone_on_from_and_finishes(
         assert [*sealed.reading().list(run)]
         stops_at[0] = after
     stops_at[0] = 99
-    assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["there already", "sealed"]
+    assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["sealed", "sealed"]
     assert builder.compile(SealedSaver(kept)).invoke(Command(resume="yes"), run)["answer"] == "yes"
     again = lite.move(SealedSaver(kept))
     assert [each.outcome for each in again] == ["there already"] * 2
@@ -338,7 +332,7 @@ def test_a_thread_that_exists_is_not_added_to(lite: Old) -> None:
     ]
     lite.saver.delete_thread("order-8")
     asked(lite, "order-8")  # another run of that name
-    assert "another state" in lite.move(sealed)[1].reason
+    assert "another record" in lite.move(sealed)[1].reason
 
 
 def test_one_snapshot_is_read_whatever_is_written_meanwhile(
@@ -522,7 +516,7 @@ def test_what_is_missing_is_taken_by_name_alone(lite: Old) -> None:
     sealed = SealedSaver(ledger())
     assert lite.move(sealed)[0].outcome == "refused"
     (moved,) = lite.move(sealed, allow_missing_past=True)
-    assert (moved.outcome, moved.sequence) == ("sealed", 3)
+    assert (moved.outcome, moved.checkpoints) == ("sealed", 2)
 
 
 def test_two_of_one_id_are_refused(lite: Old) -> None:
@@ -629,8 +623,8 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
 
 
 def moved(folder: Path, storage: SealedCheckpointStorage, **options: Any) -> list[Moved]:
-    vouched: Any = {"vouched_by": "dora", "allow_unsigned_migration": True} | options
-    return move_file_storage(folder / "af", storage, report=folder / "moved.jsonl", **vouched)
+    read, report = file_storage(folder / "af", **options), folder / "moved.jsonl"
+    return move(read, storage, report=report, vouched_by="dora")
 
 
 def storage(kept: Ledger | None = None) -> SealedCheckpointStorage:
@@ -785,7 +779,7 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
 
     with pytest.raises(NotCheckpointed, match="was not moved in to its end"):
         asyncio.run(storage(kept).save(WorkflowCheckpoint("human", "graph")))
-    assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"sealed", "there already"}
+    assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"sealed"}
     assert {each.outcome for each in moved(tmp_path, storage(kept))} == {"there already"}
     latest = asyncio.run(storage(kept).get_latest(workflow_name="human"))
     assert latest is not None
@@ -793,7 +787,7 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
 
 
 def test_nothing_is_written_into_the_folder_or_from_no_folder(paused: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="would be in the folder"):
-        move_file_storage(paused, storage(), report=paused / "moved.jsonl", dry_run=True)
+    with pytest.raises(CheckpointError, match="would be in the folder"):
+        move(file_storage(paused), storage(), report=paused / "moved.jsonl")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        move_file_storage(tmp_path / "none", storage(), report="x.jsonl", dry_run=True)
+        move(file_storage(tmp_path / "none"), storage(), report="x.jsonl")

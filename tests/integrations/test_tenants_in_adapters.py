@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -50,6 +51,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
+from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Command, Send, interrupt
 
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
@@ -60,6 +62,7 @@ TENANT: ContextVar[str] = ContextVar("tenant")
 DANA = SigningKey.generate()
 GATE = Gate(approvers=Approvers({"dana": DANA.public}))
 RUN: Any = {"configurable": {"thread_id": "order-7"}}
+RUNTIME = "__pregel_runtime"  # where LangGraph has what belongs to one run
 FORGED = {
     **dict.fromkeys(["tenant", "tenant_id", "tenant_name", "user_id", "owner"], "acme"),
     "langgraph_auth_user": {"identity": "acme"},
@@ -352,6 +355,47 @@ def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: st
     assert ledger.tenants() == ["acme"]
 
 
+@pytest.mark.parametrize("mode", ["checkpoints", "debug"])
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_what_a_stream_yields_chooses_no_tenant(mode: Any, way: str) -> None:
+    """An event is what a server sends to a client: it is JSON, and what comes back from it names
+    a thread of whoever sends it."""
+    ledger = opened()
+    saver = SealedSaver(ledger, tenant=TENANT.get)
+    graph: Any = payments(saver)
+    if way == "sync":
+        events = served("acme", lambda: [*graph.stream({"payee": "alice"}, RUN, stream_mode=mode)])
+    else:
+        events = awaited(
+            "acme", lambda: drained(graph.astream({"payee": "alice"}, RUN, stream_mode=mode))
+        )
+    payloads = [event.get("payload", event) for event in events]
+    configs = [each["config"] for each in payloads if each.get("config")]
+    assert configs
+    before = served("acme", lambda: [*saver.list(None)])
+    for config in configs:
+        served("globex", partial(graph.update_state, config, {"payee": "mally"}))
+    assert served("acme", lambda: [*saver.list(None)]) == before
+    assert served("acme", lambda: graph.get_state(RUN).values) == {"payee": "alice"}
+    assert ledger.tenants() == ["acme", "globex"]
+    assert json.loads(json.dumps(configs)) == configs
+
+
+def test_a_save_of_a_run_that_began_elsewhere_is_refused() -> None:
+    """Whose run it is was not seen here, and the request that is served may be another's."""
+    ledger = opened()
+    saver = SealedSaver(ledger, tenant=TENANT.get)
+    runtime = Runtime(control=RunControl())
+    run: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", RUNTIME: runtime}}
+    put: Any = run, empty_checkpoint(), {"source": "input", "step": -1}, {}
+    with pytest.raises(WrongPlace, match="which tenant it began for"):
+        served("globex", lambda: saver.put(*put))
+    assert ledger.tenants() == []
+    assert served("globex", lambda: saver.get_tuple(run)) is None  # where a run begins
+    served("acme", lambda: saver.put(*put))
+    assert ledger.tenants() == ["globex"]
+
+
 def test_a_stream_that_is_read_on_in_another_request_begins_no_subgraph_there() -> None:
     ledger = opened()
     graph = shop(SealedSaver(ledger, tenant=TENANT.get))
@@ -508,7 +552,7 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
         "delete": lambda: asyncio.run(storage.delete("1")),
         "ask": lambda: asyncio.run(storage.ask(pay, ctx, "pay", {})),
         "answered": lambda: asyncio.run(storage.answered(pay, question, "yes")),
-        "unsigned": lambda: storage.unsigned(one, "old", "sha256:"),
+        "unsigned": lambda: storage.unsigned(one),
         "ledger": lambda: storage.ledger,
     }
     public = {name for name in vars(SealedCheckpointStorage) if name[0] != "_"} | {"ledger"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -156,7 +157,7 @@ CHANGES: Final = {
     "docs/limits.md": ("# Limits", "# Limits, changed", "limits/"),
     "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
     "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
-    "src/safepoint/errors.py": ("was changed after it", "was changed since it", "errors/"),
+    "src/safepoint/core/errors.py": ("was changed after it", "was changed since it", "errors/"),
 }
 
 
@@ -191,7 +192,8 @@ def test_serve_follows_pages_snippets_rules_and_docstrings(tmp_path: Path) -> No
         return False
 
     command = [sys.executable, "-m", "mkdocs", "serve", "-q", "-a", f"127.0.0.1:{port}"]
-    with subprocess.Popen(command, cwd=tmp_path) as server:
+    here = os.environ | {"PYTHONPATH": str(tmp_path / "src")}  # and not where it is installed from
+    with subprocess.Popen(command, cwd=tmp_path, env=here) as server:
         try:
             assert shows("", "Safepoint")
             for name, (old, new, _) in CHANGES.items():

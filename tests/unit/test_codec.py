@@ -24,7 +24,7 @@ import pydantic
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from ormsgpack import Ext, packb
+from ormsgpack import Ext, Fragment, packb
 
 from safepoint.core.codec import (
     Codec,
@@ -816,3 +816,65 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
         ),
         "at": (1, 2),
     }
+
+
+# --- what an attacker found
+
+
+class Bag:
+    def __init__(self, **fields: Any) -> None:
+        vars(self).update(fields)
+
+
+class Url:
+    """A class whose converter makes one of two that differ."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    n: Any
+
+
+def test_the_proof_changes_nothing_of_the_caller() -> None:
+    bag = Bag(x="a", y="b")
+    made = Converter("Bag", Bag, vars, lambda saved: Bag(x=saved.pop("x"), y=saved.pop("y")))
+    Codec(converters=[made]).encode(bag)
+    assert vars(bag) == {"x": "a", "y": "b"}
+
+
+@pytest.mark.parametrize("state", [{str(n): 0 for n in range(21)}, [Held(n=1)] * 21])
+def test_what_is_saved_is_within_the_limits_of_a_load(state: Any) -> None:
+    with pytest.raises(LimitExceeded):
+        Codec([Held], limits=Limits(items=20)).encode(state)
+
+
+@pytest.mark.parametrize("value", [Ext(5, b"2020-01-01"), Fragment(b"\xc0"), memoryview(b"abc")])
+@pytest.mark.parametrize("inside", [lambda v: v, lambda v: {"a": [v]}, lambda v: Held(n=v)])
+def test_what_the_library_would_write_unseen_is_refused(
+    value: Any, inside: Callable[[Any], Any]
+) -> None:
+    with pytest.raises(EncodeError, match="which this codec does not know"):
+        Codec([Held]).encode(inside(value))
+
+
+@pytest.mark.parametrize("of", [lambda *them: {*them}, lambda *them: dict.fromkeys(them, 1)])
+def test_a_set_whose_items_would_become_one_is_refused(of: Callable[..., Any]) -> None:
+    made: dict[str, Url] = {}
+    lower = Converter(
+        "Url", Url, lambda url: url.text.lower(), lambda text: made.setdefault(text, Url(text))
+    )
+    codec = Codec(converters=[lower])
+    codec.encode(of(Url("a"), Url("b")))
+    with pytest.raises((EncodeError, LimitExceeded)):
+        codec.encode(of(Url("A"), Url("a")))
+
+
+def test_two_long_numbers_that_share_a_hash_are_never_compared() -> None:
+    """Also where a class has no positional fields."""
+    shared = {Held(n=2**61 - 1 + 2**64 * (2**61 - 1)), Held(n=Decimal(0))}
+    assert len({*map(hash, shared)}) == 1
+    with pytest.raises(LimitExceeded, match="share a hash"):
+        Codec([Held]).encode(shared)

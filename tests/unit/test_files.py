@@ -33,12 +33,12 @@ def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_resul
 @pytest.mark.parametrize(
     ("refusals", "found", "said"),
     [
-        *((files.folder_refusals, info(FOLDER, mode), "") for mode in (0o700, 0o755, 0o1700)),
-        (files.folder_refusals, info(FOLDER, 0o1777), "(mode 1777). Name a folder of your own"),
-        (files.folder_refusals, info(FOLDER, 0o1777, uid=0), "Name a folder of your own, such as"),
-        (files.record_refusals, info(FILE, 0o644), ""),
-        (files.record_refusals, info(FILE, 0o602, uid=0), "Run: sudo chown 1000 /s"),
-        (files.record_refusals, info(FILE, 0o620), "Run: chmod 600 /s"),
+        *((disk.folder_refusals, info(FOLDER, mode), "") for mode in (0o700, 0o755, 0o1700)),
+        (disk.folder_refusals, info(FOLDER, 0o1777), "(mode 1777). Name a folder of your own"),
+        (disk.folder_refusals, info(FOLDER, 0o1777, uid=0), "Name a folder of your own, such as"),
+        (disk.record_refusals, info(FILE, 0o644), ""),
+        (disk.record_refusals, info(FILE, 0o602, uid=0), "Run: sudo chown 1000 /s"),
+        (disk.record_refusals, info(FILE, 0o620), "Run: chmod 600 /s"),
     ],
 )
 def test_what_is_said_of_a_place(
@@ -93,15 +93,15 @@ def test_a_folder_that_another_group_can_write_is_named(
 def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path: Path) -> None:
     record, temp = tmp_path / "r", tmp_path / ".next"
     record.touch()
-    refusals = [*files.hard_link_refusals("/r", record.stat, temp.lstat)]
+    refusals = [*disk.hard_link_refusals("/r", record.stat, temp.lstat)]
     temp.hardlink_to(record)
-    refusals += files.hard_link_refusals("/r", record.stat, temp.lstat)
+    refusals += disk.hard_link_refusals("/r", record.stat, temp.lstat)
     counts: Iterator[int] = iter([2, 1])  # a publish that ends meanwhile
-    refusals += files.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
+    refusals += disk.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
     assert refusals == []
-    assert len([*files.hard_link_refusals("/r", record.stat)]) == 1
+    assert len([*disk.hard_link_refusals("/r", record.stat)]) == 1
     temp.rename(tmp_path / "planted")
-    assert len([*files.hard_link_refusals("/r", record.stat, temp.lstat)]) == 1
+    assert len([*disk.hard_link_refusals("/r", record.stat, temp.lstat)]) == 1
 
 
 @pytest.mark.parametrize(
@@ -218,11 +218,11 @@ def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
     (tmp_path / "a").write_bytes(b"published")
     (tmp_path / ".next").hardlink_to(tmp_path / "a")
     (tmp_path / "a").chmod(0o600)
-    files.put(f"{tmp_path}/b", folder, b"next")
+    disk.put(f"{tmp_path}/b", folder, b"next")
     assert names(tmp_path) == {"a": b"published", "b": b"next"}
     (tmp_path / ".next").symlink_to("a")
     with pytest.raises(UnsafeLocation) as caught:
-        files.put(f"{tmp_path}/c", folder, b"through it")
+        disk.put(f"{tmp_path}/c", folder, b"through it")
     assert caught.value.what == f"{tmp_path}/.next is a symbolic link."
     assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
 
@@ -233,7 +233,7 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     fail(monkeypatch, "fsync", errno.EIO, 2)
     fail(monkeypatch, "unlink", errno.EIO)
     with pytest.raises(StorageUnavailable) as caught:
-        files.put(f"{tmp_path}/a", folder, b"new")
+        disk.put(f"{tmp_path}/a", folder, b"new")
     assert caught.value.what == (
         f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
     )
@@ -256,25 +256,25 @@ def test_a_file_system_without_links_or_locks_is_refused(
 
     fail(monkeypatch, "link", errno.EPERM)
     with pytest.raises(StorageUnavailable, match="has no hard links, so nothing was saved"):
-        files.put(f"{tmp_path}/a", folder, b"")
-    monkeypatch.setattr(files, "try_lock", refuse)
-    with pytest.raises(StorageUnavailable, match="cannot lock a"), files.locked(folder, "/s"):
+        disk.put(f"{tmp_path}/a", folder, b"")
+    monkeypatch.setattr(disk, "try_lock", refuse)
+    with pytest.raises(StorageUnavailable, match="cannot lock a"), disk.locked(folder, "/s"):
         pass
 
 
 def test_nobody_waits_for_ever_for_a_lock(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "PATIENCE", 0.02)
+    monkeypatch.setattr(disk, "PATIENCE", 0.02)
     held = "Another process has held the lock on /s for 0.02 s"
     with (
-        files.opened(str(tmp_path), os.O_RDONLY) as other,
-        files.locked(other, "/s"),
+        disk.opened(str(tmp_path), os.O_RDONLY) as other,
+        disk.locked(other, "/s"),
         pytest.raises(StorageUnavailable, match=held),
-        files.locked(folder, "/s"),
+        disk.locked(folder, "/s"),
     ):
         pass
-    with files.locked(folder, "/s"):
+    with disk.locked(folder, "/s"):
         pass
 
 

@@ -52,7 +52,7 @@ from safepoint.core.journal import Entry, Journal
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
-from safepoint.migrate import Unsigned, migrate
+from safepoint.moving import Unsigned, move
 from tests.unit.desk import FullDisk
 from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, Plain, fill, opened
 
@@ -708,7 +708,7 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
     assert f"'{GENERATED.id}'], revoked=['" in rotation.detail
 
 
-def test_a_migration_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:
+def test_a_move_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:
     unsigned = [Unsigned(THREAD, {"amount": 42})]
-    migrate(unsigned, farm.ledger(), report=tmp_path / "report", allow_unsigned_migration=True)
-    assert "migrate intended" in farm.told()
+    move(unsigned, farm.ledger(), report=tmp_path / "report", vouched_by="dora")
+    assert "move intended" in farm.told()

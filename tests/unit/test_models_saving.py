@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import torch
 
-from safepoint.core import files
 from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
@@ -37,6 +36,7 @@ from safepoint.models import (
 )
 from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unpack
 from safepoint.models.tensors import CODES
+from safepoint.stores import disk
 from tests.harness.crash import ROOT, failed, killed
 from tests.unit.models_helpers import KEY, KEYS, bits, same, saved, state_dict
 
@@ -187,14 +187,14 @@ def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
 def test_the_seal_of_a_model_that_appears_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = files.put
+    real = disk.put
     (tmp_path / PAIR[1]).write_bytes(b"of another")
 
     def put(*args: Any, **more: Any) -> None:
         real(*args, **more)
         (tmp_path / PAIR[0]).write_bytes(b"of another")
 
-    monkeypatch.setattr(files, "put", put)
+    monkeypatch.setattr(disk, "put", put)
     with pytest.raises(Conflict, match="never overwritten"):
         save(tmp_path)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == dict.fromkeys(

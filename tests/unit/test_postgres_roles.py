@@ -47,10 +47,10 @@ TABLE: Final = {
     "select * from safepoint_anchor.rewinds": "anchor_operator auditor",
     "select record from safepoint_journal.records": "journal auditor",
     "select record from safepoint_answers.records": STORE,
-    # Whose threads a login sees: it may ask, and change nothing of it.
-    "select safepoint.whose()": STORE,
-    "select safepoint_anchor.whose()": HEADS,
-    "select * from safepoint.logins": "",
+    # Whose threads a login sees: it may ask for itself, and change nothing of it.
+    "select * from safepoint.logins": STORE,
+    "select * from safepoint_anchor.logins": HEADS,
+    "delete from safepoint.logins": "",
     "insert into safepoint_anchor.logins values (session_user, '*')": "",
     # Records: the next one, of the login that owns the thread.
     "insert into safepoint.records (thread, sequence, record) values ('new', 1, 'x')": (
@@ -100,30 +100,27 @@ TABLE: Final = {
         "",
         dict.fromkeys(("worker", "other", "operator"), "SP001"),
     ),
-    "select safepoint.acquire('', 'free', null, 60)": (
-        "",
-        dict.fromkeys(("worker", "other", "operator"), "23514"),
-    ),
+    "select safepoint.acquire('', 'free', null, 60)": "worker other operator",  # does nothing
     "select safepoint.acquire('', 'free', 'w', 'infinity')": (
         "",
-        dict.fromkeys(("worker", "other", "operator"), "22023"),
+        dict.fromkeys(("worker", "other", "operator"), "23514"),
     ),
     "select safepoint.renew('', 'held', 'w', 1, 60)": (
         "worker",
         {"other": "SP001", "operator": "SP001"},
     ),
-    "select safepoint.release('', 'held', 'w', 1)": (
+    "select safepoint.renew('', 'held', 'w', 1, null)": (
         "worker",
         {"other": "SP001", "operator": "SP001"},
     ),
-    "select safepoint.is_live(now())": "",
+    "select safepoint.begins(r) from safepoint.records r": "",
     # What operators do, on record.
-    "select safepoint.break_lease('', 'held')": "operator",
     "select safepoint.discard('', 'free', 1)": "operator",
-    "select safepoint.discard('', 'held', 0)": ("", {"operator": "SP001"}),
+    "select safepoint.discard('', 'held', 0)": "operator",
     "select safepoint.prune('', 'free', 2, 'base')": "operator",
-    "select safepoint.prune('', 'free', 2, null)": ("", {"operator": "22004"}),
-    "select safepoint.purge('', 'free')": "operator",
+    "select safepoint.prune('', 'free', 2, null)": STORE,  # does nothing
+    "select safepoint.purge('', 'free')": ("", {"operator": "SP006"}),
+    "select safepoint.purge('', 'new')": "operator",
     # The anchor: forward for its login, back for its operators.
     HEAD + f"('s', 'new', 1, {DIGEST})": ("anchor", {"approver": "42501"}),
     HEAD + f"('answers', 'new', 1, {DIGEST})": "approver",
@@ -243,7 +240,7 @@ def test_what_is_kept_is_not_changed_by_accident_not_even_by_an_administrator(
 
 def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Database) -> None:
     with PostgresCheckpointStorage(filled.operator) as storage:
-        storage.break_lease("held")
+        storage.discard("held", 1)
         storage.discard("free", 1)
         storage.prune("held", 1, b"base")
     with PostgresAnchor(filled.anchor_operator) as anchor:
@@ -255,7 +252,7 @@ def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Databas
         "select distinct login from safepoint.records": "worker_1",
         "select thread, action, number, removed, owner, login from safepoint.actions"
         " order by done": (
-            "held|acquire|1|0|w|worker_1\nheld|break|1|0||operator\n"
+            "held|acquire|1|0|w|worker_1\nheld|discard|1|0||operator\n"
             "free|discard|1|1||operator\nheld|prune|1|0||operator"
         ),
         "select thread, sequence, login, discarded_by from safepoint.discarded": (

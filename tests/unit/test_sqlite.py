@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from safepoint import Limits, SQLiteCheckpointStorage
-from safepoint.core import files
 from safepoint.core.errors import (
     CheckpointError,
     InvalidId,
@@ -192,9 +191,9 @@ def test_the_place_is_looked_at_again_at_each_call(
 def test_whoever_holds_the_folder_keeps_nobody_from_a_database_that_is_there(
     storage: SQLiteCheckpointStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safepoint.core.files.PATIENCE", 0.02)
-    folder = files.opened(str(path.parent), files.FOLDER)
-    with folder as fd, files.locked(fd, "folder"), SQLiteCheckpointStorage(path) as again:
+    monkeypatch.setattr("safepoint.stores.disk.PATIENCE", 0.02)
+    folder = disk.opened(str(path.parent), disk.FOLDER)
+    with folder as fd, disk.locked(fd, "folder"), SQLiteCheckpointStorage(path) as again:
         assert again.head("a") == storage.head("a")
 
 

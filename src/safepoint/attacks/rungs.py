@@ -32,7 +32,6 @@ from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
-from safepoint.core.files import TEMP
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
@@ -45,6 +44,7 @@ from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
+from safepoint.stores.disk import TEMP
 from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
 from safepoint.stores.sqlite import SQLiteAnchor
 

@@ -31,21 +31,19 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
-from safepoint.core.files import (
-    TEMP,
-    folder_refusals,
-    hard_link_refusals,
-    record_refusals,
-    stranger_refusals,
-)
+from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, beheaded, gap, is_thread
 from safepoint.settings import is_beside
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
+    TEMP,
     absolute,
+    folder_refusals,
+    hard_link_refusals,
     location_refusals,
     network_file_system,
+    record_refusals,
     require_posix,
     translated,
 )

@@ -37,6 +37,7 @@ _WHO: Final = (
     "select session_user::text, current_database()::text,"
     " extract(epoch from pg_postmaster_start_time())::text"
 )
+_WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 _ROLES: Final = (
     "select rolname::text, quote_ident(rolname), rolcanlogin, rolsuper, rolcreaterole,"
     " rolreplication, rolcreatedb, rolbypassrls from pg_roles order by 1"
@@ -85,6 +86,36 @@ where defaclrole in (select nspowner from pg_namespace where nspname = any(%(sch
   and grantee <> defaclrole
   and not (grantee = 0 and defaclobjtype in ('f', 'T') and defaclnamespace = 0)
 group by 1, 2, 4, 5 order by kind, name, 4, 6, col
+"""
+# Tables, columns, constraints, indexes, triggers, rules, policies and functions, as they are.
+_SHAPE: Final = """
+with relation as (select c.*, nspname || '.' || relname as name
+  from pg_class c join pg_namespace n on n.oid = relnamespace
+  where nspname = any(%(schemas)s) and relkind <> 'i')
+select 'table ' || name, concat_ws(' ', relkind, relpersistence, reloptions::text,
+  relrowsecurity, relforcerowsecurity) from relation
+union all select 'column ' || name || '.' || attname, concat_ws(' ',
+  format_type(atttypid, atttypmod), attnotnull, attstorage, pg_get_expr(adbin, adrelid))
+from relation r join pg_attribute on attrelid = r.oid and attnum > 0 and not attisdropped
+left join pg_attrdef on (adrelid, adnum) = (attrelid, attnum)
+union all select 'constraint ' || coalesce(nullif(conrelid, 0)::regclass::text,
+  contypid::regtype::text) || ' ' || conname, pg_get_constraintdef(c.oid)
+from pg_constraint c join pg_namespace n on n.oid = connamespace
+where nspname = any(%(schemas)s) and contype <> 'n'
+union all select 'index ' || schemaname || '.' || indexname, indexdef
+from pg_indexes where schemaname = any(%(schemas)s)
+union all select 'trigger ' || name || ' ' || tgname,
+  concat_ws(' ', tgenabled, pg_get_triggerdef(t.oid))
+from pg_trigger t join relation r on r.oid = tgrelid where not tgisinternal
+union all select 'rule ' || schemaname || '.' || tablename || ' ' || rulename, definition
+from pg_rules where schemaname = any(%(schemas)s)
+union all select 'policy ' || schemaname || '.' || tablename || ' ' || policyname,
+  concat_ws(' ', permissive, cmd, roles::text, 'using ' || qual, 'check ' || with_check)
+from pg_policies where schemaname = any(%(schemas)s)
+union all select 'function ' || p.oid::regprocedure::text,
+  case prokind when 'a' then 'aggregate' else pg_get_functiondef(p.oid) end
+from pg_proc p join pg_namespace n on n.oid = pronamespace where nspname = any(%(schemas)s)
+order by 1
 """
 _MAY_SET: Final = """
 select 'parameter', parname, null, coalesce(g.rolname::text, 'PUBLIC'),
@@ -197,6 +228,18 @@ class Database:
         prefix = votes.most_common(1)[0][0] if votes else "safepoint"
         return {f"{prefix}_{job}": job for job in ROLES}
 
+    @cached_property
+    def shape(self) -> dict[str, str]:
+        """What is in the schemas, with each role by its job; of a function, the digest."""
+        ours = re.compile(rf"\b({'|'.join(sorted(self.roles, key=len, reverse=True))})\b(?!\.)")
+        found = {}
+        for key, text in self.rows(_SHAPE, {"schemas": [schema for schema, *_ in PARTS.values()]}):
+            if key.startswith("function "):
+                found[key] = hashlib.sha256(text.encode()).hexdigest()
+            else:
+                found[key] = ours.sub(lambda match: f"{{{self.roles[match[1]]}}}", text)
+        return found
+
     def role(self, job: str) -> str:
         """Return the name of the role that does a job."""
         return next(role for role, each in self.roles.items() if each == job)
@@ -227,12 +270,12 @@ class Database:
     def whose(self, part: str) -> str | None:
         """Return the tenant whose rows of a part the login sees; `*` is every one.
 
-        None if the server does not say: then another check finds what is wrong with the function.
+        None if the server does not say: then another check finds what is wrong with the table.
         """
         import psycopg
 
         with suppress(psycopg.Error):
-            return str(self.rows(f"select {PARTS[part][0]}.whose()")[0][0])
+            return str(self.rows(_WHOSE.format(PARTS[part][0]))[0][0])
         return None
 
     def inside(self, role: str) -> dict[str, list[Member]]:
@@ -489,8 +532,8 @@ def _grants(place: Deployed) -> Iterator[Finding]:
                 loose += ["CONNECT", "TEMPORARY"] if public and each.kind == "database" else []
                 is_more = each.privilege in loose and (public or each.holder in told)
             else:
-                job = "owner" if owns else database.roles.get(each.holder)
-                is_made = (job, *each[:3], each.privilege) in _made()
+                how, what = _entry(database, each)
+                is_made = what in _made()["held"].get(how, "").split("; ")
                 is_more = (
                     each.holder != owner and is_made if owns else not is_made or each.passes_on
                 )
@@ -536,49 +579,35 @@ def _sessions(place: Deployed) -> Iterator[Finding]:
 
 
 @cache
-def fingerprint_made() -> dict[str, str]:
-    """Return the fingerprint of what migrate makes; of the body of a function, the digest."""
+def _made() -> dict[str, dict[str, str]]:
+    """Return what migrate makes, as `described` says it."""
     text = files("safepoint.audit").joinpath("schema.json").read_text(encoding="utf-8")
-    made: dict[str, str] = json.loads(text)
+    made: dict[str, dict[str, str]] = json.loads(text)
     return made
 
 
-def digested(fingerprint: dict[str, str]) -> dict[str, str]:
-    """Return a fingerprint with a digest in the place of each body."""
-    return {
-        key: hashlib.sha256(text.encode()).hexdigest() if key.startswith("body ") else text
-        for key, text in fingerprint.items()
-    }
+def described(database: Database) -> dict[str, dict[str, str]]:
+    """Return the shape of what is there, and what each job was granted or owns."""
+    held: dict[str, str] = {}
+    for each in database.held:
+        if not each.is_outside:
+            how, what = _entry(database, each)
+            held[how] = f"{held[how]}; {what}" if how in held else what
+    return {"held": held, "shape": database.shape}
 
 
-@cache
-def _made() -> set[tuple[str | None, ...]]:
-    """Return what migrate gives: to which role, the kind of thing and its name, column, what."""
-    made = set[tuple[str | None, ...]]()
-    kinds = {"relation": "table", "column": "table", "type": "domain"}
-    for key, text in fingerprint_made().items():
-        kind, name = key.removeprefix("grant ").split(" ", 1)
-        table, _, column = name.rpartition(".") if kind == "column" else (name, "", None)
-        if text == "owner {owner}":
-            made.add(("owner", kinds.get(kind, kind), name, None, "OWNER"))
-        elif key.startswith("grant "):
-            for role, privilege in re.findall(r"{(\w+)} (\w+)", text):
-                made.add((role, kinds.get(kind, kind), table, column, privilege))
-    return made
+def _entry(database: Database, held: Held) -> tuple[str, str]:
+    job = "owner" if held.privilege == "OWNER" else database.roles.get(held.holder)
+    return f"{job} {held.privilege} {held.kind}", f"{held.name} {held.column or ''}".strip()
 
 
 def _schemas(place: Deployed) -> Iterator[Finding]:
     """Compare each schema with what migrate makes. Owners and grants are compared apart."""
-    from safepoint.stores.postgres.schema import fingerprint
-
     for database, part in product(place.databases, PARTS):
         schema, rule, _ = PARTS[part]
         if part not in database.parts:
             continue
-        prefix = database.role("owner").removesuffix("_owner")
-        there = fingerprint(database.connection, parts=(part,), prefix=prefix)
-        found = _compared(digested(there), schema)
-        made = _compared(fingerprint_made(), schema)
+        found, made = (_compared(each, schema) for each in (database.shape, _made()["shape"]))
         changed = sorted(key for key in found.keys() | made if found.get(key) != made.get(key))
         whole = {key[6:] for key in found.keys() ^ made.keys() if key.startswith("table ")}
         for key in changed:
@@ -589,13 +618,11 @@ def _schemas(place: Deployed) -> Iterator[Finding]:
                 yield finding(which, key, named=named)
 
 
-def _compared(fingerprint: dict[str, str], schema: str) -> dict[str, str]:
+def _compared(shape: dict[str, str], schema: str) -> dict[str, str]:
     return {
         key: text
-        for key, text in fingerprint.items()
+        for key, text in shape.items()
         if key.split(" ")[1].partition(".")[0] == schema
-        and not text.startswith("owner ")
-        and not key.startswith("grant ")
         and not (key.startswith("index ") and _PLAIN.fullmatch(text))
     }
 
@@ -611,7 +638,7 @@ def _named(key: str, text: str) -> tuple[str | None, str]:
         return on, f"{kind.capitalize()} {shown(name)} on {shown(on)}"
     if kind == "table":
         return None, f"{_RELATIONS.get(text[:1], 'Relation')} {shown(name)}"
-    return None, f"{'Function' if kind == 'body' else kind.capitalize()} {shown(name)}"
+    return None, f"{kind.capitalize()} {shown(name)}"
 
 
 _CHECKS: Final = (_logins, _together, _tenants, _operators, _grants, _sessions, _schemas)

@@ -37,11 +37,10 @@ from safepoint.audit.finding import (
 from safepoint.audit.folder import around, record_file, surroundings
 from safepoint.audit.models import judge
 from safepoint.core.errors import quoted
-from safepoint.core.files import folder_refusals
 from safepoint.models import Verdict
 from safepoint.rules import package_toml
 from safepoint.stores.database import BESIDE
-from safepoint.stores.disk import absolute, location_refusals
+from safepoint.stores.disk import absolute, folder_refusals, location_refusals
 
 if sys.platform != "win32":
     import grp
@@ -132,8 +131,8 @@ def recognise_database(path: str) -> Recognised | None:
             else:
                 name = known["name"]
                 found += _judged_rows(known, place, tables, connection.execute)
-    except sqlite3.Error as error:
-        found.append(unseen("SP02", place, f"SQLite says: {error}"))
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # it may quote a schema, which is no text
+        found.append(unseen("SP02", place, f"SQLite says: {quoted(str(error))}"))
     found += guarded("SP04", place, around(place, path))
     return Recognised(name, worst_first(found))
 
@@ -459,7 +458,7 @@ class _Kept:
                 yield each
         if "checkpoint" in kept:
             said = f"{len(kept['checkpoint'])} checkpoints"
-            do = "Seal them: safepoint init NAME, then safepoint migrate FOLDER NAME."
+            do = "Seal them: safepoint init NAME, then safepoint move FOLDER NAME."
             yield finding("SP12.unsealed-state", root, name=self.name, said=said, do=do)
         if self._pickled:
             yield finding("SP03.pickle-rows", root, count=self._pickled)

@@ -27,7 +27,7 @@ from safepoint.stores.disk import translate
 GROUPS: Final = {
     "to begin": {
         "init": "safepoint.command.operating",
-        "migrate": "safepoint.moving",
+        "move": "safepoint.moving",
         "examples": "safepoint.command.examples",
     },
     "to look": {
@@ -68,7 +68,7 @@ COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in
 """Each command, and the module that has it: imported when the command is typed."""
 
 _PARTS: Final = ("store", "anchor", "journal", "answers")  # of safepoint.stores.postgres, an extra
-_DSN: Final = ", as for psql, without a password; or env:NAME, or file:PATH"
+_DSN: Final = ", as for psql, without a password; or env:NAME"
 _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint._command import add, flag
-from safepoint.core import files
 from safepoint.core.errors import ConfigurationError, Conflict, NotFound, quoted, shell
 from safepoint.rules import RULES
 from safepoint.stores import disk
@@ -130,10 +129,10 @@ def _copy(options: argparse.Namespace) -> int:
         raise Conflict(f"{shell(path)} is no file, and nothing was copied.", "Name another.")
     with (
         disk.translated("save to", path, gone=gone),
-        files.opened(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) as fd,
+        disk.opened(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) as fd,
     ):
         try:
-            files.put(path, fd, content, over=options.force, mode=mode, temp=temp)
+            disk.put(path, fd, content, over=options.force, mode=mode, temp=temp)
         except FileExistsError:
             raise Conflict(
                 f"{shell(path)} exists, and nothing was copied.",

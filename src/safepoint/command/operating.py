@@ -37,7 +37,6 @@ from safepoint._command import (
 )
 from safepoint.command.desk import beside
 from safepoint.command.states import read_as_json
-from safepoint.core import files
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -569,8 +568,8 @@ def _rotate(options: argparse.Namespace) -> int:
     with (
         ExitStack() as stack,
         disk.translated("write to", folder),
-        files.opened(folder, files.FOLDER) as fd,
-        files.locked(fd, folder),  # whoever makes a key there waits
+        disk.opened(folder, disk.FOLDER) as fd,
+        disk.locked(fd, folder),  # whoever makes a key there waits
     ):
         newest = places.key_files(of)[0]
         now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]

@@ -33,7 +33,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring
-from safepoint.core.names import Head, Heads, Limits, check_tenant
+from safepoint.core.names import Head, Limits, check_tenant, read_head
 from safepoint.core.record import (
     ANCHOR,
     PROCESS,
@@ -204,7 +204,8 @@ class View:
         if tenant == self.tenant:
             return self
         check_tenant(tenant, self.tenant)
-        storage, anchor = scoped(self.storage, tenant), self.anchor and scoped(self.anchor, tenant)
+        storage = scoped(self.storage, tenant)
+        anchor = None if self.anchor is None else scoped(self.anchor, tenant)
         return View(storage, self.store, self.keys, anchor, self.limits, self.use, tenant)
 
     def threads(self) -> list[str]:
@@ -230,7 +231,7 @@ class View:
 
     def anchored(self, thread: str) -> Head | None:
         """Return what the anchor has seen of a thread."""
-        return None if self.anchor is None else head_in(self.anchor, self.store, thread)
+        return None if self.anchor is None else read_head(self.anchor, self.store, thread)
 
     # --- the walk
 
@@ -367,7 +368,7 @@ class View:
     def _settled(self, thread: str, look: Callable[[], _T]) -> _T:
         """Look, and look again if what was missing had been pruned meanwhile."""
         before: object = None
-        while True:
+        for _ in range(TRIES):
             try:
                 return look()
             except (NotFound, RecordsMissing):
@@ -375,6 +376,7 @@ class View:
                 if now == before:
                     raise
                 before = now
+        return look()
 
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
         """Return the newest record, verified, and what the anchor had seen before it was read."""
@@ -412,6 +414,8 @@ class View:
         try:
             opened = self._read(thread, end.sequence)
         except NotFound:
+            if witness is PROCESS:
+                raise
             raise _pruned_beyond(thread, end) from None
         check_is(opened, end, witness)
         return opened
@@ -604,23 +608,14 @@ class View:
         if known is None:
             return None
         anchored = self.anchored(thread)
+        if anchored is None and self.anchor is not None:
+            return None  # nothing vouches for its past
         return known._replace(anchored=anchored) if anchored in known[:2] else None
 
     def _remember(self, thread: str, end: End) -> None:
         if len(self.known) >= _REMEMBERED and thread not in self.known:
             self.known.clear()
         self.known[thread] = end
-
-
-def head_in(heads: Heads, store: str, thread: str) -> Head | None:
-    """Return what an anchor, or a copy of one, has seen of a thread.
-
-    Raises:
-        AnchorError: it cannot be asked, or is the anchor of another store.
-    """
-    with anchor_errors("be asked about", thread):
-        head = heads.read(store, thread)
-        return None if head is None else Head(head.sequence, head.digest)
 
 
 def refuse_deleted(opened: Opened) -> None:

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import fields
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
@@ -54,12 +54,14 @@ _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
 # First bytes of values that take no memory of their own, and nearly all of a text.
-_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xE0)
+_LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xFB)
 _FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
 _NO_STATE: Final = "The encoded state is not MessagePack, or a value is malformed.", _FROM_HERE
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
 
 
+# What we raise when the library calls us is kept: it says no more than that there was an error.
+# What else a type of the caller's raises is not, since it may carry values.
 _KEPT: Final = CodecError, LimitExceeded, RecursionError, MemoryError, KeyboardInterrupt, SystemExit
 
 
@@ -71,14 +73,14 @@ class _Entry(NamedTuple):
         code: of its extension type.
         take: makes what is written out of a value.
         revive: makes the value out of that.
-        gives_back: for a class of the caller, whether what was taken is proven to come back.
+        label: of a class of the caller, how long its tag is, and the tag.
     """
 
     tag: str
     code: int
     take: Callable[[Any], Any]
     revive: Callable[[Any], Any]
-    gives_back: Callable[[Any], bool] | None = None
+    label: bytes = b""
 
 
 _Table = dict[type, _Entry]
@@ -95,6 +97,8 @@ def _spell_decimal(value: Decimal) -> str:
 
 def _spell_moment(value: datetime | time) -> str:
     text = value.isoformat()
+    if value.tzinfo is UTC and not value.fold:
+        return text
     again = type(value).fromisoformat(text)
     if (again, again.tzinfo, again.fold) != (value, value.tzinfo, value.fold):
         raise EncodeError(
@@ -143,11 +147,14 @@ def _share_too_much(values: Collection[Any]) -> bool:
 
 
 def _is_long(value: Any) -> bool:
-    """Tell whether a value is, or holds, a number that is longer than 64 bits."""
+    """Tell whether a value is, or may hold, a number that is longer than 64 bits."""
     if isinstance(value, (int, Decimal)):
         return type(value) is Decimal or not -(2**63) <= value < 2**63
+    if type(value) in _FIXED or isinstance(value, Enum):
+        return False
     if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
-        value = [getattr(value, name, None) for name in getattr(value, "__match_args__", ())]
+        names = getattr(value, "__dataclass_fields__", getattr(type(value), "model_fields", None))
+        value = [2**64] if names is None else [getattr(value, name, None) for name in names]
     return any(map(_is_long, value))
 
 
@@ -167,6 +174,8 @@ _BUILT_IN: Final[_Table] = {
     dict: _Entry("dict", _DICT, _flatten, _pair),  # one whose keys are not all str
 }
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
+_NESTED: Final = {list, dict}
+_UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview}  # which the library writes without a word
 _NATIVE: Final = (type(None), bool, float, str, bytes, list)
 _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]}
 
@@ -211,14 +220,14 @@ def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Conv
                 "Give each class one tag of its own: Codec({'billing.Invoice': Invoice}).",
             )
         taken.add(entry.tag)
-        table[cls] = entry
+        table[cls] = entry._replace(label=b"%c%b" % (len(entry.tag), entry.tag.encode()))
     return table
 
 
 def _describe(tag: str, cls: Any) -> _Entry:
     if isinstance(cls, type) and issubclass(cls, Enum):
         members = cls.__members__
-        return _Entry(tag, 0, attrgetter("_name_"), members.__getitem__, members.__contains__)
+        return _Entry(tag, 0, attrgetter("_name_"), members.__getitem__)
     has_fields = isinstance(cls, type) and not issubclass(cls, (*_PLAIN, BaseException))
     if has_fields and hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic
         # By name alone: an alias may be the name of another field.
@@ -238,15 +247,10 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
 
     def take(value: Any) -> dict[str, Any]:
         taken = {name: getattr(value, name) for name in names}
-        return taken | value.model_extra if is_model and value.model_extra else taken
-
-    def gives_back(saved: dict[str, Any]) -> bool:
-        """Build it from fields that cannot change, and compare. If it fails, all is restored."""
-        with suppress(Exception):
-            if _FIXED.issuperset(map(type, saved.values())):
-                again = build(**saved)
-                return type(again) is cls and all(map(is_, take(again).values(), saved.values()))
-        return False
+        extra = (is_model and value.model_extra) or {}
+        if not known.isdisjoint(extra):
+            raise EncodeError("has an extra value of the name of a field.", "Rename one of them.")
+        return taken | extra
 
     def revive(saved: dict[str, Any]) -> object:
         with suppress(Exception):  # whatever the caller's class raises: it would carry the values
@@ -257,7 +261,7 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
             "Restore with the version of the class that wrote it, or let it accept this value.",
         )
 
-    return _Entry(tag, 0, take, revive, gives_back)
+    return _Entry(tag, 0, take, revive)
 
 
 def _reject(cls: type) -> EncodeError:
@@ -296,13 +300,21 @@ def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
 
     It goes level by level, in C where it can, before anything is written.
     """
+    is_flat = type(value) is dict and _FIXED.issuperset(map(type, value.values()))
+    if is_flat and items + len(value) <= limits.items:
+        return 1, items + len(value)  # as the fields of most classes are
     levels, level = 0, [value]
-    while level := [each for each in level if type(each) is list or type(each) is dict]:
+    while not (kinds := {*map(type, level)}).isdisjoint(_NESTED):
+        if found := kinds & _UNSAID:
+            raise _reject(found.pop())
+        level = [each for each in level if type(each) is list or type(each) is dict]
         levels += 1
         items += sum(map(len, level))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
         level = get_referents(*level)
+    if found := kinds & _UNSAID:
+        raise _reject(found.pop())
     return levels, items
 
 
@@ -366,22 +378,6 @@ def check_shape(data: bytes, limits: Limits) -> bool:
 # --- writing
 
 
-def _keep_problem(act: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep what is raised when the library calls us: it says no more than that there was an error.
-
-    What else a type of the caller's raises is not kept, since it may carry values.
-    """
-
-    def call(self: Any, *arguments: Any) -> Any:
-        try:
-            return act(self, *arguments)
-        except _KEPT as problem:
-            self.problem = self.problem or problem
-            raise
-
-    return call
-
-
 class _Writer:
     """One walk over a state that writes it.
 
@@ -389,17 +385,20 @@ class _Writer:
         table: the types that are known.
         limits: what is too large, too deep or too many.
         pairs: look for dicts whose keys are not all str, which takes longer.
+        reader: brings back what is of the caller's classes, as a proof; None for no proof.
     """
 
-    def __init__(self, table: _Table, limits: Limits, *, pairs: bool) -> None:
-        self._table, self._limits, self._pairs = table, limits, pairs
-        self._items = self._inside = 0
+    def __init__(
+        self, table: _Table, limits: Limits, *, pairs: bool, reader: _Reader | None = None
+    ) -> None:
+        self._table, self._limits, self._pairs, self._reader = table, limits, pairs, reader
+        self._again = _Writer(table, limits, pairs=pairs) if reader else self
+        self._items = self._inside = self._classes = self._made = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
-        self._made: list[tuple[_Entry, Any]] = []
         self.problem: BaseException | None = None
 
-    def write(self, value: Any) -> tuple[bytes, list[tuple[_Entry, Any]]]:
-        """Return the bytes of a state, and what was taken of classes of the caller.
+    def write(self, value: Any) -> bytes:
+        """Return the bytes of a state.
 
         Raises:
             LimitExceeded: it is too large, nested too deep, or holds too many values.
@@ -410,7 +409,7 @@ class _Writer:
         is_odd = sum(self._levels.values()) > self._limits.depth or _NOT_FINITE.search(data)
         if is_odd and not check_shape(data, self._limits):
             raise EncodeError("is a float that is not finite.", _NO_NUMBER)
-        return data, self._made
+        return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
         levels, self._items = _measure(value, self._limits, self._items)
@@ -418,31 +417,62 @@ class _Writer:
         if is_set:
             pieces = sorted(map(self._pack, value))
             return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
-        with suppress(TypeError):
+        try:
             value = self._set_pairs_apart(value) if self._pairs else value
             return packb(value, self._extend, _EXACT)
+        except TypeError:
+            pass  # and outside of it, so that nothing hangs on to values
         raise self.problem or EncodeError(
             "cannot be written: it holds half a character, or reading it raised an error.",
             "Set each field, and replace a lone surrogate: text.encode(errors='replace').decode().",
         )
 
-    @_keep_problem
     def _extend(self, value: Any) -> Ext:
-        entry = self._table.get(type(value))
-        if entry is None:
-            raise _reject(type(value))
-        content = entry.take(value)
-        if 0 < entry.code <= _LAST_TEXT:
-            return Ext(entry.code, content.encode())
-        if self._inside > self._limits.depth:
-            _check_limits(self._limits, depth=self._inside)
-        self._inside += 1
-        data = self._pack(content, is_set=entry.code in _SETS)
-        self._inside -= 1
-        if entry.code:
-            return Ext(entry.code, data)
-        self._made.append((entry, content))
-        return Ext(0, b"%c%b%b" % (len(entry.tag), entry.tag.encode(), data))
+        try:
+            entry = self._table.get(type(value))
+            if entry is None:
+                raise _reject(type(value))
+            code, content = entry.code, entry.take(value)
+            if 0 < code <= _LAST_TEXT:
+                return Ext(code, content.encode())
+            if self._inside > self._limits.depth:
+                _check_limits(self._limits, depth=self._inside)
+            self._inside, self._classes = self._inside + 1, self._classes + (not code)
+            made, is_hashed = self._made, code in (*_SETS, _DICT)
+            data = self._pack(content, is_set=code in _SETS)
+            self._inside, self._classes = self._inside - 1, self._classes - (not code)
+            self._made += not code
+            is_tried = not self._classes and self._made > made and (not code or is_hashed)
+            if is_tried and not self._gives_back(value, content, data):
+                raise EncodeError(
+                    "is refused or changed when it is rebuilt.",
+                    "Let its class, or its converter, give back unchanged what is taken of it.",
+                )
+        except _KEPT as problem:
+            self.problem = self.problem or problem
+            raise
+        return Ext(code, entry.label + data)
+
+    def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
+        """Bring a value of the caller's, or a set or dict of them, back with all that it holds."""
+        if self._reader is None:
+            return True
+        entry = self._table[type(value)]
+        is_fixed = type(content) is dict and _FIXED.issuperset(map(type, content.values()))
+        try:
+            again = entry.revive({**content} if is_fixed else self._reader.read(data))
+            if type(again) is not type(value):
+                return False
+            taken = entry.take(again)
+            is_same = is_fixed and [*taken] == [*content]
+            if is_same and all(map(is_, taken.values(), content.values())):
+                return True
+            packed = self._again._pack(taken, is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
+        except (LimitExceeded, RecursionError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  whatever the caller's class raises
+            return False
+        return packed == data
 
     def _set_pairs_apart(self, value: Any) -> Any:
         if type(value) is list:
@@ -526,8 +556,14 @@ class _Reader:
         check_shape(data, self._limits)  # which says it, if it is too deep
         raise DecodeError(*_NO_STATE)
 
-    @_keep_problem
     def _revive(self, code: int, data: bytes) -> Any:
+        try:
+            return self._build(code, data)
+        except _KEPT as problem:
+            self.problem = self.problem or problem
+            raise
+
+    def _build(self, code: int, data: bytes) -> Any:
         tag, body = "", data
         if code == 0 and data:
             tag, body = data[1 : data[0] + 1].decode("ascii", "replace"), data[data[0] + 1 :]
@@ -657,7 +693,7 @@ class Codec:
                 a short word of letters alone: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """
-        return _keep(value, self._save, self._table)
+        return _keep(value, partial(self._write, proves=True), self._table)
 
     def decode(self, data: bytes) -> Any:
         """Return the state that was encoded.
@@ -674,33 +710,23 @@ class Codec:
         # A value that takes memory has a first byte of its own. Others may look like one.
         if len(data) > self.limits.items < len(data.translate(None, _LIGHT)):
             check_shape(data, self.limits)
-        value = _Reader(self._entries, self.limits).read(data)
+        value = self._reader().read(data)
         with suppress(EncodeError):
-            if self._write(value)[0] == data:
+            if self._write(value) == data:
                 return value
         raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
 
-    def _save(self, value: Any) -> bytes:
-        """Return the bytes of a value, proven to give it back.
-
-        Raises:
-            EncodeError: they would not. It does not say where the value is.
-        """
-        data, made = self._write(value)
-        if all(entry.gives_back and entry.gives_back(taken) for entry, taken in made):
-            return data
-        with suppress(DecodeError):
-            if self._write(_Reader(self._entries, self.limits).read(data))[0] == data:
-                return data
-        raise EncodeError(
-            "is refused or changed when it is rebuilt.",
-            "Let its class, or its converter, give back unchanged what is taken of it.",
-        )
-
-    def _write(self, value: Any) -> tuple[bytes, list[tuple[_Entry, Any]]]:
+    def _write(self, value: Any, *, proves: bool = False) -> bytes:
         with suppress(EncodeError):
-            return _Writer(self._table, self.limits, pairs=False).write(value)
-        return _Writer(self._table, self.limits, pairs=True).write(value)
+            return self._writer(pairs=False, proves=proves).write(value)
+        return self._writer(pairs=True, proves=proves).write(value)
+
+    def _writer(self, *, pairs: bool, proves: bool) -> _Writer:
+        reader = self._reader() if proves else None
+        return _Writer(self._table, self.limits, pairs=pairs, reader=reader)
+
+    def _reader(self) -> _Reader:
+        return _Reader(self._entries, self.limits)
 
 
 # --- what people read and sign

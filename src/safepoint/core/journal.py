@@ -44,6 +44,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.names import (
+    JOURNAL,
     Head,
     Limits,
     check_name,
@@ -131,7 +132,7 @@ What = Literal[
     "prune",
     "delete",
     "erase",
-    "migrate",
+    "move",
     "copy",
     "accept-loss",
     "own",
@@ -158,8 +159,8 @@ class Event:
 
     Attributes:
         what: one of `WHATS`.
-        outcome: "intended" before it is done, then "done" or "refused". A save, a pause and an act
-            have no "done": the record is the proof.
+        outcome: "intended" before it is done, then "done" or "refused". A save, a delete, a pause
+            and an act have no "done": the record is the proof.
         actor: who.
         store: the name of the store that it is about.
         thread: the thread, or None if it is about the whole store.
@@ -265,7 +266,7 @@ class Journal:
         storage: CheckpointStorage,
         *,
         keys: Keyring,
-        name: str = "journal",
+        name: str = JOURNAL,
         anchor: Anchor | None = None,
     ) -> None:
         self.keys: Final = keys

@@ -22,14 +22,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from safepoint.core import files
 from safepoint.core.errors import (
-    AnchorError,
-    AnchorUnavailable,
     KeyRefused,
     UnknownKey,
     quoted,
     shell,
 )
-from safepoint.core.names import Head, Heads
+from safepoint.core.names import Head, Heads, read_head
 
 KEY_BYTES: Final = 32
 # The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
@@ -70,8 +68,6 @@ SHORTEST: Final = 12  # characters of a passphrase that is set here
 ROUNDS: Final = 64  # of bcrypt, that it takes to try a passphrase
 _MOST_ROUNDS: Final = 1024  # half a minute: who plants a file must not choose how long we work
 _LONGEST: Final = 4096  # bytes
-# The name of a key on its way in. What a crash left under it, the next writer removes.
-_TEMP: Final = ".safepoint-key"
 _BLOB: Final = b"\0\0\0\x0bssh-ed25519\0\0\0\x20"  # and the 32 bytes, wherever OpenSSH writes them
 _PUBLIC: Final = re.compile(rb"ssh-ed25519 ([A-Za-z0-9+/]{68})(?: [^\r\n]*)?\n?")
 _SECRET: Final = re.compile(
@@ -119,17 +115,19 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
     """
     shown = shell(os.fspath(path))
     try:
-        opened = files.opened(os.fspath(path), files.READ)
-        with opened as fd:
-            text = Hidden(os.read(fd, _LONGEST))
+        fd = os.open(path, files.READ)
+        try:
+            info, text = os.fstat(fd), Hidden(os.read(fd, _LONGEST))
+        finally:
+            os.close(fd)
         kind, public = _parse(f"The file {shown}", text, wanted)
-        if opened.info.st_uid not in (os.geteuid(), 0):
+        if info.st_uid not in (os.geteuid(), 0):
             raise KeyRefused(
                 f"The key {shown} belongs to another user, who can replace it.",
                 f"Run: sudo chown {os.geteuid()} {shown}",
             )
         forbidden, right = (0o022, 644) if kind == "public key" else (0o077, 600)
-        if (mode := opened.info.st_mode & 0o777) & forbidden:
+        if (mode := info.st_mode & 0o777) & forbidden:
             raise KeyRefused(
                 f"The key {shown} can be reached by other users (mode {mode:04o}).",
                 f"Run: chmod {right} {shown}, and replace the key if anyone may have used it.",
@@ -192,16 +190,16 @@ def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> 
 
     Raises:
         KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
-        StorageError: the folder is locked for too long, or the disk did not confirm the file.
     """
     try:
-        folder = os.path.realpath(Path(path).parent)
-        if create:
-            files.make_folder(folder)
+        folder = Path(path).absolute().parent
+        if create and not os.path.lexists(folder):
+            _check_folder(folder)
+            files.make_folder(str(folder))
+            files.sync(folder.parent)
         _check_folder(path)
-        with files.opened(folder, files.FOLDER) as fd, files.locked(fd, folder):
-            # As a view, which shows nothing in the report of an error.
-            files.put(os.fspath(path), fd, memoryview(text.reveal()), mode=mode, temp=_TEMP)
+        # As a view, which shows nothing in the report of an error.
+        files.publish(os.fspath(path), memoryview(text.reveal()), mode)
     except (OSError, ValueError) as error:
         if create and isinstance(error, FileExistsError):
             return
@@ -399,9 +397,7 @@ class SigningKey(Key):
 
         phrase = Hidden(passphrase) if isinstance(passphrase, str) else passphrase
         del passphrase
-        # A file on its way in is left by a crash alone, and goes with the next write.
-        names = Path(path), Path(path).parent / _TEMP
-        if create and [os.path.lexists(name) for name in names] != [True, False]:
+        if create and not os.path.lexists(path):
             _write(path, cls.generate()._text(phrase), 0o600, create=True)  # noqa: SLF001
         needed: Kind = "key without a passphrase" if phrase is None else "key with a passphrase"
         file = read_key_file(path, needed)
@@ -500,17 +496,7 @@ class Revoked:
         until: Any = self.until
         if until is None:
             return None
-        try:
-            head = (until.tenant(tenant) if tenant else until).read(store, thread)
-            # One that was unpickled, or copied by hand, was never looked at.
-            return None if head is None else Head(head.sequence, head.digest)
-        except AnchorError:
-            raise
-        except Exception as error:
-            raise AnchorUnavailable(
-                f"How far revoked key {self.key.id} counts cannot be read: {type(error).__name__}.",
-                "Nothing is loaded without it. Let `until` return a Head or None.",
-            ) from error
+        return read_head(until, store, thread, tenant)
 
 
 class Keyring:
@@ -602,6 +588,11 @@ class Keyring:
                 "if not, treat the record as forged.",
             )
         return self._keys[key_id]
+
+    @property
+    def has_revoked(self) -> bool:
+        """Whether a key of this ring counts up to a point alone."""
+        return bool(self._revoked)
 
     def revoked(self, key_id: str) -> Revoked | None:
         """Return how far the key of that id counts, or None if it is not revoked."""

@@ -22,7 +22,6 @@ from safepoint.core.chain import (
     check_frozen,
     check_other,
     cipher_errors,
-    head_in,
     plain_of,
     refuse_deleted,
     scoped,
@@ -51,8 +50,20 @@ from safepoint.core.names import (
     check_sequence,
     check_store,
     check_tenant,
+    read_head,
 )
-from safepoint.core.record import KEY_ID, Checkpoint, Cipher, Kind, Opened, Place, reseal, seal
+from safepoint.core.record import (
+    ANCHOR,
+    KEY_ID,
+    Checkpoint,
+    Cipher,
+    Kind,
+    Opened,
+    Place,
+    check_is,
+    reseal,
+    seal,
+)
 from safepoint.core.storage import (
     CheckpointStorage,
     Lease,
@@ -137,8 +148,9 @@ class Ledger:
         check_frozen(keys, anchor)
         self._whole: Final = storage, anchor, journal
         if tenant:
-            storage, anchor = scoped(storage, tenant), anchor and scoped(anchor, tenant)
-            journal = journal and journal.tenant(tenant)
+            storage = scoped(storage, tenant)
+            anchor = None if anchor is None else scoped(anchor, tenant)
+            journal = None if journal is None else journal.tenant(tenant)
         self.storage: Final = storage
         self.store: Final = check_store(store)
         self.tenant_name: Final = tenant
@@ -350,12 +362,14 @@ class Ledger:
         """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
         It is found by the links from the end of the thread back to it, so it costs a read of each
-        record between. A thief of the key cannot put another one in its place.
+        record between. A thief of the key cannot put another one in the place of what the anchor
+        has seen.
 
         Args:
             thread: the thread.
             sequence: which of its checkpoints; or its `Head`, if you walked over it before: then it
-                is known by its digest, and no other record is read.
+                is known by its digest, and no other record is read: not even one that says that
+                the thread was deleted since.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -516,11 +530,13 @@ class Ledger:
                 f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
                 "Set it back with the tools of whatever keeps it, or give the class a rewind.",
             )
-        with self.notes.doing("accept-loss", thread):
-            before, bare = self._view.anchored(thread), self._look(None)
+        before, bare = self._view.anchored(thread), self._look(None)
+        with self.notes.watching("accept-loss", thread):
+            after = next((each.head for each in bare.back(thread)), None)
+        detail = f"from {before or 'none'} to {after or 'none'}"
+        with self.notes.doing("accept-loss", thread, detail=detail):
             self._seal_base_anew(bare, thread)
             bare.verify(thread, every_signature=True)
-            after = next((each.head for each in bare.back(thread)), None)
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
             self._view.known.pop(thread, None)
@@ -532,7 +548,11 @@ class Ledger:
             bare.base(thread)
         except KeyRevoked:
             first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
-            *_, opened = bare.back(thread, first=first, every_signature=True)
+            opened = None
+            for opened in bare.back(thread, first=first, every_signature=True):  # noqa: B007
+                pass
+            if opened is None:
+                raise
             self._cut(opened)  # what it stands before has verified
 
     def _anchor(self) -> Anchor:
@@ -584,13 +604,14 @@ class Ledger:
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
         left, removed, first = keep, 0, None
+        needed = MAX_SEQUENCE if since is None else check_sequence(since)
         for opened in self._view.back(thread):
             header = opened.header
             if header.kind != "note" and (anchored is None or header.sequence <= anchored.sequence):
                 left -= left > 0
             if first is not None:
                 removed += 1
-            elif not left and header.sequence <= (since or MAX_SEQUENCE):
+            elif not left and header.sequence <= needed:
                 first = opened
         if first is None or first.header.sequence == 1 or dry_run:
             return removed
@@ -731,10 +752,12 @@ class Ledger:
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
         """Verify a thread, then copy each record, up to a head if one is given."""
-        end = None if up_to is None else head_in(up_to, self.store, thread)
+        end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
-        count = 0
+        count, seen = 0, target._view.anchored(thread)
+        if seen is not None:
+            self._check_extends(thread, end, seen)
         for opened in self._view.forward(thread, end=end, every_signature=True):
             if not count:
                 there = target._digests(thread, opened.header.sequence)
@@ -744,6 +767,15 @@ class Ledger:
             with anchor_errors("be moved for", thread):
                 target.anchor.advance(self.store, thread, opened.head)
         return count
+
+    def _check_extends(self, thread: str, end: Head | None, seen: Head) -> None:
+        """Refuse to copy what does not extend what the target's anchor has seen."""
+        opened = None
+        for opened in self._view.back(thread, end=end):
+            if opened.header.sequence <= seen.sequence:
+                break
+        if opened is not None and opened.header.sequence >= seen.sequence:
+            check_is(opened, seen, ANCHOR)
 
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""

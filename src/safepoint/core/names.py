@@ -8,15 +8,23 @@ from base64 import b32decode, b32encode
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from safepoint.core.errors import ConfigurationError, InvalidId, quoted
+from safepoint.core.errors import (
+    AnchorUnavailable,
+    CheckpointError,
+    ConfigurationError,
+    InvalidId,
+    quoted,
+)
 
 MAX_SEQUENCE = 9_999_999_999
 RESERVED = "safepoint-"
 """How the names of stores begin that no ledger may have. Seals of models are of one of them."""
 ANSWERS = "answers"
 """The store whose name each record of the answers carries, and under which an anchor knows it."""
+JOURNAL = "journal"
+"""The same of a journal, unless you give it another name."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _MARK = re.compile(r"[tbh]--")  # of the names that thread_name makes
@@ -109,7 +117,7 @@ def check_store(name: object) -> str:
         InvalidId: it is outside the grammar, or kept for this package.
     """
     store = check_name("store", name)
-    if store.startswith(RESERVED) or store == ANSWERS:
+    if store.startswith(RESERVED) or store in (ANSWERS, JOURNAL):
         raise InvalidId(
             f"{quoted(store)} is kept for this package, as is what begins with {RESERVED!r}.",
             "Choose another store name.",
@@ -220,3 +228,22 @@ class Heads(Protocol):
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was."""
+
+
+def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | None:
+    """Return what an anchor, or a copy of one, has seen of a thread.
+
+    Raises:
+        AnchorError: it cannot be asked, or is the anchor of another store.
+    """
+    try:
+        head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
+        # One that was unpickled, or copied by hand, was never looked at.
+        return None if head is None else Head(head.sequence, head.digest)
+    except Exception as error:
+        if isinstance(error, CheckpointError) and not isinstance(error, InvalidId):
+            raise
+        raise AnchorUnavailable(
+            f"The anchor could not be asked about {thread}: it raised {type(error).__name__}.",
+            "Nothing is loaded without it. See the error it came from, and mend the anchor.",
+        ) from error

@@ -231,7 +231,7 @@ FORMAT: Final = "safepoint/1"
 Use = Literal["record", "journal", "approval", "order", "model"]
 """What the envelope holds. The signature covers it, so that none of them opens as another.
 
-`order` is reserved for signed instructions. Nothing writes one yet.
+An `order` is an answer, or a hold, as it is kept among the answers.
 """
 
 # A signature has 64 bytes. Its last letter has no bits to spare, so that it has one spelling.
@@ -248,7 +248,7 @@ class Opened:
         header: line 2.
         digest: the digest of line 2, which the next record names. It does not depend on the key.
         key: the id of the key that sealed it.
-        payload: the encoded state.
+        payload: the encoded state, encrypted if there is a cipher.
     """
 
     header: Header
@@ -400,7 +400,9 @@ def open_sealed(
     except UnknownKey as unknown:
         raise UnknownKey(f"{shown} cannot be verified. {unknown.what}", unknown.do) from None
     own_digest = digest_of(line_2)
-    if digest is None and not is_signed(line_2, base64.b64decode(signature), key, use):
+    # The id of the key is a hint that no digest covers, and a revoked key is known by it.
+    is_vouched_for = digest is not None and not keys.has_revoked
+    if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(
             f"{shown} was changed after it was sealed, or was never sealed.", _DISTRUST
         )
@@ -457,7 +459,7 @@ def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
         )
     return RecordMalformed(
         f"{shown} is not a sealed record.",
-        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.migrate.",
+        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.moving.",
     )
 
 

@@ -6,7 +6,6 @@ save one, `save_checkpoint`. To get old state out of pickles, read it once, as d
 
 from __future__ import annotations
 
-from safepoint.migrate import Moved
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     DEFAULT_PICKLE_LIMITS,
@@ -21,7 +20,6 @@ from safepoint.models.look import (
     Verdict,
     inspect,
 )
-from safepoint.models.migration import migrate_pickles
 from safepoint.models.plain import read_pickle
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
 from safepoint.models.tensors import Schema, TensorSpec
@@ -34,7 +32,6 @@ __all__ = [
     "Inspection",
     "Kind",
     "ModelLimits",
-    "Moved",
     "PickleLimits",
     "Schema",
     "TensorSpec",
@@ -43,7 +40,6 @@ __all__ = [
     "convert",
     "inspect",
     "load_checkpoint",
-    "migrate_pickles",
     "read_pickle",
     "save_checkpoint",
     "seal_model",

@@ -32,7 +32,6 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
-from safepoint.migrate import strict_json
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     DEFAULT_PICKLE_LIMITS,
@@ -42,7 +41,7 @@ from safepoint.models.limits import (
 )
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
-from safepoint.models.plain import PLAIN, framework_functions
+from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.plan import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
@@ -68,7 +67,6 @@ _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_FRAMEWORK: Final = framework_functions()
 _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
@@ -310,7 +308,7 @@ def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> b
     if begins is None or (begins[1] is None and size > limits.data_bytes):
         return False
     try:
-        strict_json(read_at(file, 0, limits.data_bytes + 1), "It", limits.data_bytes, limits.nodes)
+        strict_json(read_at(file, 0, limits.data_bytes + 1), limits.data_bytes, limits.nodes)
     except DecodeError:
         return False
     return True
@@ -665,7 +663,7 @@ class _Look:
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
         try:
-            value = strict_json(data, "It", self._limits.data_bytes, self._limits.nodes)
+            value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and self._members:
                 self._unseen.append(f"{where} is no strict JSON, and may hold pickles.")
@@ -710,7 +708,7 @@ class _Look:
         # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
         whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
         if sure or whole or found.asks:
-            self._stack(where, data, _FRAMEWORK)
+            self._stack(where, data, FRAMEWORK)
         self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
         if self._left < 0:
             raise over(self._limits, "opcodes")

@@ -25,6 +25,11 @@ from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Asked, Op, Scan, name
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
+_UNLISTED: Final = (
+    "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If not, do not"
+    " load it: safepoint scan --decompile shows what it does."
+)
+
 Form = Literal["list", "tuple", "dict", "set", "frozenset", "call", "id", "constant"]
 
 
@@ -446,7 +451,7 @@ class _Drawing:
             raise PickleRefused(
                 f"The pickle wants {named(module, name)}, which is not on the list of what may be"
                 " built.",
-                NOT_DATA if entry is None else entry.do,
+                _UNLISTED if entry is None else entry.do,
             )
         if (module, name) not in self.names:
             made: Name | Node = Name((module, name), entry)

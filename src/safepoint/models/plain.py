@@ -1,13 +1,14 @@
 """A pickle of state, read as data: what may stand behind a name in it, and nothing else may.
 
 Each function takes exactly what a pickler writes for its type, and checks it. None of them imports,
-looks up an attribute by name, or sets one. This is for migration and for looking at files. No path
+looks up an attribute by name, or sets one. This is for moving in and for looking at files. No path
 that loads a checkpoint uses it.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -23,7 +24,13 @@ from uuid import UUID, SafeUUID
 from ormsgpack import Ext, packb
 
 from safepoint.core.codec import Codec
-from safepoint.core.errors import ConfigurationError, quoted
+from safepoint.core.errors import (
+    CheckpointError,
+    ConfigurationError,
+    DecodeError,
+    LimitExceeded,
+    quoted,
+)
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.machine import Collect, Functions, Name, Refused, run
 from safepoint.models.tensors import FORMATS
@@ -79,6 +86,51 @@ def read_pickle(
     return run(data, functions=functions_for(types), limits=limits)
 
 
+def strict_json(
+    text: bytes,
+    size: int,
+    items: int,
+    revive: Callable[[dict[str, Any]], Any] | None = None,
+) -> Any:
+    """Return what a text says, if it is JSON without a second meaning.
+
+    Args:
+        text: the bytes.
+        size: how many there may be.
+        items: how many values there may be.
+        revive: makes something else of an object, the inner ones first.
+
+    Raises:
+        DecodeError: it is not JSON, has a key twice, or a number that JSON does not have.
+        LimitExceeded: it has more bytes or values, or is nested too deep.
+    """
+    # Before a parser builds them. Those in a text count too, and few texts have as many.
+    if len(text) > size or text.count(b",") + text.count(b"[") + text.count(b"{") > items:
+        raise LimitExceeded(f"It has more than {size} bytes, or than {items} values.", _WHO)
+
+    def made(pairs: list[tuple[str, Any]]) -> Any:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError
+        return revive(found) if revive else found
+
+    problem: CheckpointError  # raised below: the error of the parser carries the text along
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=made, parse_constant=_refuse)
+    except RecursionError:
+        problem = LimitExceeded("It is nested too deep.", _WHO)
+    except CheckpointError:
+        raise
+    except ValueError:
+        problem = DecodeError("It is not strict JSON.", "Repair it, or leave it out.")
+    raise problem
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(constant)
+
+
+_WHO: Final = "Find out who wrote it."
 _BUILTINS: Final = ("builtins", "__builtin__")  # the second in Python 2, and so in protocols 0 to 2
 _COPYREG: Final = ("copyreg", "copy_reg")
 _PATHLIB: Final = ("pathlib", "pathlib._local")  # the second one in Python 3.13
@@ -214,7 +266,7 @@ PLAIN: Final[Functions] = MappingProxyType(
 """The names of plain data: all that a `Codec` without registered types can hold."""
 
 
-def functions_for(*types: Types) -> Functions:
+def functions_for(types: Types) -> Functions:
     """Return what may stand behind a name: plain data, and these types of the caller's.
 
     An instance of a dataclass or a pydantic model is rebuilt as a `Codec` does it, from exactly
@@ -225,7 +277,7 @@ def functions_for(*types: Types) -> Functions:
         ConfigurationError: these are no types, or a name has no module.
         CodecError: a type could not be restored faithfully. As for `Codec`.
     """
-    listed = [each for some in types for each in _listed(some)]
+    listed = _listed(types)
     tags: dict[type, str] = {}
     for _, cls in listed:
         same = sum(cls is not other and cls.__name__ == other.__name__ for other in tags)
@@ -349,12 +401,8 @@ class _Message:
         return {**state, "type": state["type"].value}
 
 
-def framework_functions(types: Types = ()) -> Functions:
-    """Return what may stand behind a name in a checkpoint of Agent Framework.
-
-    Raises:
-        ConfigurationError: as `functions_for`.
-        CodecError: as `functions_for`.
-    """
-    found = functions_for(types, {f"{_CONTEXT}.MessageType": _Delivery})
-    return {**found, (_CONTEXT, "WorkflowMessage"): _Message}
+FRAMEWORK: Final[Functions] = {
+    **functions_for({f"{_CONTEXT}.MessageType": _Delivery}),
+    (_CONTEXT, "WorkflowMessage"): _Message,
+}
+"""What may stand behind a name in a checkpoint of Agent Framework, to look at it."""

@@ -122,7 +122,7 @@ def seal_model(
         seal = make_seal(sealed, key)
         with _folder_of(model.path + ENDING) as folder:
             try:
-                files.put(model.path + ENDING, folder, seal, temp=_temp())
+                disk.put(model.path + ENDING, folder, seal, temp=_temp())
             except FileExistsError:
                 raise Conflict(
                     f"{model.shown} has a seal already.",
@@ -235,11 +235,11 @@ def _publish(
     """
     temp, parent = _temp(), str(Path(path).parent)
     with _folder_of(path) as folder:
-        with files.locked(folder, parent):
+        with disk.locked(folder, parent):
             _check_free(path, folder)
             _clean(folder)
             fd = os.open(temp, _CREATE, 0o600, dir_fd=folder)
-            files.try_lock(fd)  # so that nobody takes it for a left-over
+            disk.try_lock(fd)  # so that nobody takes it for a left-over
         try:
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 os.fchmod(fd, 0o600)  # whatever the umask
@@ -250,7 +250,7 @@ def _publish(
                 tensors = len(read_table(head, size, limits))
                 sealed = Sealed(model, digest(file, size), size, rest)
                 os.fsync(fd)
-                with files.locked(folder, parent):
+                with disk.locked(folder, parent):
                     _check_free(path, folder)
                     _name(path, temp, folder, make_seal(sealed, key, app=app))
         finally:
@@ -266,7 +266,7 @@ def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     with suppress(FileNotFoundError):
         os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        files.put(path + ENDING, folder, seal, temp=_temp())
+        disk.put(path + ENDING, folder, seal, temp=_temp())
         made.append(name + ENDING)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         made.append(name)
@@ -299,8 +299,8 @@ def _clean(folder: int) -> None:
     """Remove what crashed savers left. A living one holds a lock on its own."""
     for name in filter(_TEMP_NAME.match, os.listdir(folder)):
         # A left-over harms nobody, so one that cannot be removed is no reason to stop.
-        with suppress(OSError), files.opened(name, files.READ, folder) as fd:
-            if files.try_lock(fd):
+        with suppress(OSError), disk.opened(name, files.READ, folder) as fd:
+            if disk.try_lock(fd):
                 os.unlink(name, dir_fd=folder)
 
 
@@ -315,5 +315,5 @@ def _folder_of(path: str) -> Iterator[int]:
     folder = str(Path(path).parent)
     gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p -m 700 {shell(folder)}")
     flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-    with disk.translated("save to", path, gone=gone), files.opened(folder, flags) as descriptor:
+    with disk.translated("save to", path, gone=gone), disk.opened(folder, flags) as descriptor:
         yield descriptor

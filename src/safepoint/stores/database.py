@@ -27,7 +27,6 @@ from threading import local
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
-from safepoint.core import files
 from safepoint.core.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
 from safepoint.stores import disk
 
@@ -262,7 +261,7 @@ class Database:
     def _open(self) -> _Connection:
         self._check_place()
         files = self._state()
-        if any(main == _number(files) and pid != os.getpid() for pid, main in _OPEN.values()):
+        if any(main == _number(files) and pid != os.getpid() for pid, main in [*_OPEN.values()]):
             raise self._forked()
         self._shared.main = self._shared.main or _number(files)
         if _number(files) != self._shared.main and not self._read_only:
@@ -330,23 +329,23 @@ class Database:
             with suppress(FileExistsError), Path(self._file).open("xb") as new:
                 new.write(image)
             return
-        files.enforce(disk.location_refusals(folder))
+        disk.enforce(disk.location_refusals(folder))
         disk.create_root(folder)
         if os.path.lexists(self._file):
             return  # without the lock, which whoever can list the folder can hold
-        with files.opened(folder, files.FOLDER) as fd, files.locked(fd, folder):
+        with disk.opened(folder, disk.FOLDER) as fd, disk.locked(fd, folder):
             if not os.path.lexists(self._file):
-                files.put(self._file, fd, image, over=True)
+                disk.put(self._file, fd, image, over=True)
 
     def _check_place(self) -> None:
         """Refuse a place where others could change the database or a file beside it."""
         os.lstat(self._file)  # if it is gone, the system says so
         if disk.SUPPORTED:
-            files.enforce(disk.location_refusals(self._folder))
+            disk.enforce(disk.location_refusals(self._folder))
             for path in (Path(self._file + suffix) for suffix in BESIDE):
                 with suppress(FileNotFoundError):
-                    files.enforce(files.record_refusals(str(path), path.lstat()))
-                    files.enforce(files.hard_link_refusals(str(path), path.lstat))
+                    disk.enforce(disk.record_refusals(str(path), path.lstat()))
+                    disk.enforce(disk.hard_link_refusals(str(path), path.lstat))
 
     def _check_files(self, opened: _Connection) -> None:
         """Refuse to go on with files that somebody has put others in the place of.
@@ -443,7 +442,7 @@ def is_open(path: str) -> bool:
     Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
     """
     with suppress(OSError, ValueError):  # of what is no path of a file
-        return (os.getpid(), _number([_identity(path)])) in _OPEN.values()
+        return (os.getpid(), _number([_identity(path)])) in [*_OPEN.values()]
     return False
 
 

@@ -100,7 +100,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         self._heads: dict[str, int] = {}
         self._store, self._made = self._path, False
         with disk.translated("open", self._path):
-            files.enforce(disk.location_refusals(self._path))
+            disk.enforce(disk.location_refusals(self._path))
             if not read_only:
                 disk.create_root(self._path)
             found = disk.folder(self._path, self._path)
@@ -241,7 +241,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         with self._reading(thread, "prune") as folder:
             if folder is None:
                 raise missing(thread, first, 0)
-            with files.locked(folder.fd, folder.path):
+            with disk.locked(folder.fd, folder.path):
                 below = folder.begin(first, data)
             # Nobody sees them any more, so others need not wait for this.
             removed = 0
@@ -299,7 +299,7 @@ class FileCheckpointStorage(Leasing, Tenants):
                 "Write with a FileCheckpointStorage of your own.",
             )
 
-    def _root(self, *, make: bool = False) -> files.opened | None:
+    def _root(self, *, make: bool = False) -> disk.opened | None:
         """Open the folder around the threads; None if it is a tenant's, and not there yet."""
         store = disk.same_folder(self._store, self._identity)
         if not self._tenant:
@@ -347,7 +347,7 @@ class FileCheckpointStorage(Leasing, Tenants):
                     files.make_folder(thread, root)
                 with disk.folder(f"{self._path}/{thread}", thread, root) as fd:
                     folder = ThreadFolder(self._path, thread, root, fd, self._limit)
-                    with files.locked(fd, folder.path):
+                    with disk.locked(fd, folder.path):
                         yield folder
 
     def _has_files(self, root: int, name: str) -> bool:
@@ -455,7 +455,7 @@ class ThreadFolder:
 
     def put(self, name: str, content: bytes, *, over: bool = False) -> None:
         """Make a file appear, whole and on disk. Only under the lock."""
-        files.put(f"{self.path}/{name}", self.fd, content, over=over)
+        disk.put(f"{self.path}/{name}", self.fd, content, over=over)
 
     def follows(self, sequence: int, seen: int) -> bool:
         """Tell whether there is a record before a place, and refuse one that must stay free.

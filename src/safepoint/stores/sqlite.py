@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from safepoint.core import files
 from safepoint.core.anchor import Anchor, AnchorBase
 from safepoint.core.errors import (
     AnchorMismatch,
@@ -450,7 +449,7 @@ class SQLiteAnchor(Database, AnchorBase):
             place = place_of(path)
             if disk.SUPPORTED:
                 named = disk.as_named(path, "path", "file").parent
-                files.enforce(disk.rollback_refusals(named, str(Path(place).parent)))
+                disk.enforce(disk.rollback_refusals(named, str(Path(place).parent)))
             if not create and not os.path.lexists(place):
                 raise AnchorUnavailable(
                     f"{shell(place)} does not exist, so no rollback would be noticed.",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from safepoint.stores.postgres.anchor import PostgresAnchor
-from safepoint.stores.postgres.answers import PostgresAnswers
 from safepoint.stores.postgres.journal import PostgresJournal
 from safepoint.stores.postgres.schema import PARTS, assign, migrate, statements
-from safepoint.stores.postgres.storage import PostgresCheckpointStorage
+from safepoint.stores.postgres.storage import PostgresAnswers, PostgresCheckpointStorage
 
 __all__ = [
     "PARTS",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
 from safepoint.core.anchor import checked, is_further
 from safepoint.core.errors import AnchorUnavailable
 from safepoint.core.names import Head, check_name
-from safepoint.stores.postgres.connection import Connection, Server, told_as
+from safepoint.stores.postgres.connection import Connection, Options, Server, told_as
 
 _T = TypeVar("_T")
 
@@ -50,11 +50,9 @@ class PostgresAnchor(Server):
         AnchorUnavailable: the server cannot be used. The message says what to run.
     """
 
-    def __init__(self, dsn: str, *, connections: int = 4, wait_seconds: float = 10.0) -> None:
+    def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
         with told_as(AnchorUnavailable):
-            super().__init__(
-                dsn, "safepoint_anchor", connections=connections, wait_seconds=wait_seconds
-            )
+            super().__init__(dsn, "safepoint_anchor", **options)
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.

@@ -4,6 +4,7 @@
 create domain safepoint_anchor.digest as text collate "C" check (
   octet_length(value) = 71 and value ~ '^sha256:[0-9a-f]*$'
 );
+revoke all on type safepoint_anchor.digest from public;
 
 create table safepoint_anchor.heads (
   tenant   safepoint_anchor.tenant not null default '',
@@ -59,5 +60,4 @@ grant select on safepoint_anchor.heads to {readers};
 grant select on safepoint_anchor.rewinds to {anchor_operator}, {auditor};
 grant insert (tenant, store, thread, sequence, digest), update (sequence, digest)
   on safepoint_anchor.heads to {writers};
-grant execute on function safepoint_anchor.rewind(text, text, text, bigint, text)
-  to {anchor_operator};
+grant execute on function safepoint_anchor.rewind to {anchor_operator};

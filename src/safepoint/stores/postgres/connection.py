@@ -7,10 +7,11 @@ import logging
 import os
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar
 
 from safepoint.core.errors import (
     CheckpointError,
@@ -30,7 +31,10 @@ from safepoint.core.storage import Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    from psycopg.adapt import Transformer
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg.generators import execute
+    from psycopg.pq import ExecStatus, Format
     from psycopg_pool import ConnectionPool, PoolTimeout
 except ImportError as _missing:
     raise missing(
@@ -46,23 +50,19 @@ PINNED: Final = (
     " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
 )
 """The settings of a session that no login and no connection string changes."""
-# A lock that somebody holds is told from a server that is slow, and both from one that hangs.
-_LIMITS: Final = {
-    "lock_timeout": 0.4,
-    "statement_timeout": 0.9,
-    "idle_in_transaction_session_timeout": 1.0,
-}
+# The tenant that the login serves; `*` is every one.
+_WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 # `off` acknowledges a save that is on no disk. What a session has set, a reload does not change.
 _BEGIN: Final = (
-    "select {0}.whose(), set_config('synchronous_commit',"
-    " case current_setting('synchronous_commit') when 'off' then 'on'"
-    " else current_setting('synchronous_commit') end, false)"
+    f"{_WHOSE}, set_config('synchronous_commit',"
+    " coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"
 )
 _PAUSE: Final = 0.05
 """For how many seconds what was cut off may go on in the server before it is asked again."""
 _TURN: Final = 1.0
 """For how many seconds to wait for a connection before the pool is asked to make one again."""
-_ROLLED_BACK: Final = frozenset(["40001", "40P01"])  # serialization failure, deadlock
+_SELDOM: Final = 5
+"""How many times a statement is asked before it is prepared, as the driver does it."""
 _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
 
 
@@ -72,16 +72,6 @@ class _Refusal(NamedTuple):
     do: str
 
 
-_NO_SCHEMA: Final = _Refusal(
-    StorageUnavailable,
-    "There is no schema of safepoint in {where}.",
-    "Make it, as one who may create roles: safepoint postgres migrate DSN",
-)
-_OTHER: Final = _Refusal(
-    StorageUnavailable,
-    "The server of {where} could not do that: {said} (SQLSTATE {code}).",
-    "Nothing was done. Look at the server's log.",
-)
 _NOT_YOURS: Final = _Refusal(
     NotOwner,
     "{Said}.",
@@ -90,6 +80,11 @@ _NOT_YOURS: Final = _Refusal(
 )
 _NOT_NEXT: Final = (
     "Nothing was overwritten. Load the latest checkpoint and decide again from there."
+)
+_OTHER: Final = _Refusal(
+    StorageUnavailable,
+    "The server of {where} could not do that: {said} (SQLSTATE {code}).",
+    "Nothing was done. Look at the server's log.",
 )
 # By SQLSTATE. Those that begin with SP are what the functions of the schema say.
 _REFUSALS: Final[dict[str | None, _Refusal]] = {
@@ -100,9 +95,11 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
         "Look at the connection string, at the login and at the server's log. Do not lower"
         " sslmode.",
     ),
-    "42P01": _NO_SCHEMA,
-    "3F000": _NO_SCHEMA,
-    "42883": _NO_SCHEMA,
+    "42P01": _Refusal(
+        StorageUnavailable,
+        "There is no schema of safepoint in {where}.",
+        "Make it, as one who may create roles: safepoint postgres migrate DSN",
+    ),
     "42501": _Refusal(
         StorageRefused,
         "{Where} refuses that: {said}.",
@@ -142,23 +139,47 @@ class Connection(psycopg.Connection[Row]):
     """The tenant that its login serves, as it was last seen; `*` is every one."""
 
     @cached_property
-    def _cursor(self) -> psycopg.RawCursor[Row]:
-        return psycopg.RawCursor(self)  # one for all: a new one costs a third of a quick statement
+    def _state(self) -> tuple[Counter[str], Any]:
+        return Counter(), Transformer(self)
 
     def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return what a statement finds, with `$1` for the first value."""
-        done = self._cursor.execute(statement.encode(), values, binary=True)
-        return done.fetchall() if done.pgresult and done.pgresult.nfields else []
+        """Return what a statement finds, with `$1` for the first value; prepared if it comes often.
 
-    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Wait as the driver does, for so many seconds at most."""
-        began = time.monotonic()
+        Every save asks so, in half of the time that a cursor takes.
+        """
+        uses, loading = self._state
+        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        formats = [int(type(v) is bytes) for v in values]
+        name, query = b"%d" % hash(statement), statement.encode()
+        uses[statement] += 1
+        if uses[statement] <= _SELDOM:
+            self.pgconn.send_query_params(query, given, None, formats, Format.BINARY)
+        else:
+            if uses[statement] == _SELDOM + 1:
+                self.pgconn.send_prepare(name, query)
+                self._answer()
+            self.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
+        found = self._answer()
+        loading.set_pgresult(found)
+        rows: list[Row] = loading.load_rows(0, found.ntuples, tuple)
+        return rows
+
+    def _answer(self) -> Any:
         try:
-            return super().wait(gen, interval, timeout or self.seconds)
+            [found] = self.wait(execute(self.pgconn), timeout=self.seconds)
         except psycopg.OperationalError:
-            if self.seconds and time.monotonic() - began >= self.seconds:
-                self.close()  # what it still says answers no question of ours
+            self.close()  # it is lost, or took too long: what it says now answers no question
             raise
+        if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+            raise psycopg.errors.error_from_result(found)
+        return found
+
+
+class Options(TypedDict, total=False):
+    """How many connections the threads of a process share, and how long to try each time."""
+
+    connections: int
+    wait_seconds: float
 
 
 class Server(Tenants):
@@ -178,26 +199,22 @@ class Server(Tenants):
         StorageError: the server cannot be used. The message says what to run.
     """
 
-    def __init__(self, dsn: str, schema: str, *, connections: int, wait_seconds: float) -> None:
+    def __init__(
+        self, dsn: str, schema: str, *, connections: int = 4, wait_seconds: float = 10.0
+    ) -> None:
         given = parsed(dsn)
         self._where = place(given)
         self._most, self._seconds = connections, wait_seconds
-        seconds = str(max(2, round(wait_seconds)))
-        limits = "".join(
-            f" -c {name}={max(1, round(wait_seconds * share * 1000))}"
-            for name, share in _LIMITS.items()
-        )
+        # A lock that somebody holds is told from a server that is slow, and both from one that
+        # hangs, for which we wait ourselves.
+        lock, statement = (max(1, round(wait_seconds * share)) for share in (400, 900))
+        limits = f" -c lock_timeout={lock} -c statement_timeout={statement}"
         self._conninfo = make_conninfo(
             **{
                 "application_name": "safepoint",
-                "connect_timeout": seconds,
+                "connect_timeout": str(max(2, round(wait_seconds))),
                 # A copy that lags behind would look like a store that was rolled back.
                 "target_session_attrs": "read-write",
-                # A network that swallows all says nothing. Without these a call waits for hours.
-                "keepalives_idle": seconds,
-                "keepalives_interval": seconds,
-                "keepalives_count": "2",
-                "tcp_user_timeout": str(max(1, round(wait_seconds * 1000))),
                 **given,
                 "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
             }
@@ -246,11 +263,10 @@ class Server(Tenants):
                     ) from error
             except psycopg.Error as error:
                 lost = connection is None or is_lost(connection, error)
-                if not (lost or error.sqlstate in _ROLLED_BACK) or time.monotonic() > end:
+                if not lost or time.monotonic() > end:
                     raise refusal(error, self._where) from error
-                if lost:
-                    pool.drain()  # the others were to the same server: nobody tries each of them
-                    time.sleep(_PAUSE)
+                pool.drain()  # the others were to the same server: nobody tries each of them
+                time.sleep(_PAUSE)
             finally:
                 if connection is not None:
                     pool.putconn(connection)
@@ -315,7 +331,7 @@ class Server(Tenants):
         Raises:
             StorageRefused: not those that it is asked for.
         """
-        [(whose,)] = connection.ask(f"select {self._schema}.whose()")
+        [(whose,)] = connection.ask(_WHOSE.format(self._schema))
         connection.whose = whose
         if whose not in (self._tenant, "*"):
             its, asked = (
@@ -387,10 +403,10 @@ def refusal(error: psycopg.Error, where: str) -> CheckpointError:
     """Return what to raise in place of an error of the driver, by its SQLSTATE."""
     said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
     said = said if len(said) <= 300 else f"{said[:297]}..."
-    found = _REFUSALS.get(error.sqlstate, _OTHER)
+    kind, what, do = _REFUSALS.get(error.sqlstate, _OTHER)
     shown = {"where": where, "said": said}
     shown |= {name.capitalize(): _capitalized(text) for name, text in shown.items()}
-    return found.kind(found.what.format(**shown, code=error.sqlstate), found.do)
+    return kind(what.format(**shown, code=error.sqlstate), do)
 
 
 def _capitalized(text: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Self, Unpack
 
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import JournalUnavailable
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring
 from safepoint.core.names import check_name
-from safepoint.stores.postgres.connection import told_as
+from safepoint.stores.postgres.connection import Options, told_as
 from safepoint.stores.postgres.storage import Records
 
 
@@ -41,14 +41,11 @@ class PostgresJournal(Journal):
         keys: Keyring,
         name: str = "journal",
         anchor: Anchor | None = None,
-        connections: int = 4,
-        wait_seconds: float = 10.0,
+        **options: Unpack[Options],
     ) -> None:
         scope = check_name("journal", name)
         with told_as(JournalUnavailable):
-            self._entries = Records(
-                dsn, "journal", scope, connections=connections, wait_seconds=wait_seconds
-            )
+            self._entries = Records(dsn, "journal", scope, **options)
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
 
     def close(self) -> None:

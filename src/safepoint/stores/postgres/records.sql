@@ -1,6 +1,7 @@
 -- The records of a part: each after the one before it in its thread, and never changed.
 
 create domain {schema}.record as bytea check (octet_length(value) <= {largest});
+revoke all on type {schema}.record from public;
 
 create table {schema}.records (
   tenant   {schema}.tenant not null default '',
@@ -8,6 +9,7 @@ create table {schema}.records (
   thread   {schema}.name not null,
   sequence {schema}.sequence not null,
   record   {schema}.record not null,
+  fence    bigint,  -- in the store, the token of the lease under which it came
   login    name not null,
   written  timestamptz not null,
   primary key (tenant, scope, thread, sequence)
@@ -35,4 +37,4 @@ create trigger keep before insert on {schema}.records
   for each row execute function {schema}.keep();
 
 grant select on {schema}.records to {readers};
-grant insert (tenant, scope, thread, sequence, record) on {schema}.records to {writers};
+grant insert (tenant, scope, thread, sequence, record, fence) on {schema}.records to {writers};

@@ -44,7 +44,6 @@ ROLES: Final = (
 SCHEMAS: Final = {part: f"safepoint_{part}" for part in PARTS} | {"store": "safepoint"}
 LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
 """How many bytes the database takes in a record of each part."""
-_OLDEST: Final = 140000
 # The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
 # would be those of the anchor of a store "x".
 _PREFIX: Final = re.compile(r"(?!pg_)(?![a-z0-9_]*_anchor\Z)[a-z][a-z0-9_]{0,46}\Z")
@@ -54,78 +53,6 @@ _MAKE_ROLE: Final = (
     "do $$ begin create role {0} nologin;"
     " exception when duplicate_object or unique_violation then null; end $$;"
 )
-# Who can more than we give them: by themselves, by what they are in, by who can act as the owner,
-# or by what the owner would hand on. Whoever creates a role may grant it, which is no membership
-# that counts (PostgreSQL 16 and newer).
-_ABLE: Final = """
-    select rolname from pg_roles r where rolname = any(%(roles)s) and (
-      rolcanlogin or rolsuper or rolcreaterole or rolcreatedb or rolreplication or rolbypassrls
-      or exists (select from pg_auth_members m where m.member = r.oid)
-      or rolname = %(owner)s and (
-        exists (select from pg_default_acl d where d.defaclrole = r.oid)
-        or exists (select from pg_auth_members m where m.roleid = r.oid
-                   and (coalesce((to_jsonb(m)->>'set_option')::boolean, true)
-                        or coalesce((to_jsonb(m)->>'inherit_option')::boolean, true)))))
-    order by 1
-"""
-_FINGERPRINT: Final = """
-    with ours as (select oid, nspname, nspowner, nspacl from pg_namespace
-                   where nspname = any(%(schemas)s)),
-    relation as (select c.*, n.nspname || '.' || c.relname as name from pg_class c
-                   join ours n on n.oid = c.relnamespace where c.relkind <> 'i'),
-    acl (kind, name, owner, acl) as (
-      select 'schema', nspname::text, nspowner, coalesce(nspacl, acldefault('n', nspowner))
-        from ours
-      union all select 'relation', name, relowner, coalesce(relacl, acldefault('r', relowner))
-        from relation
-      union all select 'column', r.name || '.' || attname, relowner, attacl
-        from relation r join pg_attribute on attrelid = r.oid where attacl is not null
-      union all select 'function', p.oid::regprocedure::text, proowner,
-             coalesce(proacl, acldefault('f', proowner))
-        from pg_proc p join ours n on n.oid = pronamespace
-      union all select 'type', nspname || '.' || typname, typowner,
-             coalesce(typacl, acldefault('T', typowner))
-        from pg_type join ours n on n.oid = typnamespace where typtype = 'd')
-    select kind || ' ' || name, 'owner ' || pg_get_userbyid(owner) from acl where kind <> 'column'
-    union all select 'grant ' || kind || ' ' || name, string_agg(
-             case grantee when 0 then 'public' else pg_get_userbyid(grantee) end
-             || ' ' || privilege_type || case when is_grantable then '*' else '' end, ', '
-             order by case grantee when 0 then 'public' else pg_get_userbyid(grantee) end
-             collate "C", privilege_type)
-        from acl, aclexplode(acl) where grantee <> owner group by 1
-    union all select 'table ' || name, concat_ws(' ', relkind, relpersistence, reloptions::text,
-             case when relrowsecurity then 'row security' end,
-             case when relforcerowsecurity then 'forced' end) from relation
-    union all select 'column ' || name || '.' || attname, concat_ws(' ',
-             format_type(atttypid, atttypmod), case when attnotnull then 'not null' end,
-             'default ' || pg_get_expr(adbin, adrelid), attstorage,
-             'collate ' || nullif(attcollation, 0)::regcollation::text)
-        from relation r join pg_attribute a on attrelid = r.oid and attnum > 0
-         and not attisdropped left join pg_attrdef on (adrelid, adnum) = (attrelid, attnum)
-    union all select 'constraint ' || coalesce(nullif(conrelid, 0)::regclass::text,
-             contypid::regtype::text) || ' ' || conname,
-             pg_get_constraintdef(c.oid) || case when convalidated then '' else ' not valid' end
-        from pg_constraint c join ours n on n.oid = connamespace where contype <> 'n'
-    union all select 'index ' || i.indexrelid::regclass::text, pg_get_indexdef(indexrelid)
-        from pg_index i join relation r on r.oid = indrelid
-    union all select 'trigger ' || r.name || ' ' || tgname,
-             concat_ws(' ', tgenabled, pg_get_triggerdef(t.oid))
-        from pg_trigger t join relation r on r.oid = tgrelid where not tgisinternal
-    union all select 'rule ' || r.name || ' ' || rulename, pg_get_ruledef(w.oid)
-        from pg_rewrite w join relation r on r.oid = ev_class
-    union all select 'policy ' || r.name || ' ' || polname, concat_ws(' ', polcmd,
-             case when not polpermissive then 'restrictive' end, 'to', (select string_agg(
-               case each when 0 then 'public' else pg_get_userbyid(each) end, ', '
-               order by pg_get_userbyid(each) collate "C") from unnest(polroles) each),
-             'using ' || pg_get_expr(polqual, polrelid),
-             'check ' || pg_get_expr(polwithcheck, polrelid))
-        from pg_policy join relation r on r.oid = polrelid
-    union all select 'body ' || p.oid::regprocedure::text, concat_ws(' ',
-             pg_get_function_result(p.oid), lanname, case when prosecdef then 'definer' end,
-             proconfig::text, provolatile, chr(10), prosrc)
-        from pg_proc p join ours n on n.oid = pronamespace join pg_language l on l.oid = prolang
-    order by 1
-"""
 
 
 def migrate(
@@ -134,10 +61,12 @@ def migrate(
     """Make the schema and the roles in a database, or leave them if they are there.
 
     All of it happens in one transaction, or none. The roles let nobody in by themselves: create
-    logins, and put each in one of them. Run it with a login that may create roles and schemas;
-    no superuser is needed. That login is left with no right of the owner's, but as the one who
-    made the roles it may take them again (PostgreSQL 16 and newer): end it, or keep it as you
-    would keep a superuser's.
+    logins, and put each in one of them. A role of that name which is there already is taken as it
+    is: the audit says if it has rights beyond its part, or members.
+
+    Run it with a login that may create roles and schemas; no superuser is needed. That login is
+    left with no right of the owner's, but as the one who made the roles it may take them again
+    (PostgreSQL 16 and newer): end it, or keep it as you would keep a superuser's.
 
     Args:
         dsn: a connection string as libpq takes it.
@@ -152,19 +81,14 @@ def migrate(
     Raises:
         ConfigurationError: there is no such part, or no role can have that prefix.
         StorageRefused: this login may not create roles or schemas. Nothing was made.
-        StorageUnavailable: there is no server, the schema there is of other roles, somebody can
-            act as its owner, or somebody holds what it has to change for more than 10 seconds.
+        StorageUnavailable: there is no server, the schema there is of other roles, or somebody
+            holds what it has to change for more than 10 seconds.
     """
     chosen, roles = _checked(parts), _roles(prefix)
-    with _changing(dsn) as connection:
-        before, after = _frame(roles)
-        for text in before[:-1]:
-            connection.execute(text)
-        _check_roles(connection, prefix)
-        connection.execute(before[-1])
+    with _changing(dsn, roles) as connection:
         made = tuple(part for part in chosen if not _is_there(connection, part, prefix))
-        for text in (*(_text(part, roles) for part in made), after):
-            connection.execute(text)
+        for part in made:
+            connection.execute(_text(part, roles))
         return made
 
 
@@ -188,8 +112,8 @@ def assign(
         login: the login, as the server knows it.
         tenant: the one tenant that it serves; "" for the threads without a tenant, which takes
             away what was assigned before.
-        every_tenant: it serves all tenants, and the threads without one: for an operator, an
-            auditor, or a worker that is trusted to keep tenants apart by itself.
+        every_tenant: if you name no tenant, it serves all of them, and the threads without one:
+            for an operator, an auditor, or a worker that is trusted to keep tenants apart.
         prefix: as for `migrate`.
 
     Returns:
@@ -197,32 +121,23 @@ def assign(
 
     Raises:
         InvalidId: no tenant can have that name.
-        ConfigurationError: it is both for a tenant and for every one, or there is no such login.
+        ConfigurationError: there is no such login.
         StorageRefused: this login may not act as the owner of the schema. Nothing was changed.
         StorageUnavailable: there is no server, or no schema with roles of that prefix.
     """
-    if tenant and every_tenant:
-        raise ConfigurationError(
-            f"A login serves one tenant or every one, and this is for {quoted(tenant)} and all.",
-            "Give the tenant's name or every_tenant=True.",
-        )
-    whose = "*" if every_tenant else tenant and check_tenant(tenant)
+    whose = check_tenant(tenant) if tenant else "*" * every_tenant
     roles = _roles(prefix)
-    with _changing(dsn) as connection:
+    with _changing(dsn, roles) as connection:
         there = tuple(part for part in PARTS if _is_there(connection, part, prefix))
         if not there:
-            raise psycopg.errors.InvalidSchemaName  # told in our words
-        known = "select from pg_roles where rolname = %s and rolcanlogin"
-        named = "\0" not in login and login.encode("utf-8", "replace").decode() == login
-        if not named or not connection.execute(known, (login,)).fetchall():
+            raise psycopg.errors.UndefinedTable  # told in our words
+        logins = connection.execute("select rolname from pg_roles where rolcanlogin").fetchall()
+        if (login,) not in logins:
             raise ConfigurationError(
                 f"There is no login {quoted(login)} on that server.",
                 "Create it first, in the role of its job: create role … login in role"
                 f" {prefix}_writer",
             )
-        before, after = _frame(roles)
-        _check_roles(connection, prefix)
-        connection.execute(before[-1])
         connection.execute(sql.SQL("set local role {}").format(roles["owner"]))
         for part in there:
             table = sql.Identifier(SCHEMAS[part], "logins")
@@ -231,14 +146,13 @@ def assign(
                 line = sql.SQL("insert into {} values (%s, %s)").format(table)
                 connection.execute(line, (login, whose))
         connection.execute("reset role")
-        connection.execute(after)
         return there
 
 
 @contextmanager
-def _changing(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction, while nobody else changes a schema of ours."""
-    given = parsed(dsn)
+def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Connection[Any]]:
+    """Connect for one transaction, as who may act as the owner, and the only one who changes it."""
+    given, (before, after) = parsed(dsn), _frame(roles)
     try:
         with psycopg.connect(
             dsn,
@@ -246,14 +160,10 @@ def _changing(dsn: str) -> Iterator[psycopg.Connection[Any]]:
             application_name="safepoint migrate",
             connect_timeout=given.get("connect_timeout", "10"),
         ) as connection:
-            if connection.info.server_version < _OLDEST:
-                raise StorageUnavailable(
-                    f"The server is PostgreSQL {connection.info.server_version // 10000}, and this"
-                    " needs 14 or newer.",
-                    "Upgrade the server. Nothing was made.",
-                )
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+            connection.execute(before)
             yield connection
+            connection.execute(after)
     except psycopg.Error as error:
         raise refusal(error, place(given)) from error
 
@@ -266,32 +176,8 @@ def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> 
     """
     roles = _roles(prefix)
     before, after = _frame(roles)
-    texts = [*before, *(_text(part, roles) for part in _checked(parts)), after]
+    texts = [before, *(_text(part, roles) for part in _checked(parts)), after]
     return "\n\n".join(["begin;", *(text.as_string(None).strip() for text in texts), "commit;"])
-
-
-def fingerprint(
-    connection: psycopg.Connection[Any],
-    *,
-    parts: tuple[str, ...] = PARTS,
-    prefix: str = "safepoint",
-) -> dict[str, str]:
-    """Return all that decides who may do what: tables, columns, triggers, functions, grants.
-
-    Two databases in which `migrate` has run have the same one, whatever the prefix of their roles:
-    these are written as in the SQL, `{writer}`.
-
-    Args:
-        connection: any login will do: the catalogs are for all to read.
-        parts: of which parts.
-        prefix: how the names of the roles begin.
-    """
-    values = {"schemas": [SCHEMAS[part] for part in parts]}
-    ours = re.compile(rf"\b{re.escape(prefix)}_({'|'.join(sorted(ROLES, key=len)[::-1])})\b(?!\.)")
-    with connection.transaction():
-        connection.execute("set local search_path = pg_catalog, pg_temp")
-        rows = connection.execute(_FINGERPRINT, values).fetchall()
-    return {key: text if key.startswith("body") else ours.sub(r"{\1}", text) for key, text in rows}
 
 
 def _checked(parts: tuple[str, ...]) -> tuple[str, ...]:
@@ -313,12 +199,12 @@ def _roles(prefix: str) -> dict[str, sql.Identifier]:
     return {role: sql.Identifier(f"{prefix}_{role}") for role in ROLES}
 
 
-def _frame(roles: dict[str, sql.Identifier]) -> tuple[list[sql.Composed], sql.Composed]:
+def _frame(roles: dict[str, sql.Identifier]) -> tuple[sql.Composed, sql.Composed]:
     """Return what makes the roles and lets this login act as the owner, and what ends that."""
-    owner = roles["owner"]
     making = [sql.SQL(_MAKE_ROLE).format(role) for role in roles.values()]
-    entering = sql.SQL("grant {0} to current_user;").format(owner)
-    return [*making, entering], sql.SQL("revoke {0} from current_user;").format(owner)
+    entering = sql.SQL("grant {} to current_user;").format(roles["owner"])
+    leaving = sql.SQL("revoke {} from current_user;").format(roles["owner"])
+    return sql.SQL("\n").join([*making, entering]), leaving
 
 
 def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
@@ -334,18 +220,6 @@ def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
         writers=sql.SQL(", ").join(roles[role] for role in part.writers.split()),
         **roles,
     )
-
-
-def _check_roles(connection: psycopg.Connection[Any], prefix: str) -> None:
-    """Refuse roles that were there before us, and are not as we make them."""
-    owner = f"{prefix}_owner"
-    values = {"roles": [f"{prefix}_{role}" for role in ROLES], "owner": owner}
-    for (role,) in connection.execute(_ABLE, values).fetchall():
-        raise StorageUnavailable(
-            f"The role {role} is there already, and has rights beyond its part, or members.",
-            f"Nothing was made. Choose another prefix, or take from {role} what migrate does not"
-            " give it: rights, memberships, members and default privileges.",
-        )
 
 
 def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bool:

@@ -1,15 +1,16 @@
-"""PostgresCheckpointStorage: records in a table that its writers can add to, and not change."""
+"""Checkpoints and answers: records in tables that their writers can add to, and not change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import psycopg
 
-from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable
-from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, check_sequence
+from safepoint.core.errors import StorageError, StorageUnavailable
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
 from safepoint.core.storage import (
     Lease,
     check_place,
@@ -20,7 +21,7 @@ from safepoint.core.storage import (
     span,
     taken,
 )
-from safepoint.stores.postgres.connection import Connection, Row, Server, is_lost
+from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
 # In each, `{0}` is the schema, and the values begin with tenant, scope and thread, then the limit.
@@ -30,7 +31,6 @@ _FOUND: Final = (
 _THREAD: Final = "from {0}.records where tenant = $1 and scope = $2 and thread = $3"
 _READ: Final = f"{_FOUND} {_THREAD} and sequence = $5"
 _NEWEST: Final = f"{_FOUND} {_THREAD} order by sequence desc limit 1"
-_HEAD: Final = f"select sequence {_THREAD} order by sequence desc limit 1"
 # A portion ends with the record that makes it a megabyte.
 _SCAN: Final = (
     f"{_FOUND} from (select sequence, record, sum(octet_length(record)) over"
@@ -39,9 +39,6 @@ _SCAN: Final = (
     " where before is null or before < 1048576 order by sequence {1}"
 )
 _APPEND: Final = (
-    "insert into {0}.records (tenant, scope, thread, sequence, record) values ($1, $2, $3, $4, $5)"
-)
-_APPEND_FENCED: Final = (
     "insert into {0}.records (tenant, scope, thread, sequence, record, fence)"
     " values ($1, $2, $3, $4, $5, $6)"
 )
@@ -51,16 +48,10 @@ _NAMES: Final = (
     " union all select (select {1} from {0}.records where {2} and {1} > name order by 1 limit 1)"
     " from each where name is not null) select name from each where name is not null"
 )
-_BEGINNING: Final = (
-    "select first, octet_length(base), case when octet_length(base) <= $3 then base end"
+_KEPT: Final = (
+    "select first, octet_length(base), case when octet_length(base) <= $3 then base end,"
+    " owner, token, expires, login <> session_user"
     " from safepoint.threads where tenant = $1 and thread = $2"
-)
-_LEASE: Final = (
-    "select owner, token, expires from safepoint.threads"
-    " where tenant = $1 and thread = $2 and owner is not null"
-)
-_FOREIGN: Final = (
-    "select login <> session_user from safepoint.threads where tenant = $1 and thread = $2"
 )
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """What the database says of a record when it knows that the one before it is not on its way."""
@@ -78,16 +69,53 @@ class Records(Server):
     """
 
     def __init__(
-        self, dsn: str, part: str, scope: str = "", *, limit: int | None = None, **options: Any
+        self, dsn: str, part: str, scope: str = "", limit: int = 2**28, **options: Unpack[Options]
     ) -> None:
         super().__init__(dsn, SCHEMAS[part], **options)
         self._scope = scope
-        self._limit = min(limit or LARGEST[part], LARGEST[part])
+        self._limit = min(limit, LARGEST[part])
 
-    def append(self, thread: str, sequence: int, record: bytes) -> None:
-        """Keep `record` after the last one: committed when this returns, never over another."""
+    def append(
+        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
+    ) -> None:
+        """Keep `record` after the last one: committed when this returns, never over another.
+
+        If the server is away, the message says whether the record may be there. A thread of a
+        store that another login wrote last is not yours: NotOwner.
+        """
         check_place(thread, sequence)
-        self._add(_APPEND, thread, sequence, sized(record, self._limit))
+        record, place = sized(record, self._limit), (self._tenant, self._scope, thread)
+        unknown = False
+
+        def insert(connection: Connection) -> None:
+            nonlocal unknown
+            again, unknown = unknown, True
+            try:
+                connection.ask(_APPEND.format(self._schema), (*place, sequence, record, fence))
+            except psycopg.Error as error:
+                if is_lost(connection, error):
+                    raise
+                # Before anything else is decided: if this is cut off, too, nothing is known yet.
+                here = *place, self._limit, sequence
+                found = again and connection.ask(_READ.format(self._schema), here)
+                if found == [(sequence, len(record), record)]:
+                    return  # the first try had arrived, and its answer was lost
+                # One that waits in the server for a lock goes on without us, and may come through.
+                unknown = again and error.sqlstate not in _SETTLED
+                if error.sqlstate == "23505":
+                    raise taken(thread, sequence, 0) from error
+                raise
+
+        try:
+            self._run(insert)
+        except StorageError as error:
+            if not unknown:
+                raise
+            raise StorageUnavailable(
+                f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
+                " known.",
+                "Load the latest checkpoint once the server is back, and go on from that.",
+            ) from error
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -105,13 +133,12 @@ class Records(Server):
 
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record."""
-        rows = self._of(_HEAD, thread)
-        return self._sound(thread, rows[0][0]) if rows else 0
+        return self.newest(thread)[0]
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
         """Return the same with the record there, None if `read` is to say why there is none."""
         rows = self._of(_NEWEST, thread, self._limit)
-        return (self._sound(thread, rows[0][0]), rows[0][2]) if rows else (0, None)
+        return (check_sequence(rows[0][0]), rows[0][2]) if rows else (0, None)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is the lower one.
@@ -156,42 +183,6 @@ class Records(Server):
         place = self._tenant, self._scope, check_name("thread", thread)
         return self._rows(statement.format(self._schema), *place, *values)
 
-    def _add(self, statement: str, thread: str, sequence: int, record: bytes, *more: Any) -> None:
-        """Insert a record, once: after an answer that was lost, look whether it had arrived."""
-        place = self._tenant, self._scope, thread
-        unknown = False
-
-        def insert(connection: Connection) -> None:
-            nonlocal unknown
-            again, unknown = unknown, True
-            try:
-                connection.ask(statement.format(self._schema), (*place, sequence, record, *more))
-            except psycopg.Error as error:
-                if is_lost(connection, error):
-                    raise
-                # Before anything else is decided: if this is cut off, too, nothing is known yet.
-                values = (*place, self._limit, sequence)
-                if again and connection.ask(_READ.format(self._schema), values) == [
-                    (sequence, len(record), record)
-                ]:
-                    return  # the first try had arrived, and its answer was lost
-                # One that waits in the server for a lock goes on without us, and may come through.
-                unknown = again and error.sqlstate not in _SETTLED
-                if error.sqlstate == "23505":
-                    raise taken(thread, sequence, 0) from error
-                raise
-
-        try:
-            self._run(insert)
-        except StorageError as error:
-            if not unknown:
-                raise
-            raise StorageUnavailable(
-                f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
-                " known.",
-                "Load the latest checkpoint once the server is back, and go on from that.",
-            ) from error
-
     def _first(self, thread: str) -> int:
         """Return where a thread begins."""
         return 1
@@ -199,17 +190,26 @@ class Records(Server):
     def _record(self, thread: str, sequence: int, size: object, record: object) -> bytes:
         return record_of(thread, sequence, size, record, self._limit)
 
-    def _sound(self, thread: str, sequence: object) -> int:
-        if type(sequence) is int and 1 <= sequence <= MAX_SEQUENCE:
-            return sequence
-        raise self._malformed(thread)
 
-    def _malformed(self, thread: str) -> StorageUnavailable:
-        return StorageUnavailable(
-            f"What is kept in {self._where} does not say where thread '{thread}' begins and ends or"
-            " who owns it, so nothing of the thread is saved.",
-            "Somebody else wrote it, or the disk failed. Put the database back from a backup.",
-        )
+class PostgresAnswers(Records):
+    """Keeps answers in PostgreSQL, where workers on many machines find them.
+
+    An approver has a login in the role that `migrate` made for approvers: the database lets it add
+    an answer after the last one of a chain, read, and move the heads of the answers in the anchor.
+    A worker's login reads here, and nobody changes or removes an answer.
+
+    Args:
+        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        connections: how many connections the threads of this process share.
+        wait_seconds: how long to try if the server is away or busy.
+
+    Raises:
+        ConfigurationError: `dsn` is no connection string.
+        StorageError: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
+        super().__init__(dsn, "answers", **options)
 
 
 class PostgresCheckpointStorage(Records):
@@ -217,7 +217,7 @@ class PostgresCheckpointStorage(Records):
 
     The database itself refuses what a worker must not do, so a leaked login can do no more than
     the worker could: it adds records to threads that it owns, and reads. Nobody updates or
-    deletes one; `prune`, `discard` and `break_lease` take a login in the role of operators. The
+    deletes one; `prune`, `discard` and `purge` take a login in the role of operators. The
     schema and the roles are made by `migrate`, once, by somebody who may create roles.
 
     A lease goes by the server's clock, and is bound to the login that took it. A thread that has
@@ -244,39 +244,17 @@ class PostgresCheckpointStorage(Records):
     """
 
     def __init__(
-        self,
-        dsn: str,
-        *,
-        limits: Limits = DEFAULT_LIMITS,
-        connections: int = 4,
-        wait_seconds: float = 10.0,
+        self, dsn: str, *, limits: Limits = DEFAULT_LIMITS, **options: Unpack[Options]
     ) -> None:
-        super().__init__(
-            dsn,
-            "store",
-            limit=limits.record_bytes,
-            connections=connections,
-            wait_seconds=wait_seconds,
-        )
-
-    def append(
-        self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
-    ) -> None:
-        """Keep `record` at `(thread, sequence)`: committed when this returns, never over another.
-
-        If the server is away, the message says whether the record may be there. A thread that
-        another login wrote last is not yours either: NotOwner.
-        """
-        check_place(thread, sequence)
-        self._add(_APPEND_FENCED, thread, sequence, sized(record, self._limit), fence)
+        super().__init__(dsn, "store", limit=limits.record_bytes, **options)
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first sequence that is kept and what `prune` left before it, or None."""
-        rows = self._call(_BEGINNING, thread, self._limit)
+        rows = self._call(_KEPT, thread, self._limit)
         if not rows or rows[0][1] is None:
             return None
-        first = self._sound(thread, rows[0][0])
-        return first, self._record(thread, first, *rows[0][1:])
+        first = check_sequence(rows[0][0])
+        return first, self._record(thread, first, *rows[0][1:3])
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Keep `base`, and remove every record below `first`, in one transaction.
@@ -319,6 +297,9 @@ class PostgresCheckpointStorage(Records):
         and who took them out, and the thread goes on after `last`. What the anchor has seen cannot
         be discarded unnoticed: the ledger says that the thread was rolled back.
 
+        A lease on the thread ends with it, also if there is nothing to take out: its token is worth
+        nothing from then on, and whoever had it acquires the thread first, like everybody else.
+
         Args:
             thread: the thread.
             last: the last record that stays. 0 empties a thread that was never pruned.
@@ -328,12 +309,9 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotFound: there is no such record, or no such thread.
-            NotOwner: another login has a lease that has not ended.
             StorageRefused: this login is not in the role of operators.
             StorageUnavailable: the server is away.
         """
-        if last != 0:
-            check_sequence(last)
         return int(self._call("select safepoint.discard($1, $2, $3)", thread, last)[0][0])
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
@@ -361,11 +339,7 @@ class PostgresCheckpointStorage(Records):
             StorageError: the server refuses, or is away.
         """
         check_span(seconds, datetime.now(UTC))
-        statement = "select safepoint.renew($1, $2, $3, $4, $5)"
-        held = lease.owner, lease.token
-        return Lease(
-            lease.thread, *held, *self._call(statement, lease.thread, *held, float(seconds))[0]
-        )
+        return replace(lease, expires=self._renew(lease, float(seconds)))
 
     def release(self, lease: Lease) -> None:
         """Let a thread be free. Its tokens go on from where they are.
@@ -376,43 +350,27 @@ class PostgresCheckpointStorage(Records):
             NotOwner: another one took its place.
             StorageError: the server refuses, or is away.
         """
-        statement = "select safepoint.release($1, $2, $3, $4)"
-        self._call(statement, lease.thread, lease.owner, lease.token)
+        self._renew(lease, None)
+
+    def _renew(self, lease: Lease, seconds: float | None) -> Any:
+        statement = "select safepoint.renew($1, $2, $3, $4, $5)"
+        return self._call(statement, lease.thread, lease.owner, lease.token, seconds)[0][0]
 
     def lease(self, thread: str) -> Lease | None:
         """Return the lease that counts for a thread, also if it has expired; None if it is free."""
-        rows = self._call(_LEASE, thread)
-        try:
-            return Lease(thread, *rows[0]) if rows else None
-        except CheckpointError as error:
-            raise self._malformed(thread) from error
+        rows = self._call(_KEPT, thread, 0)
+        return Lease(thread, *rows[0][3:6]) if rows and rows[0][3] else None
 
     def foreign(self, thread: str) -> bool:
         """Tell whether another login wrote or took a thread last, so that this one must acquire it.
 
         A ledger asks this before a step acts, and not only when it saves.
         """
-        return self._call(_FOREIGN, thread) == [(True,)]
-
-    def break_lease(self, thread: str) -> bool:
-        """End the lease of somebody who should not have the thread, also if it has not expired.
-
-        Its token is worth nothing from then on. Whoever wrote the thread last acquires it first,
-        like everybody else. The server writes down who did it, in `safepoint.actions`.
-
-        Returns:
-            Whether there was a lease.
-
-        Raises:
-            NotFound: there is no such thread.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
-        """
-        return bool(self._call("select safepoint.break_lease($1, $2)", thread)[0][0])
+        return any(row[6] for row in self._call(_KEPT, thread, 0))
 
     def _first(self, thread: str) -> int:
-        rows = self._call(_BEGINNING, thread, 0)
-        return self._sound(thread, rows[0][0]) if rows else 1
+        rows = self._call(_KEPT, thread, 0)
+        return check_sequence(rows[0][0]) if rows else 1
 
     def _call(self, statement: str, thread: str, *values: object) -> list[Row]:
         return self._rows(statement, self._tenant, check_name("thread", thread), *values)
