@@ -394,15 +394,6 @@ def test_what_is_put_and_not_anchored_is_put_again_and_kept_once() -> None:
     assert desk.resumed().denied
 
 
-def test_a_no_to_a_run_that_is_over_changes_nothing() -> None:
-    desk = Office()
-    question = desk.asked()
-    desk.resumed(dana.approve(question))
-    desk.answers.put(erin, erin.deny(question))
-    assert desk.resumed().next is None
-    assert len(desk.paid) == 1
-
-
 def test_a_no_that_comes_after_the_spending_is_late_and_written_down_once() -> None:
     desk = Office()
     question = desk.asked()

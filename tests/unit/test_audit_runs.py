@@ -364,6 +364,9 @@ def with_tools(desk: Desk, asked: list[Tool], has: list[Tool], *texts: str) -> N
 
 
 DAY = timedelta(days=1)
+USED = after(Desk.paused, lambda d, t: d.resume(t).step())
+WENT_BACK = after(Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1).step())
+LET_BACK = after(Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE).step())
 FORGED: dict[str, Callable[[Desk], Any]] = {
     # A pause without an answer, or with one that is none.
     "a pause left out": after(Desk.paused, lambda d, _: d.step()),
@@ -375,12 +378,12 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "signed by a stranger": forge(key=STRANGER),
     "of other arguments": forge(lambda q: replace(q, arguments={"amount": 5_000_000})),
     "of another thread": another,
-    "too few": after(Desk.paused, lambda d, t: d.resume(t).step()),
-    "what nobody may approve": after(Desk.paused, lambda d, t: d.resume(t).step()),
-    "an amount that takes two": after(Desk.paused, lambda d, t: d.resume(t).step()),
-    "valid for too long": after(Desk.paused, lambda d, t: d.resume(t).step()),
-    "by a key that was revoked": after(Desk.paused, lambda d, t: d.resume(t).step()),
-    "with nobody to check it": after(Desk.paused, lambda d, t: d.resume(t).step()),
+    "too few": USED,
+    "what nobody may approve": USED,
+    "an amount that takes two": USED,
+    "valid for too long": USED,
+    "by a key that was revoked": USED,
+    "with nobody to check it": USED,
     "a minute late": late(59),
     "later": late(61),
     "of the first day": in_year(1),
@@ -428,13 +431,9 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
         Desk.paused, lambda d, _: d.note(d.asked(), no(replace(d.asked(), thread="order-8")))
     ),
     # Ways back.
-    "back": after(Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1).step()),
-    "back, and two had to": after(
-        Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1).step()
-    ),
-    "back, and nobody may today": after(
-        Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1).step()
-    ),
+    "back": WENT_BACK,
+    "back, and two had to": WENT_BACK,
+    "back, and nobody may today": WENT_BACK,
     "back, by keys that were revoked": after(
         Desk.paused,
         lambda d, _: d.resume(
@@ -444,17 +443,9 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
             gate=TWO,
         ).step(),
     ),
-    "back, and nobody approved it": after(
-        Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE).step()
-    ),
-    "back, as the policy lets anybody": after(
-        Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE).step()
-    ),
-    "back, pruned since": after(
-        Desk.paused,
-        lambda d, _: d.resume(yes(d.question(1)), to=1).step(),
-        lambda d, _: d.prune(2),
-    ),
+    "back, and nobody approved it": LET_BACK,
+    "back, as the policy lets anybody": LET_BACK,
+    "back, pruned since": after(WENT_BACK, lambda d, _: d.prune(2)),
     "back, of another thread": back(lambda q: replace(q, thread="order-8")),
     "back, of another version": back(lambda q: replace(q, app="invoice@2")),
     "back, of another checkpoint": back(lambda q: replace(q, checkpoint=q.head)),
