@@ -46,7 +46,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.names import ANSWERS, Head
-from safepoint.resume.answers import MOST, Answers, Order
+from safepoint.resume.answers import MOST, Answers, Order, _chain
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
@@ -180,6 +180,7 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
     ]
     for error, each in bad:
         refused(error, lambda each=each: desk.answers.put(dana, each))  # type: ignore[misc]
+    refused(InvalidId, lambda: desk.answers.put(dana, text, why="x" * 1001))
     assert desk.kept.threads() == []
     for _ in range(MOST - 1):
         desk.answers.put(dana, dana.approve(question))
@@ -192,13 +193,8 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
 def test_an_answer_counts_for_its_own_question_alone() -> None:
     desk = Office()
     question = desk.asked()
-    changes: tuple[State, ...] = (
-        {"store": "refunds"},
-        {"tenant": "acme"},
-        {"thread": "order-8"},
-        {"until": "2999-01-01T00:00:00.000000Z"},
-    )
-    for change in changes:
+    changes: list[State] = [{"store": "refunds"}, {"tenant": "acme"}, {"thread": "order-8"}]
+    for change in [*changes, {"until": "2999-01-01T00:00:00.000000Z"}]:
         other = replace(question, **change)
         desk.answers.put(erin, erin.deny(other))
         assert len(desk.answers.about(other, PEOPLE)) == 1
@@ -322,6 +318,8 @@ def test_nobody_stops_a_run_by_what_is_no_answer(what: str) -> None:
     desk.answers._append(erin, "", chain, NONSENSE[what](question), MOST)
     desk.resumed(dana.approve(question))
     assert len(desk.paid) == 1
+    said = [type(each) for each in desk.answers.every(PEOPLE, OPERATORS)]
+    assert (said[1:] == []) == (what in ("another field", "a list"))
 
 
 @pytest.mark.parametrize("first", ["yes", "no"])
@@ -498,6 +496,8 @@ def test_a_hold_is_about_its_thread_store_and_tenant_alone() -> None:
     desk.hold(tenant="acme")
     desk.answers.hold(omar, "refunds", "order-7")
     desk.hold(erin)  # who is no operator
+    other = {"order": "hold", "store": "invoices", "tenant": "", "thread": "order-8"}
+    desk.answers._append(omar, "", _chain("order", OMAR, "invoices/order-7"), other, MOST)
     desk.resumed()
     assert len(desk.paid) == 1
     refused(InvalidId, lambda: desk.hold(why="x" * 1001))

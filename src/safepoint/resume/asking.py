@@ -500,9 +500,7 @@ class Asking(NamedTuple):
                 found = None
                 for note in reversed(notes):
                     counting = self._counting(note, now)
-                    if counting is not None and (
-                        found is None or self._comes_first(note, counting, found)
-                    ):
+                    if found is None or self._comes_first(note, counting, found):
                         found = counting
                 return end, found
             if link.label == SPENT and link.kind == "note":
@@ -515,7 +513,7 @@ class Asking(NamedTuple):
         )
 
     def _comes_first(
-        self, note: Link, counting: tuple[Approval, ...], found: tuple[Approval, ...]
+        self, note: Link, counting: tuple[Approval, ...] | None, found: tuple[Approval, ...]
     ) -> bool:
         """Tell whether a no comes before what was spent earlier: before anybody was given it."""
         if not counting or counting[0].verdict != "denied":
