@@ -409,9 +409,9 @@ def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
 # ---------------------------------------------------------------- the writer's key in other hands
 
 
-def note(desk: Desk, question: Question, *texts: str, **more: Any) -> None:
+def note(desk: Desk, question: Question, *texts: str) -> None:
     """Note what a thief of the writer's key would, after the last record."""
-    value = {"question": question.text, "statements": list(texts), **more}
+    value = {"question": question.text, "statements": list(texts)}
     desk.ledger().note("order-7", value, label=SPENT)
 
 
@@ -482,7 +482,7 @@ def test_a_thief_cannot_take_a_spent_yes_back(desk: Desk) -> None:
     assert question is not None
     text = yes(question)
     note(desk, question, text)  # by a worker that died before the journal was told
-    note(desk, question, yes(question).replace('"approved"}', '"denied"}'), instead=True)
+    note(desk, question, yes(question).replace('"approved"}', '"denied"}'))
     assert "answered already" in refused(ApprovalSpent, lambda: desk.go_on(text))
     assert desk.go_on().state["paid"] == PAID["amount"]
 

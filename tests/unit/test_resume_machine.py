@@ -981,7 +981,6 @@ class Answering(RuleBasedStateMachine):
                 return
             asked = mine[-1 - pick % len(mine)].question
             payload = {"question": asked.text, "statements": texts}
-            payload |= {"instead": True} if what in ("instead", "deny") else {}
         elif what == "asked":
             forged = {
                 "action": "pay",

@@ -380,7 +380,7 @@ class Asking(NamedTuple):
                 note_answers(self.ledger, no, "refused")
             return spent
         if no:
-            self._append(no, None, instead=True)
+            self._append(no, None)
             note_answers(self.ledger, no, "done")
             return no
         note_answers(self.ledger, spent, "done")
@@ -394,9 +394,9 @@ class Asking(NamedTuple):
             )
         return used
 
-    def _append(self, answers: tuple[Approval, ...], end: Head | None, **more: bool) -> None:
+    def _append(self, answers: tuple[Approval, ...], end: Head | None) -> None:
         texts = {"question": self.question.text, "statements": [each.text for each in answers]}
-        value = self.value | texts | more
+        value = self.value | texts
         self.ledger.note(self.question.thread, value, label=SPENT, after=end)
 
     def _note(self, what: What, outcome: Outcome) -> None:
@@ -500,7 +500,7 @@ class Asking(NamedTuple):
                 found = None
                 for note in reversed(notes):
                     counting = self._counting(note, now)
-                    if found is None or self._comes_first(note, counting, found):
+                    if found is None or self._comes_first(counting, found):
                         found = counting
                 return end, found
             if link.label == SPENT and link.kind == "note":
@@ -513,7 +513,7 @@ class Asking(NamedTuple):
         )
 
     def _comes_first(
-        self, note: Link, counting: tuple[Approval, ...] | None, found: tuple[Approval, ...]
+        self, counting: tuple[Approval, ...] | None, found: tuple[Approval, ...]
     ) -> bool:
         """Tell whether a no comes before what was spent earlier: before anybody was given it."""
         if not counting or counting[0].verdict != "denied":
@@ -521,8 +521,7 @@ class Asking(NamedTuple):
         if counting[0].question != self.question:
             return True  # asked by another version
         yes = bool(found) and found[0].verdict == "approved"
-        is_instead = note.state.get("instead") is True
-        return is_instead and yes and noted(self.ledger, found, "done") is None
+        return yes and noted(self.ledger, found, "done") is None
 
     def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...] | None:
         """Return what a note spends, if it is about this question and was enough, and in time.
