@@ -33,8 +33,9 @@ from safepoint.audit.finding import (
 from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
-from safepoint.core.storage import MAX_SECONDS, beheaded, gap, is_thread
+from safepoint.core.storage import MAX_SECONDS, is_thread
 from safepoint.settings import is_beside
+from safepoint.stores.checks import beheaded, gap
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
     TEMP,

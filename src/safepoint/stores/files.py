@@ -36,18 +36,15 @@ from safepoint.core.storage import (
     Ownership,
     Tenants,
     ahead,
-    beheaded,
     check_place,
-    gap,
     is_thread,
-    malformed_base,
     missing,
-    sized,
     span,
     taken,
     utc_now,
 )
 from safepoint.stores import disk
+from safepoint.stores.checks import beheaded, gap, malformed_base, sized
 
 BASE = "base"
 LEASE = "lease"

@@ -11,16 +11,8 @@ import psycopg
 
 from safepoint.core.errors import StorageError, StorageUnavailable
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
-from safepoint.core.storage import (
-    Lease,
-    check_place,
-    check_span,
-    missing,
-    record_of,
-    sized,
-    span,
-    taken,
-)
+from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
+from safepoint.stores.checks import record_of, sized
 from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
