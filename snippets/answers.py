@@ -45,15 +45,12 @@ gate = Gate(
     Policy(
         may={
             "pay": [
-                May("clerk", up_to=1_000),
-                May("manager", up_to=50_000),
+                May(up_to=1_000),
+                May(up_to=50_000, people=2),
             ]
         }
     ),
-    Approvers(
-        {"dana": dana.public, "erin": erin.public},
-        roles={"clerk": ["dana", "erin"], "manager": ["erin"]},
-    ),
+    Approvers({"dana": dana.public, "erin": erin.public}),
     answers=answers,
     operators=Approvers({"omar": omar.public}),
 )
@@ -113,8 +110,9 @@ run = payment.resume(ledger, "order-7")
 print("denied:", run.denied)
 #> denied: True
 
-# 5,000 is for a manager, and erin is one.
+# 5,000 takes two.
 run = payment.start(ledger, thread="order-8", amount=5_000)
+say(Approver("dana", dana), run.question, "yes")
 say(Approver("erin", erin), run.question, "yes")
 order = hold("order-8", "is the payee right?")
 try:

@@ -19,7 +19,7 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint.core.errors import ApprovalError, WaitEnded
+from safepoint.core.errors import WaitEnded
 
 
 # --8<-- [start:steps]
@@ -28,7 +28,6 @@ def ask(state):
         "pay",
         {"payee": state["payee"], "amount": state["amount"]},
         within=timedelta(hours=24),  # then no yes counts any more
-        tell=("dana", "ops"),  # before that; who they are is yours
         then="deny",  # the default; "continue" runs the next step
     )
 
@@ -59,17 +58,9 @@ payment = Workflow("payment", [ask, pay], gate=gate)
 
 
 # --8<-- [start:round]
-def remind(question):
-    """Mail, chat, a pager: whatever you have."""
-    print("tell", *question.tell, "about", question.thread)
-
-
 def look_round(now=None):
     """Call it from cron, or a timer: nothing here keeps a clock."""
-    soon = timedelta(hours=2)
-    for run in payment.end_waits(
-        ledger, remind=remind, before=soon, now=now
-    ):
+    for run in payment.end_waits(ledger, now=now):
         print(run.thread, "denied" if run.denied else "went on")
         # --8<-- [end:round]
 
@@ -83,12 +74,11 @@ kept = Approver("dana", dana).approve(
 now = datetime.now(UTC)
 look_round(now)  # there is time
 look_round(now + timedelta(hours=23))
-#> tell dana ops about order-7
 look_round(now + timedelta(hours=25))
 #> order-7 denied
 
 try:
     payment.resume(ledger, "order-7", approvals=[kept])
-except (WaitEnded, ApprovalError) as refusal:
+except WaitEnded as refusal:
     print(type(refusal).__name__)
-    #> ApprovalSpent
+    #> WaitEnded

@@ -71,8 +71,8 @@ def approve(thread, sequence):
 yes = approve("order-7", 2)
 invoice.resume(ledger, "order-7", sequence=2, approvals=[yes])
 print(bank)
-#> ['invoices/order-7/2/pay', 'invoices/order-7/4/pay']
+#> ['invoices/order-7/2/pay', 'invoices/order-7/3/pay']
 
 for finding in check_resumptions(ledger, gate):
     print(finding.what)
-    #> order-7 #4 went back from #3 to #2, approved by dana.
+    #> order-7 #5 went back from #3 to #2, approved by dana.

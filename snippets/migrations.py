@@ -14,6 +14,7 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
+from safepoint.resume.approval import Question
 from safepoint.resume.workflow import Migration
 
 writer = SigningKey.from_file("keys/writer.key", create=True)
@@ -74,9 +75,9 @@ for checkpoint in ledger.history("order-7"):
     print(checkpoint.sequence, checkpoint.app, amount)
     #> 1 invoice@1 None
     #> 2 invoice@1 4200
-    #> 3 invoice@2 42
     #> 4 invoice@2 42
 
-resumed = ledger.load("order-7", 3).state["resumed"]
-print(resumed["app"], resumed["sequence"], resumed["reasons"])
-#> invoice@1 2 ['version-changed']
+note = ledger.load("order-7", 3)  # why version 2 went on from there
+question = Question.from_text(note.state["question"])
+print(question.app, question.checkpoint, question.reasons)
+#> invoice@2 #2 ('version-changed',)

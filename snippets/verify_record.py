@@ -346,7 +346,6 @@ LISTS = {
     "details": "(?!.*  )[ -~]*",
     "done": TEXT,
     "reasons": "[a-z][a-z-]{0,63}",
-    "tell": TEXT,
 }
 
 

@@ -8,7 +8,7 @@ signed is used up by a note, `spent/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from dataclasses import MISSING, fields, replace
@@ -273,7 +273,6 @@ class SealedCheckpointStorage(Tenanted):
         arguments: Mapping[str, Any],
         *,
         within: timedelta | None = None,
-        tell: Sequence[str] = (),
     ) -> None:
         """Ask people, in an executor, as `ctx.request_info` does, with a question that they sign.
 
@@ -290,14 +289,13 @@ class SealedCheckpointStorage(Tenanted):
             arguments: with what: a few plain values.
             within: how long people may take, from the newest checkpoint on. After that `answered`
                 raises WaitEnded.
-            tell: whom to tell when that ends soon, for whoever reads the question.
 
         Raises:
             ThreadHeld: an operator holds the thread.
             ConfigurationError: nobody may approve, or nothing is written down; or this is not the
                 storage, in the `scope` of the workflow, that its checkpoints are saved in.
         """
-        asked = action, arguments, within, tell
+        asked = action, arguments, within
         question = await self._aside(partial(self._question, executor, *asked))
         await ctx.request_info(question, object, request_id=question.scope)
 
@@ -372,7 +370,6 @@ class SealedCheckpointStorage(Tenanted):
         action: str,
         arguments: Mapping[str, Any],
         within: timedelta | None,
-        tell: Sequence[str],
     ) -> Question:
         place = self._place(executor)
         if self.gate.approvers is None:
@@ -396,7 +393,7 @@ class SealedCheckpointStorage(Tenanted):
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
             ) from None
-        check_wait(within, tell)
+        check_wait(within)
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = ends(datetime.fromisoformat(link.header.created), within) if within else None
@@ -409,7 +406,6 @@ class SealedCheckpointStorage(Tenanted):
             arguments=asked,
             scope=str(uuid4()),  # of two runs that ask the same at once, each has its own
             until=spelled(until) if until else "",
-            tell=tuple(tell),
         )
 
     @for_one

@@ -668,7 +668,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         arguments: Mapping[str, Any],
         *,
         within: timedelta | None = None,
-        tell: Sequence[str] = (),
     ) -> Approved:
         """Ask people, in the node that acts, and return what they signed.
 
@@ -686,7 +685,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             arguments: with what: a few plain values.
             within: how long people may take, from the checkpoint on that the node runs from. After
                 that whoever resumes the graph gets WaitEnded.
-            tell: whom to tell when that ends soon, for whoever reads the question.
 
         Raises:
             ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph goes on
@@ -704,7 +702,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 "In an async node write await saver.aask(...). If the node is not, invoke the graph"
                 " in a thread of its own.",
             )
-        return self._ask(_running(), action, arguments, within, tell)
+        return self._ask(_running(), action, arguments, within)
 
     async def aask(
         self,
@@ -712,10 +710,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         arguments: Mapping[str, Any],
         *,
         within: timedelta | None = None,
-        tell: Sequence[str] = (),
     ) -> Approved:
         """Do what `ask` does, in an async node."""
-        return await asyncio.to_thread(self._ask, _running(), action, arguments, within, tell)
+        return await asyncio.to_thread(self._ask, _running(), action, arguments, within)
 
     @for_one
     def _ask(self, info: ExecutionInfo, *asked: Any) -> Approved:
@@ -748,7 +745,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         action: str,
         arguments: Mapping[str, Any],
         within: timedelta | None,
-        tell: Sequence[str],
     ) -> Asking:
         """Return a question that is the same whenever this task asks: all of it is sealed."""
         if self.gate.approvers is None:
@@ -757,7 +753,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
             )
         check_journal(self.ledger, "A node can ask people", anchor=True)
-        check_wait(within, tell)
+        check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_free(thread, name)
@@ -776,7 +772,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
             until=spelled(until) if until else "",
-            tell=tuple(tell),
         )
         with self._guard:  # what a node asks twice is two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))

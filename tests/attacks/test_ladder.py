@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,11 @@ from safepoint.attacks.rungs import TOP
 from safepoint.command.desk import Desk
 from safepoint.core.chain import View
 from safepoint.core.codec import Codec
-from safepoint.core.ledger import Ledger, Link
+from safepoint.core.errors import CheckpointError
+from safepoint.core.ledger import Link
 from safepoint.core.record import Opened
 from safepoint.resume.approval import Approval, Question, Reason
+from safepoint.resume.asking import Asking
 from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
 from tests.harness.ladder import on, reasons
@@ -160,9 +163,11 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def newest(ledger: Ledger, thread: str, _: object) -> Link:
-    """Take the last state for the one that follows."""
-    return next(link for link in ledger.back(thread) if link.kind == "state")
+def trusting(asking: Asking, note: Link, now: object) -> tuple[Approval, ...] | None:
+    """Take what a note says for what people answered."""
+    with suppress(CheckpointError, KeyError, TypeError):
+        return tuple(asking.gate.people.open(text) for text in note.state["statements"]) or None
+    return None
 
 
 def any_tag(codec: Codec, data: bytes) -> Any:
@@ -202,8 +207,9 @@ DECODED = """deep-nesting duplicate-keys not-a-number pickle-payload pickle-righ
 secret-in-error"""
 FORGED = "edit-and-rehash flip-byte"
 PAST = "reorder delete-middle splice-branches"
-GATED = """old-checkpoint other-version wider-tools changed-tool wider-permissions
-thief-revives-expired thief-thins-quorum"""
+GATED = "old-checkpoint other-version wider-tools changed-tool wider-permissions"
+ELSE = """thief-crosses-version thief-thins-quorum thief-invents-question thief-skips-step
+thief-moves-approval thief-spends-twice"""
 DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "core.codec.Codec.decode": (any_tag, "memory", TOP, DECODED),
     "core.codec._share_too_much": (nothing, "memory", TOP, "equal-hashes"),
@@ -228,18 +234,16 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         nothing,
         "memory",
         TOP,
-        "ride-along thief-invents-question",
+        f"{ELSE} replay-approval ride-along",
     ),
     "resume.answers.Answers.about": (nothing, "memory", TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, "memory", TOP, "drop-hold"),
-    "resume.workflow._following": (newest, "memory", TOP, "thief-revives-denied"),
-    "resume.workflow.Resumption._lapsed": (
-        lambda *_: "",
+    "resume.asking.Asking._counting": (
+        trusting,
         "memory",
         TOP,
-        "thief-revives-expired thief-thins-quorum",
+        f"{ELSE} forgotten-run thief-adds-tools thief-revives-expired",
     ),
-    "resume.workflow.Resumption.check_source": (nothing, "memory", TOP, "thief-invents-question"),
     "command.desk.Desk.answer": (by_name, "memory", TOP, "change-after-look"),
     "resume.approval.shown": (cut, "memory", TOP, "show-less-than-runs"),
 }

@@ -466,10 +466,10 @@ def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
     answers = [DANA.approve(question), ERIN.deny(question)]
     both, said, real = threading.Barrier(2), list[str](), Asking._append
 
-    def spend(asking: Asking, accepted: Any) -> None:
+    def spend(asking: Asking, *given: Any) -> None:
         with suppress(threading.BrokenBarrierError):
             both.wait(20)
-        real(asking, accepted)
+        real(asking, *given)
 
     def answer(number: int) -> None:
         try:

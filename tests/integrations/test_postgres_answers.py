@@ -56,11 +56,8 @@ from tests.harness.postgres import Database, quick_server
 TENANTS: Final = ("acme", "globex")
 KEYS: Final = {name: SigningKey.generate() for name in ("dana", "eli", "omar")}
 PEOPLE: Final = {name: Approver(name, key) for name, key in KEYS.items()}
-APPROVERS: Final = Approvers(
-    {name: KEYS[name].public for name in ("dana", "eli")},
-    roles={"clerk": ["dana", "eli"], "manager": ["eli"]},
-)
-POLICY: Final = Policy(may={"pay": [May("clerk", up_to=100), May("clerk", up_to=500, people=2)]})
+APPROVERS: Final = Approvers({name: KEYS[name].public for name in ("dana", "eli")})
+POLICY: Final = Policy(may={"pay": [May(up_to=100), May(up_to=500, people=2)]})
 WRITER: Final = SigningKey.generate()
 JOURNAL: Final = SigningKey.generate()
 ROLES: Final = ("anchor", "journal")

@@ -26,12 +26,13 @@ from safepoint import (
 from safepoint.core.errors import CheckpointError
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
+from safepoint.resume import asking
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call
-from tests.unit.resume_account import KEYS, Kept, State, World
-from tests.unit.resume_helpers import DANA, ERIN, STORE
+from tests.unit.resume_account import Kept, State, World
+from tests.unit.resume_helpers import DANA, ERIN
 from tests.unit.tampered import Memory
 
 WITHIN = timedelta(hours=2)
@@ -41,7 +42,6 @@ FINN, GUS, OMAR, OLGA = (
 )
 PEOPLE = {"dana": DANA, "erin": ERIN, "finn": FINN, "gus": GUS}
 OPERATORS = {"omar": OMAR, "olga": OLGA}
-ROLES = {"clerk": ["dana", "erin"], "manager": ["erin", "finn", "gus"]}
 ALL = Keyring(verify=[each.key.public for each in (*PEOPLE.values(), *OPERATORS.values())])
 Meanwhile = tuple[str, str, int, Callable[[], object]]
 
@@ -81,6 +81,7 @@ class Desk(World):
         self.amounts: dict[str, int] = {}
         self.stolen: set[str] = set()
         self.revoked: set[str] = set()
+        self.ever_revoked: set[str] = set()
         self.clerks = 10
 
     def tick(self, what: str, when: str) -> None:
@@ -110,10 +111,6 @@ class Desk(World):
         self.at[kept.head] = self.began = self.count
         self.since[kept.head] = self.started
 
-    def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
-        kind = open_sealed(record, Place(STORE, "", thread, sequence), KEYS).header.kind
-        return replace(super().opened(thread, sequence, record), is_note=kind == "note")
-
     def put(self, chain: str, sequence: int, record: bytes) -> None:
         """Keep what somebody put. What is anchored there is never written over."""
         before = self.said.get((chain, sequence))
@@ -137,9 +134,17 @@ class Desk(World):
                 self.said[name, number] = replace(said, anchored=self.count)
 
     def noes(self, question: Question, before: float = float("inf")) -> list[Said]:
-        """Each no to a question that was put, and anchored before then."""
+        """Each no to a question that was put, and anchored before then, by a key that counts."""
         found = [s for s in self.said.values() if (s.what, s.about) == ("denied", question.text)]
-        return [s for s in found if s.anchored is not None and s.anchored < before]
+        counts = [s for s in found if s.by not in self.revoked]
+        return [s for s in counts if s.anchored is not None and s.anchored < before]
+
+    def is_over(self, thread: str) -> bool:
+        """Whether a no answered what a thread asks, or the end of the wait did."""
+        head = self.state(thread, self.end(thread))
+        ended = [each for each in self.notes(thread, head) if not each.statements]
+        asks = [each.question for each in ended if each.question is not None]
+        return super().is_over(thread) or any(each.then == "deny" for each in asks)
 
     def yeses(self, question: Question) -> set[str]:
         """Who put a yes that counts now."""
@@ -156,54 +161,62 @@ class Desk(World):
         return [s for s in live if s.anchored is not None and s.anchored < before]
 
     def enough(self, amount: int, names: set[str], clerks: int) -> bool:
-        """Whether these people may approve it: one clerk up to some amount, or two managers."""
-        few = amount <= clerks and bool(names & set(ROLES["clerk"]))
-        return few or (amount <= 100 and len(names & set(ROLES["manager"])) > 1)
+        """Whether these people may approve it: one up to some amount, or two up to another."""
+        return amount <= 100 and len(names) > (amount > clerks)
 
-    def stepping(self, call: Call) -> None:
+    def running(self, call: Call) -> None:
         assert not self.holds(call.thread, self.began), "a held run ran a step"
 
     def paying(self, call: Call, arguments: dict[str, Any], clerks: int, revoked: set[str]) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
-        thread = self.written[call.thread]
-        kept = thread[call.sequence]
-        assert kept.record == self.storage.read(call.thread, call.sequence)
-        answers, spent = self.known(kept.approved), self.at[kept.head]
-        assert answers, "paid without an answer"
-        question, used = answers[0].question, max(self.used(each.text) for each in answers)
-        names = {each.by for each in answers} - revoked
-        assert self.enough(arguments["amount"], names, clerks), "paid without enough people"
+        head = self.written[call.thread][call.sequence]
+        assert head.record == self.storage.read(call.thread, call.sequence)
+        notes = self.notes(call.thread, head)
+        spent = [each for each in notes if self.let(each, arguments, clerks, revoked)]
+        assert spent, "paid without enough people, or after their time"
+        note, question = spent[0], spent[0].question
+        assert question is not None
+        assert question.head == head.head, "spent elsewhere"
         assert arguments == question.arguments == {"amount": self.amounts[call.thread]}
-        assert question.head == self.state(call.thread, call.sequence - 1).head, "spent elsewhere"
-        for each in answers:
-            assert (each.verdict, each.question) == ("approved", question)
-            assert used < each.expires, "paid for an answer after its time"
-        left = question.left(used)
-        assert left is None or left > timedelta(0), "paid after the end of the wait"
-        acted = min(self.started, self.acted.get(kept.head.digest, self.count))
-        assert not self.noes(question, max(spent, acted)), "paid, and somebody had said no"
-        for number in range(call.sequence, 0, -1):
-            if thread[number].is_note:
-                continue  # the thief's may hold anything
-            payload = thread[number].payload
-            back = "old-checkpoint" in payload.get("resumed", {"reasons": []})["reasons"]
-            if "asked" in payload or back:
-                break
+        known = max(self.at[note.head], self.told_since[self.named(note.statements[0])])
+        noes = [each for each in self.noes(question, known) if each.by not in self.ever_revoked]
+        assert not noes or call.thread in self.stolen, "paid, and somebody had said no"
         with self.change("pay"):
-            for reason in (f"{call.thread} #{number}", question.text):
+            for reason in (f"{call.thread} #{call.sequence}", question.text):
                 self.keys[reason].add(call.key)
                 assert len(self.keys[reason]) == 1, "paid twice"
             self.paid.setdefault(call.key, arguments)
 
+    def named(self, text: str) -> str:
+        """Name an answer as the journal does."""
+        return asking.said(self.people.open(text, revoked=True))
+
+    def let(self, note: Kept, arguments: dict[str, Any], clerks: int, revoked: set[str]) -> bool:
+        """Whether enough people approved what a note spends, and it was used in time."""
+        texts = {each.text for each in self.signed}
+        if note.question is None or not note.statements or not set(note.statements) <= texts:
+            return False
+        answers = [*{each.by: each for each in self.known(note.statements)[::-1]}.values()]
+        if any((each.verdict, each.question) != ("approved", note.question) for each in answers):
+            return False
+        used = [self.told.get(self.named(each.text)) for each in answers]
+        left = [note.question.left(when) for when in used]
+        return (
+            self.enough(arguments["amount"], {each.by for each in answers} - revoked, clerks)
+            and all(u is not None and u < a.expires for u, a in zip(used, answers, strict=True))
+            and all(each is None or each > timedelta(0) for each in left)
+        )
+
     def ending(self, call: Call) -> None:
         """Judge a run that goes on because nobody answered."""
-        asked = self.state(call.thread, call.sequence - 1)
-        since = self.since[self.written[call.thread][call.sequence].head]
-        if call.thread not in self.stolen:
-            found = [s.question for s in self.signed if s.question.checkpoint == asked.head]
-            for question in found:
-                assert (question.left(self.clock) or timedelta(1)) <= timedelta(0), "ended early"
-                assert not self.noes(question, since), "went on, and somebody had said no"
+        head = self.written[call.thread][call.sequence]
+        ended = [each for each in self.notes(call.thread, head) if not each.statements]
+        assert ended, "went on without a note of that"
+        question, since = ended[0].question, self.since[ended[0].head]
+        assert question is not None
+        assert (question.left(self.clock) or timedelta(1)) <= timedelta(minutes=1), "ended early"
+        noes = [each for each in self.noes(question, since) if each.by not in self.ever_revoked]
+        assert not noes or call.thread in self.stolen, "went on, and somebody had said no"
 
 
 class Shelf(Memory):
@@ -248,18 +261,18 @@ def workflow_of(world: Desk) -> Workflow:
 
     def fetch(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         return {"payee": "alice"}
 
     def ask(state: State, call: Call) -> Ask:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         within = WITHIN + world.waited if state["then"] else None
         return Ask("pay", {"amount": state["amount"]}, within=within, then=state["then"] or "deny")
 
     def pay(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
             if call.expired:
                 world.ending(call)
                 return {"paid": 0}
@@ -270,15 +283,15 @@ def workflow_of(world: Desk) -> Workflow:
 
     def tell(state: State, call: Call) -> State:
         with world.judging():
-            world.stepping(call)
+            world.running(call)
         return {"told": True}
 
-    may = [May("clerk", up_to=clerks), May("manager", up_to=100, people=2)]
+    may = [May(up_to=clerks), May(up_to=100, people=2)]
     keys = {name: each.key.public for name, each in PEOPLE.items()}
     gone = [PEOPLE[name].key.id for name in revoked]
     gate = Gate(
         Policy(may={"pay": may}),
-        Approvers(keys, revoked=gone, roles=ROLES),
+        Approvers(keys, revoked=gone),
         answers=world.answers,
         operators=Approvers({name: each.key.public for name, each in OPERATORS.items()}),
     )

@@ -126,7 +126,7 @@ def every_run(home: str) -> dict[str, str]:
     with TemporaryDirectory() as name:
         folder = Path(name)
         office = Office(folder)
-        hostile = Ask("pay", {"to": HOSTILE, HOSTILE: "x" * 999}, timedelta(hours=4), (HOSTILE,))
+        hostile = Ask("pay", {"to": HOSTILE, HOSTILE: "x" * 999}, timedelta(hours=4))
         long = Ask("pay", {f"line {number}": " " * number for number in range(120)})
         office.flow(hostile, tools=[Tool("bank", permissions=["pay"])]).start(
             office.ledger(), thread="waiting", token=HOSTILE

@@ -28,7 +28,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.core.errors import JournalUnavailable
+from safepoint.core.errors import ApprovalMalformed, JournalUnavailable
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
@@ -99,7 +99,6 @@ class Kept:
     payload: dict[str, Any]
     version: str
     told: bool = False
-    asked_at: int = 0
     is_note: bool = False
 
     @property
@@ -107,19 +106,21 @@ class Kept:
         return ToolSet.from_described(self.payload.get("tools", []))
 
     @property
+    def question(self) -> Question | None:
+        """What a note that spends is about; None if it is none, but for a thief's."""
+        try:
+            return Question.from_text(self.payload["question"]) if self.is_note else None
+        except (ApprovalMalformed, KeyError, TypeError):
+            return None
+
+    @property
     def statements(self) -> list[str]:
-        resumed = self.payload.get("resumed", {"statements": []})
-        return list(resumed["statements"])
+        return list(self.payload["statements"]) if self.question is not None else []
 
     @property
     def is_denied(self) -> bool:
         said = [json.loads(text.splitlines()[1]) for text in self.statements]
         return any(each["verdict"] == "denied" for each in said)
-
-    @property
-    def approved(self) -> list[str]:
-        asked = self.statements and "asked" in self.payload["resumed"]["reasons"]
-        return self.statements if asked and not self.is_denied else []
 
 
 class World:
@@ -139,6 +140,7 @@ class World:
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
         self.told: dict[str, datetime] = {}
+        self.started, self.told_since = 0, dict[str, int]()
         self.paid: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.signed: list[Signed] = []
@@ -177,38 +179,72 @@ class World:
             sequence -= 1
         return kept
 
+    def notes(self, thread: str, head: Kept) -> list[Kept]:
+        """What was noted of answers after a state, up to the next one, oldest first."""
+        found = []
+        for number in range(head.head.sequence + 1, self.end(thread) + 1):
+            if not self.written[thread][number].is_note:
+                break
+            if self.written[thread][number].question is not None:
+                found.append(self.written[thread][number])
+        return found
+
+    def is_over(self, thread: str) -> bool:
+        """Whether a no of somebody who signs answered what the end of a thread asks."""
+        head = self.state(thread, self.end(thread))
+        return any(self.is_no(each, head) for each in self.notes(thread, head))
+
+    def is_no(self, note: Kept, head: Kept) -> bool:
+        texts = {signed.text for signed in self.signed}
+        asked = note.question
+        genuine = note.is_denied and set(note.statements) <= texts and len(note.statements) == 1
+        if not genuine or asked is None or "asked" not in head.payload:
+            return False
+        (said,) = self.known(note.statements)
+        return (said.question.checkpoint, said.question.head) == (head.head, head.head)
+
     def append(self, thread: str, sequence: int, record: bytes) -> None:
-        """Judge a checkpoint that was just written, and keep it in the account."""
+        """Judge a record that was just written, and keep it in the account."""
         kept = self.opened(thread, sequence, record)
         if sequence in self.written[thread]:
             self.rewrite(thread, sequence)
         before = self.written[thread].get(sequence - 1)
-        self.written[thread][sequence] = kept
         assert not self.is_journal_down, "saved without a journal"
         assert (before is None) == (sequence == 1)
         intended = [event for event in self.events if event.outcome == "intended"]
         assert ("save", kept.head.digest) in [(event.what, event.digest) for event in intended]
-        if "resumed" in kept.payload:
-            self.resumption(thread, kept)
-            is_anew = "old-checkpoint" in kept.payload["resumed"]["reasons"]
-        else:
-            is_anew = before is None or "asked" in kept.payload
-        asked_at = sequence if before is None or is_anew else before.asked_at
-        self.written[thread][sequence] = replace(kept, asked_at=asked_at)
-        if "resumed" in kept.payload:
-            source = kept.payload["resumed"]["digest"]
-            assert ("resume", source) in [(event.what, event.digest) for event in intended[-6:]]
+        if kept.is_note:
+            self.spending(thread, kept)
         elif before is not None:
-            assert "asked" not in before.payload, "went on without an answer"
-            assert not before.is_denied, "went on after a denial"
-            assert kept.payload["done"] == STEPS[: len(before.payload["done"]) + 1]
-            assert not is_wider(kept.tools, before.tools), "took a tool that nobody approved"
-            assert kept.version == before.version
+            self.stepping(thread, self.state(thread, sequence - 1), kept)
+        self.written[thread][sequence] = kept
+
+    def stepping(self, thread: str, head: Kept, kept: Kept) -> None:
+        """Whatever a step left goes on from the state before it, or from where people said."""
+        done, app = kept.payload["done"], f"invoice@{kept.version}"
+        source, letting = head, None
+        for note in self.notes(thread, head):
+            asked = note.question
+            assert asked is not None
+            fits = [*asked.done, asked.next] == done and not note.is_denied
+            if fits and (asked.app, asked.tools) == (app, kept.tools.digest):
+                source, letting = self.written[thread][asked.checkpoint.sequence], asked
+        if letting is None:
+            assert "asked" not in head.payload, "went on without an answer"
+            assert not is_wider(kept.tools, head.tools), "took a tool that nobody approved"
+            assert kept.version == head.version
+        else:
+            assert (letting.checkpoint, letting.head) == (source.head, head.head)
+        assert done == STEPS[: len(source.payload["done"]) + 1]
+        count = source.payload["state"].get("migrations", 0)
+        carried = kept.version != source.version
+        assert kept.payload["state"].get("migrations", 0) == count + carried
 
     def opened(self, thread: str, sequence: int, record: bytes) -> Kept:
         opened = open_sealed(record, Place(STORE, "", thread, sequence), KEYS)
-        payload = Codec().decode(opened.payload)
-        return Kept(record, opened.head, payload, opened.header.app.partition("@")[2])
+        payload, header = Codec().decode(opened.payload), opened.header
+        version, is_note = header.app.partition("@")[2], header.kind == "note"
+        return Kept(record, opened.head, payload, version, is_note=is_note)
 
     def rewrite(self, thread: str, sequence: int) -> None:
         """Only what nobody was told of, and no anchor has seen, can be cut off unnoticed."""
@@ -224,7 +260,7 @@ class World:
         self.denials[thread] = [number for number in self.denials[thread] if number < sequence]
         self.was_rewritten = True
 
-    def resumption(self, thread: str, kept: Kept) -> None:
+    def spending(self, thread: str, kept: Kept) -> None:
         """Whatever needs people had the people: these ones, for this, now, and never before."""
         wish, sequence = self.wish, kept.head.sequence
         assert wish is not None
@@ -236,12 +272,12 @@ class World:
         assert version == source.version or (source.version, version) == ("1", "2")
         wider = is_wider(tools, source.tools)
         asked = source.payload.get("asked")
-        if asked is None and source.approved:
-            (first, *_) = self.known(source.approved)
-            asked = {"action": first.question.action, "arguments": first.question.arguments}
         needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
+        assert kept.question is not None
+        assert set(kept.statements) <= {signed.text for signed in wish.signed}
         for signed in dict.fromkeys(wish.signed):
             question = signed.question
+            assert question == kept.question
             assert signed.text not in self.spent, "an answer was taken twice"
             assert (question.store, question.thread) == (STORE, thread)
             assert (question.checkpoint, question.head) == (source.head, head.head)
@@ -252,18 +288,10 @@ class World:
             self.spent[signed.text] = thread, sequence
             if signed.verdict == "denied":
                 break  # it counts at once, whatever comes with it
-        is_denied = any(signed.verdict == "denied" for signed in wish.signed)
-        if is_denied:
-            assert not is_old
-            assert asked is not None, "a no to something else ended the run"
-            self.denials[thread].append(sequence)
-        else:
+        assert kept.is_denied == any(signed.verdict == "denied" for signed in wish.signed)
+        if not kept.is_denied:
             assert len({signed.by for signed in wish.signed}) >= needed, "too few people"
-        state, count = kept.payload["state"], source.payload["state"].get("migrations", 0)
-        carried = version != source.version and not is_denied
-        assert state.get("migrations", 0) == count + carried
-        assert {**state, "migrations": 0} == {**source.payload["state"], "migrations": 0}
-        assert kept.is_denied == is_denied
+            assert not any(self.is_no(each, head) for each in self.notes(thread, head)) or is_old
 
     def known(self, texts: list[str]) -> list[Signed]:
         found = {signed.text: signed for signed in self.signed}
@@ -273,53 +301,60 @@ class World:
         """When the journal was first told that an answer is used."""
         return self.told[said(self.people.open(text, revoked=True))]
 
-    def pay(self, call: Call, arguments: dict[str, Any]) -> None:
+    def pay(self, call: Call, state: State, arguments: dict[str, Any], variant: str) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
-        kept = self.written[call.thread][call.sequence]
-        assert kept.record == self.storage.read(call.thread, call.sequence)
-        answers = self.known(kept.approved)
-        assert len({signed.by for signed in answers}) >= self.quorum
-        self.exactly(call, kept, answers[0].question)
-        for signed in answers:
-            assert signed.verdict == "approved"
-            assert signed.question.arguments == arguments
-            assert self.used(signed.text) < signed.expires, "paid for an answer after its time"
-            assert signed.question == answers[0].question
-            assert signed.text in self.spent, "paid for an answer that nobody took"
-            thread, spent = self.spent[signed.text]
-            assert thread == call.thread
-            denials = [number for number in self.denials[thread] if number > spent]
-            assert not [number for number in denials if number <= call.sequence], "paid if denied"
-            resumes = [event for event in self.events if event.what == "resume"]
-            assert any(
-                (event.outcome, event.thread) == ("done", thread) and (event.sequence or 0) >= spent
-                for event in resumes
-            ), "paid without a line in the journal"
+        head = self.written[call.thread][call.sequence]
+        assert head.record == self.storage.read(call.thread, call.sequence)
+        notes = self.notes(call.thread, head)
+        spent = [note for note in notes if self.allows(note, head, call, arguments, variant)]
+        assert spent, "paid without an answer that counts"
+        note, asked = spent[0], spent[0].question
+        assert asked is not None
+        before = [each for each in notes if each.head.sequence < note.head.sequence]
+        assert not [each for each in before if self.is_no(each, head)], "paid if denied"
+        source = self.written[call.thread][asked.checkpoint.sequence]
+        was = {**source.payload["state"], "migrations": 0}
+        assert {**state, "migrations": 0} == was, "went on from another state"
+        resumes = [event for event in self.events if event.what == "resume"]
+        assert ("done", call.thread, source.head.sequence) in [
+            (event.outcome, event.thread, event.sequence) for event in resumes
+        ], "paid without a line in the journal"
         anchored = self.anchor.read(STORE, call.thread)
         assert anchored is not None
-        assert anchored.sequence >= call.sequence, "paid for what can be cut off unnoticed"
+        assert anchored.sequence >= note.head.sequence, "paid for what can be cut off unnoticed"
         with self.change("pay"):
-            asked = f"{call.thread} #{self.written[call.thread][call.sequence].asked_at}"
-            for reason in (asked, *(signed.text for signed in answers)):
+            for reason in (f"{call.thread} #{call.sequence}", *note.statements):
                 self.keys[reason].add(call.key)
                 assert len(self.keys[reason]) == 1, "paid twice for one question, or one answer"
             self.paid.setdefault(call.key, arguments)
 
-    def exactly(self, call: Call, kept: Kept, asked: Question) -> None:
+    def allows(
+        self, note: Kept, head: Kept, call: Call, arguments: dict[str, Any], variant: str
+    ) -> bool:
         """What was signed is what goes on: this thread, step, version and state, with these tools.
 
-        A migration may change the state, and nothing else does.
+        It was used in time, and was never taken for anything else.
         """
-        thread, payload = self.written[call.thread], kept.payload
-        source = thread[asked.checkpoint.sequence]
-        assert (asked.thread, asked.app) == (call.thread, f"invoice@{kept.version}")
-        assert (asked.next, list(asked.done)) == (call.step, payload["done"])
-        assert asked.tools == kept.tools.digest
-        assert asked.head == self.state(call.thread, call.sequence - 1).head
-        assert asked.checkpoint == source.head
-        assert source.payload["done"] == payload["done"]
-        if source.version == kept.version:
-            assert source.payload["state"] == payload["state"], "went on from another state"
+        asked, texts = note.question, {signed.text for signed in self.signed}
+        if asked is None or not note.statements or not set(note.statements) <= texts:
+            return False
+        answers, thread = self.known(note.statements), self.written[call.thread]
+        source = thread.get(asked.checkpoint.sequence)
+        app, tools = f"invoice@{version_of(variant)}", ToolSet(TOOLS[variant]).digest
+        return (
+            len({signed.by for signed in answers}) >= self.quorum
+            and all(
+                (signed.verdict, signed.question) == ("approved", asked)
+                and self.used(signed.text) < signed.expires
+                and self.spent[signed.text] == (call.thread, note.head.sequence)
+                for signed in answers
+            )
+            and source is not None
+            and (asked.checkpoint, asked.head) == (source.head, head.head)
+            and (asked.thread, asked.app, asked.tools) == (call.thread, app, tools)
+            and (asked.next, list(asked.done)) == (call.step, source.payload["done"])
+            and asked.arguments == arguments == source.payload["asked"]["arguments"]
+        )
 
 
 class Storage(Memory):
@@ -382,6 +417,7 @@ class Journal(InMemoryJournal):
             self.world.events.append(event)
             if (event.what, event.outcome) == ("approve", "done"):
                 self.world.told.setdefault(event.detail, self.world.clock)
+                self.world.told_since.setdefault(event.detail, self.world.started)
         return entry
 
     def show(self, **options: Any) -> Iterator[Entry]:
@@ -407,7 +443,7 @@ def workflow_of(world: World, variant: str) -> Workflow:
     def pay(state: State, call: Call) -> State:
         arguments = call.approved.arguments  # refused here, if nobody was asked
         with world.judging():
-            world.pay(call, arguments)
+            world.pay(call, state, arguments, variant)
         return {"paid": arguments["amount"]}
 
     def tell(state: State) -> State:

@@ -32,7 +32,7 @@ from safepoint.core.errors import (
     KeyRefused,
 )
 from safepoint.core.names import Head
-from safepoint.resume.approval import SKEW, Question, is_denial, signable
+from safepoint.resume.approval import SKEW, Question, signable, unverified
 from tests.unit.approval_helpers import (
     APPROVERS,
     DANA,
@@ -73,7 +73,6 @@ def told(question: Question) -> dict[str, Any]:
         "done": list(question.done),
         "scope": question.scope,
         "until": question.until,
-        "tell": list(question.tell),
         "then": question.then,
         "arguments": write_json(question.arguments, 2**20).decode(),
     }
@@ -136,7 +135,8 @@ def test_a_genuine_answer_says_who_answered_what_and_when() -> None:
     assert approval.text == TEXT
     assert APPROVERS.open(TEXT.replace("\n", "\r\n").strip()).text == TEXT
     assert APPROVERS.open(ERIN.deny(QUESTION)).verdict == "denied"
-    assert [is_denial(text) for text in (ERIN.deny(QUESTION), TEXT, "")] == [True, False, False]
+    said = [unverified(text).get("verdict") for text in (ERIN.deny(QUESTION), TEXT, "", "x\n[]")]
+    assert said == ["denied", "approved", None, None]
     assert APPROVERS.open(DANA.approve(QUESTION)).issued - datetime.now(UTC) < SKEW
     nonces = {APPROVERS.open(DANA.approve(QUESTION)).nonce for _ in range(9)}
     assert len(nonces) == 9
@@ -217,7 +217,6 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
         "done: 'fetch', 'ask'",
         "scope: (none)",
         "until: (none)",
-        "tell: (none)",
         "thread: order-7",
         "tenant: (none)",
         "store: invoices",
@@ -231,7 +230,7 @@ def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     assert all(line.isascii() and line.isprintable() for line in lines)
     none = ask(action="", arguments={}, app="", next="", done=()).described
     empty = [line.partition(":")[0] for line in none if line.endswith(": (none)")]
-    assert " ".join(empty) == "action arguments next done scope until tell tenant app"
+    assert " ".join(empty) == "action arguments next done scope until tenant app"
     assert "ACME" not in repr(QUESTION)
 
 

@@ -44,7 +44,7 @@ ASKED = {
     "plain": Ask("pay", {"amount": 42}),
     "hostile": Ask("pay", {"to": HOSTILE, HOSTILE: "x", "note": "thread: order-1\naction: 'no'"}),
     "one long line": Ask("pay", {"note": "x" * 40_000, "amount": 5_000_000}),
-    "with a deadline": Ask("pay", {}, timedelta(hours=4), (HOSTILE,)),
+    "with a deadline": Ask("pay", {}, timedelta(hours=4)),
     "many lines": Ask("pay", {f"line {number}": " " * number for number in range(120)}),
 }
 
@@ -421,9 +421,6 @@ def test_what_is_encrypted_is_said_to_be(office: Office) -> None:
     record = look(office)
     page, _ = shown(record)
     assert (record.alarm, page.lines, page.verbs) == ("", [], ["hold"])
-    assert all(
-        "is encrypted under key 0123456789abcdef" in record.unread[each]
-        for each in ("questions", "history")
-    )
+    assert "is encrypted under key 0123456789abcdef" in record.unread["questions"]
     assert record.begun[1] == "Its tools are those of #1."
     assert "SECRET" not in page.text

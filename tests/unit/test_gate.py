@@ -48,7 +48,6 @@ def decided(changes: dict[str, Any], policy: Policy | None = None) -> Decision:
     return Gate(policy).decide(LAST, given.pop("head"), **given)
 
 
-AGAIN = "It was approved before, at #3, and may have been done already."
 # What is different, the reasons in order, how many people by the strict default, and the sentences.
 DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]] = {
     "nothing": ({}, [], 0, []),
@@ -113,22 +112,15 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
         None,
         ["Worker 'w-2' owns the thread."],
     ),
-    "an approval that counts": ({"lapsed": ""}, [], 0, []),
-    "an approval that lapsed": (
-        {"lapsed": "A key was revoked."},
-        [Reason.ASKED],
-        1,
-        [f"{AGAIN} A key was revoked."],
-    ),
-    "several, and an approval of something else": (
-        {"lapsed": "", "head": Head(4, DIGEST["c"]), **tools(BANK, MAIL)},
+    "several": (
+        {"asked": True, "head": Head(4, DIGEST["c"]), **tools(BANK, MAIL)},
         [Reason.OLD_CHECKPOINT, Reason.TOOLS_ADDED, Reason.ASKED],
         1,
         [
             "The run would go back from #4 to #3.",
             "The tool bank is new.",
             "The tool bank comes with the permissions close, pay.",
-            AGAIN,
+            "The run paused at #3 for a person's answer.",
         ],
     ),
 }

@@ -161,8 +161,11 @@ class Resuming(RuleBasedStateMachine):
             kept[number] = replace(kept[number], told=True)
 
     def sequence(self, thread: str, steps: int | None) -> int | None:
-        first = self.pruned(thread) + 1
-        return None if steps is None else max(self.world.end(thread) - steps, first)
+        if steps is None:
+            return None
+        kept, first = self.world.written[thread], self.pruned(thread) + 1
+        states = [number for number in sorted(kept) if number >= first and not kept[number].is_note]
+        return states[-1 - min(steps, len(states) - 1)]
 
     def pruned(self, thread: str) -> int:
         """How many checkpoints are gone."""
@@ -180,7 +183,6 @@ class Resuming(RuleBasedStateMachine):
     def resume(self, plan: Plan, wish: Wish, *, must: bool = False) -> None:
         """Resume, hold what comes against the account, and run some steps."""
         world, thread = self.world, wish.thread
-        head = world.end(thread)
 
         def action(process: Worker) -> None:
             world.wish, world.clock = wish, wish.now
@@ -192,18 +194,19 @@ class Resuming(RuleBasedStateMachine):
                 now=wish.now,
             )
             world.wish = None
-            kept = world.written[thread][run.head]
-            ends = (world.state(thread, head).head.sequence, head + 1)
-            assert run.head in ends or thread in self.tampered
-            assert run.state == kept.payload["state"]
-            assert list(run.done) == kept.payload["done"]
-            assert run.denied == kept.is_denied
+            state = world.state(thread, world.end(thread))
+            is_end = wish.sequence in (None, state.head.sequence)
+            source = state if is_end else world.written[thread][wish.sequence or 0]
+            assert run.head == state.head.sequence or thread in self.tampered
+            same = {**source.payload["state"], "migrations": 0}
+            assert {**run.state, "migrations": 0} == same, "goes on from another state"
+            assert list(run.done) == source.payload["done"]
+            assert run.denied == (is_end and world.is_over(thread))
             assert not run.paused, "went on from a question without an answer"
-            assert "asked" not in kept.payload
             anchored = world.anchor.read(STORE, thread)
             assert anchored is not None
-            assert anchored.sequence >= run.head, "resumed what can be cut off unnoticed"
-            self.tell(thread, run.head)
+            assert anchored.sequence == world.end(thread), "resumed what can be cut off unnoticed"
+            self.tell(thread, world.end(thread))
             process.runs[thread] = run
             for _, checkpoint in zip(range(plan.count), run, strict=False):
                 self.tell(thread, checkpoint.sequence)
@@ -217,10 +220,10 @@ class Resuming(RuleBasedStateMachine):
         """As many people as it needs look at it now, and approve. If it is over, begin another."""
         self.heal()
         thread = self.threads[plan.slot]
-        last = self.world.written[thread][self.world.end(thread)]
-        if last.is_denied or last.payload["done"] == STEPS:
+        last = self.world.state(thread, self.world.end(thread))
+        if self.world.is_over(thread) or last.payload["done"] == STEPS:
             thread = self.start(plan.slot, len(self.world.written), 1 + plan.slot)
-        variant = self.world.written[thread][self.world.end(thread)].version
+        variant = self.world.state(thread, self.world.end(thread)).version
         self.answered(replace(plan, variant=variant, steps=None))
 
     @rule(plan=plans, verdict=verdicts, heals=st.booleans())
@@ -239,33 +242,37 @@ class Resuming(RuleBasedStateMachine):
         """Ask people, and resume with what they say. If all is right, nothing stands in the way."""
         thread, variant = self.threads[plan.slot], plan.variant
         sequence, must = self.sequence(thread, plan.steps), self.is_sound(thread)
-        kept = self.world.written[thread][sequence or self.world.end(thread)]
+        end = self.world.state(thread, self.world.end(thread))
+        kept = self.world.written[thread][sequence] if sequence else end
         question = self.question(thread, variant, sequence)
+        noes = [each for each in self.world.notes(thread, end) if each.is_denied]
         signed: list[Signed] = []
         if question is not None:
             people = list(PEOPLE)[: self.world.quorum if verdict == "approved" else 1]
             signed = [self.sign(question, who, verdict) for who in people]
             if fault == "missing":
                 signed.pop()
-        ends = "asked" in kept.payload and kept.head.sequence == self.world.end(thread)
+        ends = "asked" in kept.payload and kept is end
         must = must and not fault and (verdict == "approved" or not signed or ends)
-        must = must and not self.leads_nowhere(thread, kept, variant)
+        must = must and not self.leads_nowhere(kept, variant) and not noes
         now = self.world.now + (HOUR if fault == "late" else timedelta())
         wish = Wish(thread, sequence, variant, tuple(signed), now)
         self.resume(plan, wish, must=must)
 
-    def leads_nowhere(self, thread: str, kept: Kept, variant: str) -> bool:
-        """No migration leads back to the first version, and nothing goes on from an old denial."""
-        is_old = kept.head.sequence < self.world.end(thread)
-        return kept.version == "2" != variant or (is_old and kept.is_denied)
+    def leads_nowhere(self, kept: Kept, variant: str) -> bool:
+        """No migration leads back to the first version."""
+        return kept.version == "2" != variant
 
     def question(self, thread: str, variant: str, sequence: int | None) -> Question | None:
         """What somebody is shown who looks at the store from a process of their own."""
         try:
             return self.workflows[variant].question(self.opened().ledger, thread, sequence)
         except CheckpointError:
-            kept = self.world.written[thread][sequence or self.world.end(thread)]
-            assert not self.is_sound(thread) or self.leads_nowhere(thread, kept, variant)
+            end = self.world.end(thread)
+            kept = (
+                self.world.written[thread][sequence] if sequence else self.world.state(thread, end)
+            )
+            assert not self.is_sound(thread) or self.leads_nowhere(kept, variant)
             return None
 
     @rule(
@@ -300,7 +307,8 @@ class Resuming(RuleBasedStateMachine):
         run = self.workers[plan.worker].runs.get(thread)
         if run is None or run.next is None:
             return
-        is_current = run.head == self.world.end(thread) and not run.paused
+        state = self.world.state(thread, self.world.end(thread))
+        is_current = run.head == state.head.sequence and not run.paused
 
         def action(process: Worker) -> None:
             self.tell(thread, run.step().sequence)
@@ -381,7 +389,7 @@ class Resuming(RuleBasedStateMachine):
         pick=st.integers(0, 2),
         kind=st.sampled_from(["taken", "taken", "answered", "answered", "expired", "asked"]),
         forges=st.sampled_from(
-            ["", "", "state", "origin", "dated", "pruned", "note", "note", "deleted", "tenant"]
+            ["", "", "state", "dated", "pruned", "note", "note", "deleted", "tenant"]
         ),
     )
     def write_with_the_stolen_key(
@@ -403,31 +411,28 @@ class Resuming(RuleBasedStateMachine):
         for who in list(PEOPLE)[: world.quorum]:
             own = [each for each in world.signed if each.by == who and each.is_yes(thread)]
             taken += own[-1 - pick : len(own) - pick]
-        count = len(last.payload["done"]) if done is None else done
+        count = len(state.payload["done"]) if done is None else done
         payload: dict[str, Any] = {
             "done": STEPS[:count],
-            "state": last.payload["state"],
+            "state": state.payload["state"],
             "tools": tools.described,
         }
         if forges in ("state", "note"):
-            payload["state"] = {**last.payload["state"], "amount": 5_000_000, "payee": "mallory"}
+            payload["state"] = {**state.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
             asked = {"action": "pay", "arguments": {"amount": 5_000_000}}
-            payload["asked"] = {**asked, "next": "pay", "tell": [], "then": "deny", "within": 0}
-        elif taken:
-            origin = last.payload.get("origin", state.head.sequence)
-            payload["origin"] = 1 if forges == "origin" else origin
-            payload["resumed"] = {
-                "app": f"invoice@{last.version}",
-                "digest": state.head.digest,
-                "reasons": ["asked"],
-                "sequence": state.head.sequence,
-                "statements": [each.text for each in taken],
-            }
+            payload["asked"] = {**asked, "next": "pay", "then": "deny", "within": 0}
+        spends = bool(taken) and kind != "asked" and forges in ("", "dated")
+        if spends:
+            shown = self.question(thread, plan.variant, None) if plan.count % 2 else None
+            question = shown or taken[0].question
+            payload = {"question": question.text, "statements": [each.text for each in taken]}
         fits = taken[0].expires - HOUR if taken and forges != "dated" else datetime.now(UTC)
         app, tenant = f"invoice@{version}", "acme" if forges == "tenant" else ""
-        of: Kind = "note" if forges == "note" else "deleted" if forges == "deleted" else "state"
-        head = self.put(thread, last.head, payload, app, tools, fits, of, tenant)
+        is_note = spends or forges == "note"
+        of: Kind = "note" if is_note else "deleted" if forges == "deleted" else "state"
+        label = "spent/" if is_note else ""
+        head = self.put(thread, last.head, payload, app, tools, fits, of, tenant, label)
         self.workers[plan.worker] = self.opened()
         if forges in ("deleted", "tenant"):
             self.tampered.add(thread)
@@ -436,17 +441,10 @@ class Resuming(RuleBasedStateMachine):
             return
         self.stolen.add(thread)
         record = world.storage.read(thread, head.sequence)
-        if forges == "note":
-            note = replace(last, record=record, head=head, told=False, is_note=True)
-            world.written[thread][head.sequence] = note
-        else:
-            kept = world.opened(thread, head.sequence, record)
-            # The key that the next step acts under comes from this record, too.
-            asked_at = last.asked_at if "resumed" in payload else head.sequence
-            world.written[thread][head.sequence] = replace(kept, asked_at=asked_at)
-            if kind != "asked":  # which is what a worker would do with them, if they are for this
-                fresh = [each for each in taken if each.question.head == state.head]
-                world.spent |= {each.text: (thread, head.sequence) for each in fresh}
+        world.written[thread][head.sequence] = world.opened(thread, head.sequence, record)
+        if spends:  # which is what a worker would do with them, if they are for this
+            fresh = [each for each in taken if each.question.head == state.head]
+            world.spent = {**{each.text: (thread, head.sequence) for each in fresh}, **world.spent}
         if forges == "pruned":
             self.cut_with_the_stolen_key(plan.slot, plan.count)
         wish = Wish(thread, None, plan.variant, (), world.now)
@@ -462,6 +460,7 @@ class Resuming(RuleBasedStateMachine):
         created: datetime,
         kind: Kind = "state",
         tenant: str = "",
+        label: str = "",
     ) -> Head:
         """Seal a record by hand, and put it after another, whatever is there."""
         record, opened = seal(
@@ -470,6 +469,7 @@ class Resuming(RuleBasedStateMachine):
             WRITER,
             created=created,
             kind=kind,
+            label=label,
             previous=None if after is None else after.digest,
             app=app,
             tools=tools.digest,
@@ -507,7 +507,7 @@ class Resuming(RuleBasedStateMachine):
         first = max(anchored.sequence - steps, 1)
         kept, head = world.written[thread], None
         for number in range(first, world.end(thread) + 1 + more):
-            was = kept[min(number, world.end(thread))]
+            was = world.state(thread, min(number, world.end(thread)))
             head = kept[number - 1].head if number > 1 and number == first else head
             state = {**was.payload["state"], "amount": 5_000_000}
             payload, app = {**was.payload, "state": state}, f"invoice@{was.version}"
@@ -588,7 +588,7 @@ thens = st.sampled_from(["", "deny", "continue"])
 
 
 class Answering(RuleBasedStateMachine):
-    """Two workers, approvers with roles, operators, deadlines, a censor, and a thief."""
+    """Two workers, approvers up to amounts, operators, deadlines, a censor, and a thief."""
 
     @initialize(
         amounts=st.tuples(*[st.sampled_from([5, 5, 50, 500])] * 2),
@@ -710,6 +710,7 @@ class Answering(RuleBasedStateMachine):
     @rule(who=st.sampled_from(["dana", "finn", ""]), clerks=st.sampled_from([10, 10, 4]))
     def change_the_policy(self, who: str, clerks: int) -> None:
         self.desk.revoked, self.desk.clerks = {who} - {""}, clerks
+        self.desk.ever_revoked |= self.desk.revoked
 
     # What workers do.
 
@@ -740,10 +741,7 @@ class Answering(RuleBasedStateMachine):
         if other is not None:
             desk.meanwhile = (*other[:3], partial(self.other, other[3], thread, 1 - worker))
         expected = self.expected(thread, question, given)
-        is_open = "asked" in desk.state(thread, desk.end(thread)).payload
-        is_denied = (
-            is_open and question is not None and bool(desk.noes(question)) and "" in expected
-        )
+        is_denied = question is not None and bool(desk.noes(question)) and "" in expected
 
         def action() -> None:
             process = self.workers[worker]
@@ -761,8 +759,7 @@ class Answering(RuleBasedStateMachine):
             assert how not in ATTACKS, f"nobody attacked, and it says {how}"
             if death is None and other is None:
                 assert how in expected, f"{how or 'all is well'}, and not one of {expected}"
-                last = desk.state(thread, desk.end(thread))
-                assert last.is_denied or not is_denied, "somebody had said no in time"
+                assert desk.is_over(thread) or not is_denied, "somebody had said no in time"
 
     def expected(
         self, thread: str, question: Question | None, given: list[Signed]
@@ -772,11 +769,11 @@ class Answering(RuleBasedStateMachine):
         last = desk.state(thread, desk.end(thread))
         if desk.holds(thread):
             return ("ThreadHeld",)
-        if "asked" not in last.payload:
-            lapsed = ("ApprovalNeeded", "ResumeRefused", "ApprovalExpired", "ApprovalUntrusted")
-            return ("", *(lapsed if last.approved else ()))
-        if question is None:
-            return ("ResumeRefused",)
+        if "asked" not in last.payload or (desk.is_over(thread) and not given):
+            return ("",)
+        if question is None:  # it is answered, unless it is too much for anybody
+            lapsed = ("ApprovalNeeded", "ApprovalExpired")
+            return ("ResumeRefused",) if desk.amounts[thread] > 100 else ("", *lapsed)
         if desk.noes(question):
             return ("",)
         left = question.left(desk.now)
@@ -791,6 +788,10 @@ class Answering(RuleBasedStateMachine):
         amount = desk.amounts[thread]
         if amount > 100:
             return ("ResumeRefused",)
+        # Who spent it may have died before the journal was told; then it counts by the clock.
+        spent = [each for each in desk.notes(thread, last) if each.statements]
+        if spent and not given:
+            return ("", "ApprovalNeeded")
         return ("",) if desk.enough(amount, names, desk.clerks) else ("ApprovalNeeded",)
 
     def other(self, what: str, thread: str, worker: int) -> None:
@@ -953,7 +954,7 @@ class Answering(RuleBasedStateMachine):
     @rule(
         slot=slots,
         what=st.sampled_from(
-            ["spend", "spend", "spend", "expire", "continue", "deny", "asked", "note"]
+            ["spend", "spend", "spend", "instead", "expire", "deny", "asked", "note"]
         ),
         pick=st.integers(0, 3),
         label=st.sampled_from(["ordered/", "spent/"]),
@@ -970,27 +971,22 @@ class Answering(RuleBasedStateMachine):
         last, state = desk.written[thread][end], desk.state(thread, end)
         payload = {name: state.payload[name] for name in ("done", "state")}
         mine = [s for s in desk.signed if s.question.thread == thread]
-        texts = [s.text for s in mine if s.verdict == ("denied" if what == "deny" else "approved")]
-        texts = texts[-1 - pick :]
-        if what in ("spend", "deny"):
-            if not texts:
+        yes = [s.text for s in mine if s.verdict == "approved"][-1 - pick :]
+        noes = [s.text for s in mine if s.verdict == "denied"][-1 - pick :]
+        texts = noes[:1] if what == "deny" else yes if what == "spend" else []
+        if what == "instead":
+            texts = [text.replace('"approved"}', '"denied"}') for text in yes[:1]]
+        if what in ("spend", "deny", "instead", "expire"):
+            if not mine or (not texts and what != "expire"):
                 return
-            payload["origin"] = state.payload.get("origin", state.head.sequence)
-            payload["resumed"] = {
-                "app": "invoice@1",
-                "digest": state.head.digest,
-                "reasons": ["asked"],
-                "sequence": state.head.sequence,
-                "statements": texts if what == "spend" else texts[:1],
-            }
-        elif what in ("expire", "continue"):
-            payload |= {"origin": end, "expired": "deny" if what == "expire" else "continue"}
+            asked = mine[-1 - pick % len(mine)].question
+            payload = {"question": asked.text, "statements": texts}
+            payload |= {"instead": True} if what in ("instead", "deny") else {}
         elif what == "asked":
             forged = {
                 "action": "pay",
                 "arguments": {"amount": 5_000_000},
                 "next": "pay",
-                "tell": [],
                 "then": "deny",
             }
             payload["asked"] = {**forged, "within": (0, 1, 10**9, 10**12)[pick]}
@@ -1000,7 +996,7 @@ class Answering(RuleBasedStateMachine):
             ]
             junk: list[Any] = [None, {"order": []}, {"order": 7}, {"order": "".join(orders[-1:])}]
             payload = junk[pick]
-        kind: Kind = "note" if what == "note" else "state"
+        kind: Kind = "state" if what == "asked" else "note"
         record, _ = seal(
             Codec().encode(payload),
             Place(STORE, "", thread, end + 1),
@@ -1009,7 +1005,7 @@ class Answering(RuleBasedStateMachine):
             kind=kind,
             previous=last.head.digest,
             app="invoice@1",
-            label=label if what == "note" else "",
+            label="" if what == "asked" else label if what == "note" else "spent/",
         )
         desk.storage.put(thread, end + 1, record)
         with desk.judging():

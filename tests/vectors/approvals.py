@@ -26,7 +26,6 @@ FIELDS: Final[dict[str, Any]] = {
     "reasons": ["asked"],
     "scope": "",
     "store": "invoices",
-    "tell": [],
     "tenant": "",
     "then": "deny",
     "thread": "order-7",
@@ -46,7 +45,6 @@ OPENS: Final = (
     "done",
     "scope",
     "until",
-    "tell",
     "then",
     "arguments",
 )
@@ -114,7 +112,7 @@ def _accepted() -> list[Vector]:
         ),
         ("sign", "A name that begins as a tag does.", {"arguments": {"$of": 1, "to": 2}}),
         ("scope", "A part of the thread.", {"scope": "review/task-1"}),
-        ("until", "A wait that ends.", {"until": FIELDS["expires"], "tell": ["ops", ""]}),
+        ("until", "A wait that ends.", {"until": FIELDS["expires"]}),
         ("then", "After which the run goes on.", {"until": FIELDS["expires"], "then": "continue"}),
     ]
     opened = [
@@ -200,7 +198,6 @@ def _no_statements() -> list[Vector]:
         "scope": None,
         "done": "ask",
         "until": "2026-11-15 13:00",
-        "tell": "ops",
         "then": "approve",
         "checkpoint": {"digest": ELSEWHERE, "sequence": True},
         "head": {"digest": ELSEWHERE},
@@ -213,7 +210,7 @@ def _no_statements() -> list[Vector]:
         ("field-more", "A field more.", line(amount=42)),
         *(
             (f"without-{field}", f"No {field}.", line(**{field: ...}))
-            for field in ("details", "done", "next", "nonce", "tell", "tenant", "thread", "until")
+            for field in ("details", "done", "next", "nonce", "tenant", "thread", "until")
         ),
         *((f"bad-{field}", f"No {field}.", line(**{field: bad[field]})) for field in bad),
         (
@@ -232,7 +229,6 @@ def _no_statements() -> list[Vector]:
             "A wait until a day that does not exist.",
             line(until="2026-02-30T12:00:00.000000Z"),
         ),
-        ("tell-number", "Whom to tell is a number.", line(tell=[7])),
         ("expires", "Until when, in another spelling.", line(expires="2026-11-15 13:00")),
         ("capital", "No name of an approver.", line(approver="Dana")),
         ("digest", "The end has no digest.", line(head={"digest": "sha256:00", "sequence": 2})),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +40,7 @@ from safepoint.core.record import Header, Kind, Place, seal
 from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
+from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
@@ -422,9 +424,9 @@ class GatedTarget(SealedTarget):
 
     def reword(self, thread: str, arguments: dict[str, Any]) -> None:
         """Seal another question with the writer's key, after the one that waits."""
-        tools = ToolSet(TOOLS)
+        tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
-        self._write(thread, asks.pack(), tools, datetime.now(UTC))
+        self._write(thread, asks.pack(), app=app, tools=tools.digest)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
@@ -455,6 +457,8 @@ class GatedTarget(SealedTarget):
             run = self._rehydrated(workflow, thread, approval, sequence)
             if meanwhile is not None:
                 meanwhile()
+            if run.denied:
+                run.step()  # which says so
             # Up to the payment, a pause or the end.
             self.use(lambda _: next((step for step in run if paid), None))
         except CheckpointError:
@@ -495,9 +499,9 @@ class GatedTarget(SealedTarget):
         yield said.encode()
         self.misuse(thread, arguments, said.encode())
         yield b""
-        tools = ToolSet(TOOLS)
+        tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         done = {"done": ["ask"], "state": {}, "tools": tools.described}
-        self._write(thread, done, tools, datetime.now(UTC))
+        self._write(thread, done, app=app, tools=tools.digest)
         yield b""
 
     def upgrade(self, thread: str) -> None:
@@ -514,24 +518,20 @@ class GatedTarget(SealedTarget):
         prunes: bool = False,
         tools: Iterable[Tool] = TOOLS,
     ) -> None:
-        """Seal a resumption by hand that spends a statement, dated to when that counted."""
-        has, texts = ToolSet(tools), _texts(yes)
+        """Seal a note by hand that spends a statement; before it, a state that asks for it."""
+        has, texts, last = ToolSet(tools), _texts(yes), 3 if skips else 1
         said = json.loads(texts[0].splitlines()[1])
-        state: dict[str, Any] = {
-            "done": ["ask", "pay", "ask_again"][: 3 if skips else 1],
-            "state": {},
-            "tools": has.described,
-            "origin": said["checkpoint"]["sequence"],
-            "resumed": {
-                "app": said["app"],
-                **said["checkpoint"],
-                "reasons": ["asked"],
-                "statements": texts,
-            },
-        }
-        self._write(thread, state, has, datetime.fromisoformat(said["issued"]))
+        if skips or has != ToolSet(TOOLS):
+            steps = ("ask", "pay", "ask_again", "pay_again")
+            asks = Payload({}, steps[:last], has, Ask("pay", arguments), next=steps[last])
+            app, then = self._payments(thread)[0].app, datetime.fromisoformat(said["issued"])
+            self._write(thread, asks.pack(), app=app, tools=has.digest, created=then)
         if prunes:
             self._cut_by_hand(thread)
+        with suppress(CheckpointError, Miss):
+            question = self._question(thread).text
+            value = {"question": question, "statements": texts}
+            self._write(thread, value, kind="note", label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
         """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
@@ -627,19 +627,12 @@ class GatedTarget(SealedTarget):
             lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
         )
 
-    def _write(self, thread: str, state: dict[str, Any], tools: ToolSet, created: datetime) -> None:
-        """Append what a worker would, with its key, at a time of one's own."""
-        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, "", thread, header.sequence + 1)
-        record, _ = seal(
-            Codec().encode(state),
-            place,
-            self.keys.signing,
-            created=created,
-            previous=digest,
-            app=self._payments(thread)[0].app,
-            tools=tools.digest,
-        )
+    def _write(self, thread: str, value: dict[str, Any], **header: Any) -> None:
+        """Append what a worker would, with its key: a state or a note, at a time of one's own."""
+        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = Place(self.store, "", thread, last.sequence + 1)
+        given = {"created": datetime.now(UTC), "previous": digest, **header}
+        record, _ = seal(Codec().encode(value), place, self.keys.signing, **given)
         self.medium.write(self.place(thread, place.sequence), record)
 
     def _cut_by_hand(self, thread: str) -> None:

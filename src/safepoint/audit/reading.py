@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from safepoint._command import tick
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
 from safepoint.core.chain import View, plain_of
+from safepoint.core.codec import inspect_state
 from safepoint.core.errors import (
     AnchorError,
+    ApprovalMalformed,
     CheckpointError,
     ConfigurationError,
     DecodeError,
@@ -28,8 +30,10 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import Head
-from safepoint.core.record import Checkpoint, Cipher, Header, Place, open_sealed
+from safepoint.core.names import Head, Limits
+from safepoint.core.record import Checkpoint, Cipher, Header, Opened, Place, open_sealed
+from safepoint.resume.approval import Question, unverified
+from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Payload, without_state
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -48,19 +52,45 @@ _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
 
 
+class Spend(NamedTuple):
+    """A note that says that people's answers were used, or that none was needed.
+
+    Attributes:
+        checkpoint: the note.
+        question: what they were asked.
+        texts: what they are said to have signed.
+    """
+
+    checkpoint: Checkpoint
+    question: Question
+    texts: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
+
+    @property
+    def is_no(self) -> bool:
+        """Whether it is said to end the run: by a no, or because nobody answered in time."""
+        if not self.texts:
+            return self.question.until != "" and self.question.then == "deny"
+        return any(unverified(text).get("verdict") == "denied" for text in self.texts)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One verified record, without the state.
 
     Attributes:
         checkpoint: the record; the state is left out.
-        payload: how far the run came, and what people said.
+        payload: how far the run came, and what it asks.
         is_run: whether a workflow wrote it. If not, the payload says nothing.
+        spends: the notes after it that say what people answered.
     """
 
     checkpoint: Checkpoint
     payload: Payload
     is_run: bool = True
+    spends: list[Spend] = field(default_factory=list)
 
     @property
     def head(self) -> Head:
@@ -225,14 +255,19 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
         try:
             for opened in view.forward(name, every_signature=True):
                 tick()
-                if opened.header.kind != "state":
+                is_state = opened.header.kind == "state"
+                if not is_state and opened.header.label != SPENT:
                     continue
                 try:
-                    state = without_state(plain_of(opened, cipher), view.limits)
+                    plain = plain_of(opened, cipher)
+                    state = without_state(plain, view.limits) if is_state else None
                 except DecodeError as error:
                     hidden.append((opened.header.cipher, error))
-                else:
-                    entries += [] if hidden else [_entry(opened.checkpoint(state))]
+                    continue
+                if is_state and not hidden:
+                    entries.append(_entry(opened.checkpoint(state)))
+                elif entries and not hidden:
+                    entries[-1].spends.extend(_spends(opened, plain, view.limits))
         except NotFound as error:
             refusal = error  # if it was pruned meanwhile, it is walked again
         except CheckpointError as error:
@@ -255,6 +290,15 @@ def _entry(checkpoint: Checkpoint) -> Entry:
         return Entry(checkpoint, Payload.unpack(checkpoint))
     except WorkflowMismatch:
         return Entry(checkpoint, Payload({}), is_run=False)
+
+
+def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
+    """Yield what a note spends, if it is one of this package, and about something."""
+    with suppress(DecodeError, ApprovalMalformed, AttributeError, TypeError):
+        found = inspect_state(plain, limits)
+        texts = tuple(found.get("statements"))
+        if all(isinstance(text, str) for text in texts):
+            yield Spend(opened.checkpoint(None), Question.from_text(found.get("question")), texts)
 
 
 def _kind(refusal: CheckpointError) -> str:

@@ -8,13 +8,14 @@ is there and with what people signed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.audit.ledger import approvers_apart
-from safepoint.audit.reading import Entry, Thread, all_threads, read
+from safepoint.audit.reading import Entry, Spend, Thread, all_threads, read
 from safepoint.core.errors import (
     ApprovalError,
     ApprovalExpired,
@@ -27,8 +28,9 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, spelled
 from safepoint.resume.answers import held
 from safepoint.resume.approval import SKEW, Approval, Question, Reason
+from safepoint.resume.asking import asks_the_same
 from safepoint.resume.gate import Decision, Gate, compare
-from safepoint.resume.workflow import Payload, Resumed
+from safepoint.resume.workflow import Payload
 
 _RULES: Final = {
     Reason.OLD_CHECKPOINT: "SP16",
@@ -42,7 +44,6 @@ _RULES: Final = {
 }
 _MANY: Final = 10
 _OLD: Final = Reason.OLD_CHECKPOINT
-_LAPSED: Final = "By then it did not count any more."
 
 
 def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
@@ -370,6 +371,22 @@ class Link:
         return Head(checkpoint.sequence - 1, checkpoint.previous or "")
 
     @property
+    def spend(self) -> Spend | None:
+        """The last note before it that let a run go on as this one does, if there is one."""
+        place, done = self.entry.checkpoint, self.payload.done
+        for each in reversed(self.last.spends if self.last is not None and done else []):
+            asked = each.question
+            right = asked.app, asked.tools, asked.done, asked.head
+            if right == (place.app, self.payload.tools.digest, done[:-1], self.head):
+                return each
+        return None
+
+    def was_denied(self, spend: Spend) -> bool:
+        """Whether what that note is about had a no besides."""
+        spends, asked = self.last.spends if self.last else [], spend.question
+        return any(each.is_no and asks_the_same(each.question, asked) for each in spends)
+
+    @property
     def end(self) -> int:
         """The sequence that it follows, 0 if there is none."""
         return self.entry.checkpoint.sequence - 1 if self.last is None else self.last.head.sequence
@@ -403,157 +420,150 @@ class Runs:
             if entry.is_run:
                 self._has_tools.add(bool(entry.payload.tools))
                 link = Link(entry, before, last, min(entries))
-                resumed = entry.payload.resumed
-                if resumed is None:
-                    yield from _ended(link) if entry.payload.expired else _stepped(link)
-                elif 0 < resumed.sequence < link.first:
-                    yield from self._resumed(link, resumed, None)
-                elif _is_named(link, resumed, source := entries.get(resumed.sequence)):
-                    yield from self._resumed(link, resumed, source)
+                spend = link.spend
+                if spend is None:
+                    yield from self._stepped(link)
                 else:
-                    yield link.found("SP16.not-there", source=resumed.sequence)
-                    yield from _wider(link)
+                    yield from self._resumed(link, spend, entries)
                 before = entry
             elif before is not None:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
+            for each in entry.spends if self._verifies else ():
+                yield from self._signed(entry, each)
             last = entry
         if last is not None and thread.refusal is None and not thread.hidden:
             was = last.checkpoint.app
             app = self._today.get(was.partition("@")[0], was)
-            if app != was and not last.payload.is_over:
+            if app != was and not any(each.is_no for each in last.spends):
                 yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
             yield from _waits(last)
 
-    def _resumed(self, link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
-        """Compare a record of a resumption with what the gate would have said there.
-
-        Args:
-            link: the record.
-            resumed: what it says of itself.
-            source: what it was resumed from, None if that was pruned.
-        """
-        if source is None:
-            yield link.found("SP19.pruned", source=resumed.sequence)
-        yield from _carried(link, resumed, source)
-        decision = self._decided(link, resumed, source)
-        approvals = list[Approval]()
-        for text in resumed.statements if self._verifies else ():
+    def _signed(self, entry: Entry, spend: Spend) -> Iterator[Finding]:
+        """Look at whether people signed what a note says, and were asked about where it stands."""
+        at, asked = entry.checkpoint, spend.question
+        place = asked.store, asked.tenant, asked.thread, asked.head
+        if place != (at.store, at.tenant, at.thread, entry.head):
+            why = f"It answers what {asked.thread} {asked.head} asked, and follows {entry.head}."
+            yield finding("SP19.not-counted", at.thread, entry=spend, why=why)
+        for text in spend.texts:
             try:
                 approval = self._gate.people.open(text, revoked=True)
-                approval.check_answers(self._question(link, source, decision, approval))
+                approval.check_answers(asked)
             except ApprovalError as refusal:
-                yield link.found("SP19.not-counted", why=refusal.what)
+                yield finding("SP19.not-counted", at.thread, entry=spend, why=refusal.what)
             else:
-                approvals.append(approval)
-                yield from self._outside(link, approval)
-        denials = [each for each in approvals if each.verdict == "denied"]
-        if denials:
-            yield from _denied(link, resumed, source, denials[0])
-        elif self._verifies and (not resumed.reasons or resumed.reasons != decision.reasons):
-            yield _reasons(link, resumed, decision.reasons)
-        if denials or (link.payload.denied is not None and not self._verifies):
+                yield from self._outside(at.thread, spend, approval)
+
+    def _stepped(self, link: Link) -> Iterator[Finding]:
+        """Look at a record that a step left, or that begins a run."""
+        payload, before = link.payload, link.before
+        if before is None:
+            yield from _begun(link)
             return
-        names = sorted({each.approver for each in approvals})
+        was, kept = before.payload, before.checkpoint.sequence
+        if any(each.is_no for each in before.spends):
+            yield link.found("SP19.denied", head=before.head)
+        elif was.asked is not None:
+            yield link.found("SP19.unanswered", head=before.head)
+        elif kept != link.end or not payload.done or payload.done[:-1] != was.done:
+            yield link.found("SP16.no-resume", end=link.end)
+        yield from _wider(link)
+
+    def _resumed(self, link: Link, spend: Spend, entries: dict[int, Entry]) -> Iterator[Finding]:
+        """Compare a record with the note that let the run go on, and with what the gate says."""
+        asked = spend.question
+        source, number = entries.get(asked.checkpoint.sequence), asked.checkpoint.sequence
+        if number < link.first:
+            yield link.found("SP19.pruned", source=number)
+            source = None
+        elif source is None or not source.is_run or source.head != asked.checkpoint:
+            yield link.found("SP16.not-there", source=number)
+            yield from _wider(link)
+            return
+        if link.was_denied(spend):
+            yield link.found("SP19.denied", head=asked.head)
+            return
+        if not spend.texts and asked.until:
+            yield from _ended(link, asked, source)
+            return
+        decision = self._decided(link, asked, source)
+        if source is not None:
+            yield from _carried(link, asked, source)
+            if self._verifies and asked.reasons != decision.reasons:
+                said, was = (", ".join(each) for each in (asked.reasons, decision.reasons))
+                yield link.found("SP19.reasons", said=said, was=was or "nothing")
+            right = _right(link, asked, source)
+            if self._verifies and spend.texts and asked != right:
+                why = f"It answers {_quoted(asked)}, and the run asked {_quoted(right)}."
+                yield link.found("SP19.not-counted", why=why)
+        names = sorted({each.approver for each in self._opened(spend)})
         people, how = len(names), f"approved by {' and '.join(names)}"
         if not self._verifies:
-            people = len(resumed.statements)
+            people = len(spend.texts)
             how = f"with {people} approval{'s' * (people > 1)}, which nobody verified here"
-        few = self._too_few(link, resumed, decision, people)
+        few = self._too_few(link, number, decision, people)
         yield from few.values()
-        if approvals and "SP19" not in few:
-            yield from self._without_role(link, approvals[0].question, names, people)
+        if names and "SP19" not in few:
+            yield from self._not_allowed(link, asked, names, people)
         if source is None and not people:
             yield from _wider(link)
-        if resumed.sequence < link.end and "SP16" not in few:
+        if number < link.end and "SP16" not in few:
             how = how if people else "which your policy lets anybody do"
-            yield link.found("SP16.back", end=link.end, source=resumed.sequence, how=how)
+            yield link.found("SP16.back", end=link.end, source=number, how=how)
 
-    def _decided(self, link: Link, resumed: Resumed, source: Entry | None) -> Decision:
+    def _opened(self, spend: Spend) -> Iterator[Approval]:
+        """Yield what people approved, of what a note says."""
+        for text in spend.texts if self._verifies else ():
+            with suppress(ApprovalError):
+                approval = self._gate.people.open(text, revoked=True)
+                approval.check_answers(spend.question)
+                if approval.verdict == "approved":
+                    yield approval
+
+    def _decided(self, link: Link, asked: Question, source: Entry | None) -> Decision:
         """Return what the gate would have said."""
         if source is None:  # as far as one can tell
-            back = resumed.sequence < link.end
-            kept = [each for each in Reason if (back if each == _OLD else each in resumed.reasons)]
+            back = asked.checkpoint.sequence < link.end
+            kept = [each for each in Reason if (back if each == _OLD else each in asked.reasons)]
             return Decision(tuple(kept), self._gate.policy.needs(*kept), (), ())
-        was = source.payload
-        # Whether an approval from before still counted was for the people and the policy of that
-        # time to say, so both are tried.
-        decisions = [
-            self._gate.decide(
-                source.checkpoint,
-                link.head,
-                had=was.tools,
-                has=link.payload.tools,
-                app=link.entry.checkpoint.app,
-                migrates_from=[source.checkpoint.app.partition("@")[2]],
-                asked=was.asked is not None,
-                lapsed=lapsed,
-            )
-            for lapsed in (("", _LAPSED) if was.approved else (None,))
-        ]
-        said = [each for each in decisions if each.reasons == resumed.reasons]
-        return (said or decisions)[0]
-
-    def _question(
-        self, link: Link, source: Entry | None, decision: Decision, approval: Approval
-    ) -> Question:
-        """Return what somebody had to be asked, in the words that they signed.
-
-        What was denied may be another version of the workflow, with other tools: of those there is
-        no more than what was signed.
-        """
-        place, signed, resumed = link.entry.checkpoint, approval.question, link.payload.resumed
-        tenant = place.tenant
-        right = replace(
-            signed, store=place.store, tenant=tenant, thread=place.thread, head=link.head
+        return self._gate.decide(
+            source.checkpoint,
+            link.head,
+            had=source.payload.tools,
+            has=link.payload.tools,
+            app=link.entry.checkpoint.app,
+            migrates_from=[source.checkpoint.app.partition("@")[2]],
+            asked=source.payload.asked is not None,
         )
-        if resumed is not None:
-            right = replace(right, checkpoint=Head(resumed.sequence, resumed.digest))
-        if approval.verdict == "approved":
-            tools, reasons = link.payload.tools.digest, decision.reasons or signed.reasons
-            done = link.payload.done
-            right = replace(right, app=place.app, tools=tools, reasons=reasons, done=done)
-        elif signed.app.partition("@")[0] != place.app.partition("@")[0]:
-            right = replace(right, app=place.app)
-        if source is None:
-            return right
-        was = source.payload
-        if was.asked is not None:
-            over = until(source) if source is link.last else None
-            right = replace(right, until=spelled(over) if over else "")
-            return replace(right, action=was.asked.action, arguments=dict(was.asked.arguments))
-        if Reason.ASKED in decision.reasons:
-            asked = self._gate.people.open(was.approved[0], revoked=True).question
-            return replace(right, action=asked.action, arguments=asked.arguments)
-        return replace(right, action="", arguments={})
 
-    def _outside(self, link: Link, approval: Approval) -> Iterator[Finding]:
-        """Look at whether an answer counts by its key, and when the record was written."""
+    def _outside(self, thread: str, spend: Spend, approval: Approval) -> Iterator[Finding]:
+        """Look at whether an answer counts by its key, and when the note was written."""
         does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
         if approval.key in self._gate.people.revoked:
-            yield link.found("SP19.revoked", does=does, approval=approval)
-        created = link.entry.checkpoint.created
+            yield finding("SP19.revoked", thread, entry=spend, does=does, approval=approval)
+        created = spend.checkpoint.created
         # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
         just_late = timedelta() <= created - approval.expires < SKEW
         try:
             when = approval.issued if just_late else created
             approval.check_time(when, self._gate.policy.lifetime)
         except ApprovalExpired as refusal:
-            yield link.found("SP19.late", does=does, late=refusal.what)
+            yield finding("SP19.late", thread, entry=spend, does=does, late=refusal.what)
 
-    def _without_role(
+    def _not_allowed(
         self, link: Link, asked: Question, names: list[str], people: int
     ) -> Iterator[Finding]:
-        """Look at whether these people may approve that amount."""
+        """Look at whether so many people may approve that amount."""
         try:
             why = self._gate.lacks(asked, names, people)
         except ResumeRefused as refusal:
-            yield link.found("SP19.no-role", why=refusal.what)
+            yield link.found("SP19.not-allowed", why=refusal.what)
         else:
             if why:
-                yield link.found("SP19.no-role", why=f"It needed the approval of {why}.")
+                yield link.found("SP19.not-allowed", why=f"It needed the approval of {why}.")
 
     def _too_few(
-        self, link: Link, resumed: Resumed, decision: Decision, people: int
+        self, link: Link, source: int, decision: Decision, people: int
     ) -> dict[str, Finding]:
         """Return what too few people approved, by the rule that wants more of them."""
         rules: dict[str, list[Reason]] = {}
@@ -571,7 +581,7 @@ class Runs:
                 found[rule] = link.found(
                     f"{rule}.too-few",
                     severity="warning" if people else "error",
-                    source=resumed.sequence,
+                    source=source,
                     why=" ".join([*details, why]),
                 )
         return found
@@ -586,55 +596,50 @@ def _named(app: str) -> tuple[str, str]:
 
 
 def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Iterator[Finding]:
-    """Look for a change of version, or of workflow, that no resumption explains."""
+    """Look for a change of version, or of workflow, that no note of a resumption explains."""
     if last is None:
         return
     app, was = entry.checkpoint.app, last.checkpoint.app
-    resumed = entry.payload.resumed
-    explained = False
-    if resumed is not None:
-        named = entries.get(resumed.sequence)
-        was = resumed.app if named is None else named.checkpoint.app
-        same = app.partition("@")[0] == was.partition("@")[0] and resumed.app == was
-        explained = same and Reason.VERSION_CHANGED in resumed.reasons
-    if app != was and not explained:
+    for spend in last.spends:
+        asked = spend.question
+        named = entries.get(asked.checkpoint.sequence, last)
+        before = named.checkpoint.app
+        same = app.partition("@")[0] == before.partition("@")[0] and asked.app == app
+        if same and (before == app or Reason.VERSION_CHANGED in asked.reasons):
+            return
+    if app != was:
         now, before = (each or "something without a name" for each in (app, was))
         thread = entry.checkpoint.thread
         yield finding("SP17.unexplained", thread, entry=entry, now=now, before=before)
 
 
-def _stepped(link: Link) -> Iterator[Finding]:
-    """Look at a record that a step left, or that begins a run."""
-    payload, before = link.payload, link.before
-    if before is None:
-        yield from _begun(link)
-        return
-    was, kept = before.payload, before.checkpoint.sequence
-    if was.asked is not None:
-        yield link.found("SP19.unanswered", head=before.head)
-    elif was.is_over:
-        yield link.found("SP19.denied", head=before.head)
-    elif kept != link.end or not payload.done or payload.done[:-1] != was.done:
-        yield link.found("SP16.no-resume", end=link.end)
-    elif payload.origin is not None:
-        yield _origin(link)
-    yield from _wider(link)
+def _right(link: Link, asked: Question, source: Entry) -> Question:
+    """Return what people had to be asked, in the words that they were shown."""
+    place, ask = link.entry.checkpoint, source.payload.asked
+    over = until(source) if source is link.last else None
+    return replace(
+        asked,
+        store=place.store,
+        tenant=place.tenant,
+        thread=place.thread,
+        scope="",
+        action=ask.action if ask else "",
+        arguments=dict(ask.arguments) if ask else {},
+        next=link.payload.done[-1],
+        until=spelled(over) if over else "",
+        then=ask.then if ask and over else "deny",
+    )
 
 
-def _ended(link: Link) -> Iterator[Finding]:
-    """Look at a record that says that a wait has ended. Nothing else changes with it."""
-    payload, before = link.payload, link.before
-    was = before.payload if before is not None else Payload({})
-    asked, same = was.asked, False
-    if before is not None and asked is not None and before is link.last:
-        over = until(before)
-        late = over is not None and link.entry.checkpoint.created >= over
-        origin = was.origin or before.checkpoint.sequence
-        same = late and replace(was, asked=None, resumed=None, origin=origin) == replace(
-            payload, expired=""
-        )
-        same = same and payload.expired == asked.then
-    if not same and link.first == 1:
+def _quoted(asked: Question) -> str:
+    return f"{asked.thread} {asked.checkpoint}: {asked.action} {asked.next} {asked.until}".strip()
+
+
+def _ended(link: Link, asked: Question, source: Entry | None) -> Iterator[Finding]:
+    """Look at a record of a run that went on because nobody had answered in time."""
+    over = until(source) if source else None
+    late = over is not None and link.entry.checkpoint.created >= over
+    if source is not None and not (late and asked == _right(link, asked, source)):
         yield link.found("SP31.not-ended")
     yield from _wider(link)
 
@@ -647,6 +652,8 @@ def until(entry: Entry) -> datetime | None:
 
 def _waits(last: Entry) -> Iterator[Finding]:
     """Look at whether a run that waits for people does so for ever."""
+    if any(each.question.action for each in last.spends):
+        return  # people answered, or the wait was ended
     asked, over, thread = last.payload.asked, until(last), last.checkpoint.thread
     if asked is not None and over is None:
         yield finding("SP31.no-end", thread, last=last, action=asked.action)
@@ -659,50 +666,20 @@ def _begun(link: Link) -> Iterator[Finding]:
     payload, pruned = link.payload, link.first > 1
     if link.last is not None or (not pruned and (payload.done or payload.asked is not None)):
         yield link.found("SP16.unbegun")
-    elif payload.origin is not None and not (pruned and 0 < payload.origin <= link.end):
-        yield _origin(link)
     passed = payload.done if payload.asked is None else payload.done[:-1]
     if pruned and passed:
         yield link.found("SP19.first-kept")
 
 
-def _is_named(link: Link, resumed: Resumed, source: Entry | None) -> bool:
-    """Tell whether a record is the one of a workflow that another says it was resumed from."""
-    return (
-        source is not None
-        and source.is_run
-        and source.checkpoint.sequence <= link.end
-        and (source.checkpoint.digest, source.checkpoint.app) == (resumed.digest, resumed.app)
-    )
+def _carried(link: Link, asked: Question, source: Entry) -> Iterator[Finding]:
+    """Look at whether a run goes on after the steps that were done.
 
-
-def _carried(link: Link, resumed: Resumed, source: Entry | None) -> Iterator[Finding]:
-    """Look at whether no step ran between a record and what it was resumed from.
-
-    Another version may name steps anew and leave some out, and not say that more are done; and if
-    the answer was no, it did nothing. Going back is meant to repeat what was done.
+    Another version may name steps anew and leave some out, and not say that more are done.
     """
-    payload, back = link.payload, resumed.sequence < link.end
-    if source is None:
-        right = payload.origin is None if back else 0 < (payload.origin or 0) <= resumed.sequence
-        if not right:
-            yield _origin(link)
-        return
-    was = source.payload
-    migrated = link.entry.checkpoint.app != source.checkpoint.app and payload.denied is None
-    fewer = migrated and len(payload.done) <= len(was.done)
-    if was.is_over:
-        yield link.found("SP19.denied", head=source.head)
-    elif payload.asked is not None or not (fewer or payload.done == was.done):
-        yield link.found("SP16.other-steps", source=resumed.sequence)
-    elif payload.origin != (None if back else was.origin or resumed.sequence):
-        yield _origin(link)
-
-
-def _origin(link: Link) -> Finding:
-    """Say that the place of the last step is wrong: it is part of the key of what is done once."""
-    origin = link.payload.origin
-    return link.found("SP16.origin", origin="here" if origin is None else f"at #{origin}")
+    done = source.payload.done
+    migrated = link.entry.checkpoint.app != source.checkpoint.app
+    if not (migrated and len(asked.done) <= len(done)) and asked.done != done:
+        yield link.found("SP16.other-steps", source=source.checkpoint.sequence)
 
 
 def _wider(link: Link) -> Iterator[Finding]:
@@ -713,26 +690,3 @@ def _wider(link: Link) -> Iterator[Finding]:
         wider = sorted({name for reason, name, _ in compared if reason is not None})
         if wider:
             yield link.found("SP18.wider", head=before.head, names=", ".join(wider))
-
-
-def _denied(
-    link: Link, resumed: Resumed, source: Entry | None, denial: Approval
-) -> Iterator[Finding]:
-    """Look at a no. It ends a run that waits for it, and changes nothing else."""
-    ends = resumed.statements == (denial.text,)
-    if source is not None:
-        was = (source.checkpoint.app, source.payload.tools)
-        as_it_was = was == (link.entry.checkpoint.app, link.payload.tools)
-        waits = source.payload.asked is not None or bool(source.payload.approved)
-        ends = ends and as_it_was and waits and source is link.last
-    if not ends:
-        yield link.found("SP19.not-the-end")
-    elif resumed.reasons != denial.question.reasons:
-        yield _reasons(link, resumed, denial.question.reasons)
-    yield from _wider(link)
-
-
-def _reasons(link: Link, resumed: Resumed, right: Iterable[str]) -> Finding:
-    """Say that a record was not resumed for what it says."""
-    said, was = (", ".join(each) or "nothing" for each in (resumed.reasons, right))
-    return link.found("SP19.reasons", said=said, was=was)

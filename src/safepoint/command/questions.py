@@ -5,8 +5,7 @@ again from what the worker sealed when it asked: by our own workflow, or by an a
 same as the worker's, to the byte.
 
 If another version or other tools are to run it by now, the worker's gate asks for more than the
-records say: it refuses the answer, and asks anew. The same holds where people approved it, and that
-lapsed before anybody acted upon it.
+records say: it refuses the answer, and asks anew.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from typing import Any, Final, NamedTuple
 
 from safepoint.command.states import read_as_json
 from safepoint.core.chain import plain_of
-from safepoint.core.codec import read_json
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, WorkflowMismatch
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head, spelled
+from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import MAX_BYTES, Question, Reason, ends, is_denial
-from safepoint.resume.asking import SPENT
+from safepoint.resume.approval import Question, Reason, unverified
+from safepoint.resume.asking import SPENT, asks_the_same
 from safepoint.resume.gate import Gate
-from safepoint.resume.workflow import Payload, without_state
+from safepoint.resume.workflow import Payload, question_of, without_state
 
 _ELSE: Final = "Find out what else has the writer's key."
-_WORDS: Final = (b"checkpoint", b"langgraph.Interrupt")  # of records that count
 _RECORDS: Final = 5_000  # that are walked for a thread among many; a graph has tens in a step
 _BYTES: Final = 128 * 1024 * 1024
 _TEXTS: Final = 2_000  # of questions, those that are over among them
@@ -144,14 +141,16 @@ def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Q
                 is_newest = False
                 found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
                 with suppress(WorkflowMismatch):
-                    told = _of_workflow(found, Payload.unpack(found))
-                    return [(question, found.created) for question in told]
+                    return [
+                        (question, found.created)
+                        for question in _of_workflow(found, Payload.unpack(found))
+                        if not any(_is_spent(each.spent, question) for each in kept)
+                    ]
             head, label = link.opened.head, link.label
             times[head] = link.header.created
-            if label == SPENT or any(word in data for word in _WORDS):
-                plain, is_last = _parsed(link, data, ledger), label not in labels
-                kept.append(_Kept.of(head, label, plain, is_last=is_last))
-                roots += kept[-1].is_root
+            plain, is_last = _parsed(link, data, ledger), label not in labels
+            kept.append(_Kept.of(head, label, plain, is_last=is_last))
+            roots += kept[-1].is_root
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
                 break
@@ -189,33 +188,11 @@ def _too_much(ledger: Ledger, thread: str, why: str) -> LimitExceeded:
 
 def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
     """Return what the end of a workflow's thread asks: as `Workflow.question` of the same code."""
-    asked, head = payload.asked, Head(checkpoint.sequence, checkpoint.digest)
-    if asked is None:
+    if payload.asked is None:
         return []
-    said = Gate().decide(
-        checkpoint, head, had=payload.tools, has=payload.tools, app=checkpoint.app, asked=True
-    )
-    until = spelled(ends(checkpoint.created, asked.within)) if asked.within else ""
-    return [
-        Question(
-            store=checkpoint.store,
-            tenant=checkpoint.tenant,
-            thread=checkpoint.thread,
-            checkpoint=head,
-            head=head,
-            app=checkpoint.app,
-            tools=payload.tools.digest,
-            reasons=said.reasons,
-            details=said.details,
-            action=asked.action,
-            arguments=dict(asked.arguments),
-            next=payload.next,
-            done=payload.done,
-            until=until,
-            tell=asked.tell if until else (),
-            then=asked.then if until else "deny",
-        )
-    ]
+    head, app, tools = Head(checkpoint.sequence, checkpoint.digest), checkpoint.app, payload.tools
+    said = Gate().decide(checkpoint, head, had=tools, has=tools, app=app, asked=True)
+    return [question_of(checkpoint, head, said, payload, app=app)]
 
 
 def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
@@ -296,16 +273,13 @@ def _is_spent(note: dict[str, Any], question: Question) -> bool:
 
     What an expired yes was used for shows in what followed. If nothing did, people are asked again.
     """
-    if note.get("question") != question.text:
+    if not note:
         return False
-    texts, now = note["statements"], datetime.now(UTC)
-    return not texts or any(is_denial(text) or _expires(text) > now for text in texts)
-
-
-def _expires(statement: str) -> datetime:
-    return datetime.fromisoformat(
-        read_json(statement.split("\n")[1].encode(), MAX_BYTES)["expires"]
-    )
+    said, now = [unverified(text) for text in note["statements"]], datetime.now(UTC)
+    if any(each["verdict"] == "denied" for each in said):
+        return asks_the_same(Question.from_text(note["question"]), question)
+    left = [datetime.fromisoformat(each["expires"]) > now for each in said]
+    return note["question"] == question.text and (any(left) or not left)
 
 
 def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:

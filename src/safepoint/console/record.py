@@ -308,11 +308,13 @@ class _Walk:
                     return
                 statements = note["statements"]
                 if not statements:
-                    yield "nobody: the wait had ended"
-            elif header.kind == "state" and (payload := self._payload(opened, if_answered=True)):
-                statements = [*(payload.resumed.statements if payload.resumed else ())]
-                if payload.expired:
-                    yield f"nobody: the wait had ended, then {payload.expired}"
+                    asked = Question.from_text(note["question"])
+                    how = (
+                        f"the wait had ended, then {asked.then}"
+                        if asked.until
+                        else "it needed none"
+                    )
+                    yield f"nobody: {how}"
             for text in statements:
                 yield self._statement(text, header)
         except CheckpointError as error:
@@ -396,11 +398,9 @@ class _Walk:
             if had and has:
                 yield from (said for _, _, said in compare(has.tools, had.tools))
 
-    def _payload(self, opened: Opened, *, if_answered: bool = False) -> Payload | None:
+    def _payload(self, opened: Opened) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
         data = plain_of(opened, self.ledger.cipher)
-        if if_answered and b"resumed" not in data and b"expired" not in data:
-            return None  # which takes less time than to parse all of it
         with suppress(WorkflowMismatch):
             found = without_state(data, self.ledger.codec.limits)
             return Payload.unpack(opened.checkpoint(found))

@@ -511,7 +511,7 @@ class View:
         thread: str,
         write: Callable[[Place, str | None], tuple[bytes, Opened]],
         *,
-        after: int | None = None,
+        after: int | Head | None = None,
         fence: int | None = None,
         rides_along: bool = False,
         tries: int = TRIES,
@@ -527,7 +527,8 @@ class View:
             thread: the thread.
             write: seals the record for a place, after the record of a digest. It is asked again
                 for each try.
-            after: the newest state to build on, if the caller cares.
+            after: the newest state to build on, if the caller cares; or the head of the very
+                record to follow.
             fence: the token of a lease.
             rides_along: leave it to the next record to move the anchor.
             tries: how often others may be faster; once, for what must follow the end as it is.
@@ -540,7 +541,7 @@ class View:
         """
         options = {} if fence is None else {"fence": fence}
         end = self._remembered(thread)
-        if end is None or after not in (None, end.state):
+        if end is None or after not in (None, end.state, end.head):
             end = self._built_on(thread, after)
         for left in range(tries - 1, -1, -1):
             place = self._place(thread, end.head.sequence + 1 if end else 1)
@@ -563,19 +564,21 @@ class View:
             self._remember(thread, End(opened.head, anchored, state))
         return opened
 
-    def _built_on(self, thread: str, after: int | None) -> End | None:
-        """Return where a thread ends, if its newest state is the one that a record builds on."""
+    def _built_on(self, thread: str, after: int | Head | None) -> End | None:
+        """Return where a thread ends, if that is what a record builds on."""
         opened, anchored = self._settled(thread, lambda: self._end(thread))
-        number = 0
+        number, head = 0, None
         if opened is not None:
             refuse_deleted(opened)
+            head = opened.head
             if self.anchor is not None and anchored is None:
                 self.verify(thread)  # nothing vouches for the past yet, so all of it is looked at
             if after is not None:
                 number = self.at(thread).header.sequence
-        if after not in (None, number):
+        if after not in (None, number, head):
+            built = after if isinstance(after, Head) else f"#{quoted(after)}"
             raise Conflict(
-                f"{thread} is at #{number}, and this save builds on #{quoted(after)}.",
+                f"{thread} is at #{number}, and this save builds on {built}.",
                 "Nothing was overwritten. Load the latest, and decide again.",
             )
         return None if opened is None else End(opened.head, anchored, number or None)

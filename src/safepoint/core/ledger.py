@@ -232,8 +232,6 @@ class Ledger:
             app: what writes it: a name, a version.
             tools: the digest of the tool set in force.
             label: a word that `back` shows beside it. Whoever can read the storage reads it.
-                `needs/7` says that this state counts with record 7 alone: while it is the newest
-                one, `prune` keeps that.
             after: the sequence of the state that you built on, 0 for a new thread. If the thread
                 has another state since, the save is refused and nothing is lost. A note in between
                 is no other state. Without it, this one comes after whatever is there.
@@ -261,7 +259,7 @@ class Ledger:
         value: Any,
         *,
         label: str = "",
-        after: int | None = None,
+        after: int | Head | None = None,
         rides_along: bool = False,
     ) -> Checkpoint:
         """Seal `value` as the thread's next record, which is no new state.
@@ -274,7 +272,7 @@ class Ledger:
             thread: the thread.
             value: what to note.
             label: as in `save`.
-            after: as in `save`.
+            after: as in `save`; or the head of the very record to follow, with none in between.
             rides_along: leave it to the next state to anchor this. It is for the pending writes of
                 a framework, which are done again if they are lost: until then, somebody could cut
                 the note off unnoticed.
@@ -289,7 +287,7 @@ class Ledger:
         thread: str,
         value: Any,
         said: _Said,
-        after: int | None,
+        after: int | Head | None,
         rides_along: bool = False,
     ) -> Checkpoint:
         check_name("thread", thread)
@@ -303,7 +301,7 @@ class Ledger:
         thread: str,
         payload: bytes,
         said: _Said,
-        after: int | None = None,
+        after: int | Head | None = None,
         *,
         rides_along: bool = False,
     ) -> Opened:
@@ -579,9 +577,7 @@ class Ledger:
     ) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
-        A signed base says where the thread begins now, so that what is left still verifies. More
-        is kept where the newest state says that it needs it, by its label, as that of a workflow
-        does which goes on from what people approved.
+        A signed base says where the thread begins now, so that what is left still verifies.
 
         Args:
             thread: the thread.
@@ -607,17 +603,11 @@ class Ledger:
             self._last(thread)
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
-        left, needed, removed, first = (
-            keep,
-            MAX_SEQUENCE if since is None else check_sequence(since),
-            0,
-            None,
-        )
+        left, removed, first = keep, 0, None
+        needed = MAX_SEQUENCE if since is None else check_sequence(since)
         for opened in self._view.back(thread):
             header = opened.header
             if header.kind != "note" and (anchored is None or header.sequence <= anchored.sequence):
-                if left == keep:
-                    needed = min(needed, _needed_by(header.label) or needed)
                 left -= left > 0
             if first is not None:
                 removed += 1
@@ -889,12 +879,6 @@ class Link:
     def state(self) -> Any:
         """The state, or what was noted, decoded once."""
         return self.checkpoint.state
-
-
-def _needed_by(label: str) -> int | None:
-    """Return the sequence that a state's label says it needs."""
-    before, _, number = label.partition("/")
-    return int(number) if before == "needs" and number.isdecimal() else None
 
 
 # --- who writes a thread: the leases that a ledger has, or takes when it first writes

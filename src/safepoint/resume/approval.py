@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -145,7 +145,6 @@ class Question:
         scope: what in the thread it is about, or "" for all of it: a graph has several parts that
             go on by themselves.
         until: when the wait ends, in UTC as a record writes it, or "" if it does not.
-        tell: whom to tell when it ends soon, in the words of whoever asked.
         then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
 
     Raises:
@@ -170,7 +169,6 @@ class Question:
     done: tuple[str, ...] = ()
     scope: str = ""
     until: str = ""
-    tell: tuple[str, ...] = ()
     then: str = "deny"
 
     def __post_init__(self) -> None:
@@ -194,7 +192,6 @@ class Question:
             "done": all(type(each) is str for each in self.done),
             "scope": type(self.scope) is str,
             "until": self.until == "" or _is_moment(self.until),
-            "tell": all(type(each) is str for each in self.tell),
             "then": self.then in THEN,
         }
         for name, is_right in right.items():
@@ -213,10 +210,9 @@ class Question:
             "done": list(self.done),
             "head": _place(self.head),
             "reasons": list(reasons),
-            "tell": list(self.tell),
         }
         line = _encoded(values, _MAX_QUESTION)
-        lists = {name: tuple(getattr(self, name)) for name in ("details", "done", "tell")}
+        lists = {name: tuple(getattr(self, name)) for name in ("details", "done")}
         vars(self).update(lists, reasons=reasons, _line=line)
 
     @property
@@ -261,7 +257,6 @@ class Question:
             f"done: {', '.join(map(shown, self.done)) or '(none)'}",
             f"scope: {shown(self.scope) if self.scope else '(none)'}",
             f"until: {f'{self.until}, then {self.then}' if self.until else '(none)'}",
-            f"tell: {', '.join(map(shown, self.tell)) or '(none)'}",
             f"thread: {self.thread}",
             f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
@@ -297,7 +292,7 @@ def _place(head: Head) -> dict[str, Any]:
 
 def _question(values: Any) -> Question:
     """Return the question of decoded fields: exactly them, and each of its own type."""
-    lists = [values[name] for name in ("reasons", "details", "done", "tell")]
+    lists = [values[name] for name in ("reasons", "details", "done")]
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
     ):
@@ -570,28 +565,25 @@ class Approvers:
         keys: each person's public key, or several of them, by the person's name.
         revoked: which of these keys no longer count, or their ids. What they signed before does
             not count either: whoever stole a key can write any date.
-        roles: who is what, for a `Policy` that says who may approve what.
 
     Attributes:
         keys: each key with the name of its owner, revoked ones included, by the key's id.
         revoked: the ids of the keys that no longer count.
         names: who may approve: everybody with a key that is not revoked.
-        roles: those of them who have a role, by its name.
 
     Raises:
         InvalidId: a name is outside the grammar.
-        KeyRefused: something is no public key, one key has two names, what is revoked is nobody's
-            key, or a role is given to somebody without a key.
+        KeyRefused: something is no public key, one key has two names, or what is revoked is
+            nobody's key.
     """
 
-    __slots__ = ("keys", "names", "revoked", "roles")
+    __slots__ = ("keys", "names", "revoked")
 
     def __init__(
         self,
         keys: Mapping[str, VerifyingKey | Iterable[VerifyingKey]],
         *,
         revoked: Iterable[Key | str] = (),
-        roles: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
         for name, given in keys.items():
@@ -610,17 +602,6 @@ class Approvers:
         self.names: Final = tuple(
             sorted({name for key_id, (name, _) in self.keys.items() if key_id not in self.revoked})
         )
-        self.roles: Final = {
-            check_name("role", role): frozenset(people) & set(self.names)
-            for role, people in (roles or {}).items()
-        }
-        known = {name for name, _ in self.keys.values()}
-        for role, people in (roles or {}).items():
-            if strangers := sorted(set(people) - known):
-                raise KeyRefused(
-                    f"{quoted(strangers[0])} has the role {role}, and no key here.",
-                    "Give roles to names that Approvers has a public key of.",
-                )
 
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):
@@ -715,12 +696,13 @@ class Approvers:
         return approval
 
 
-def is_denial(text: str) -> bool:
-    """Tell whether a statement is a no, before anybody has verified it.
-
-    Line 2 has one spelling, in which the verdict comes last.
-    """
-    return text.rstrip().endswith('"verdict":"denied"}')
+def unverified(text: str) -> dict[str, Any]:
+    """Return what a statement says, before anybody has verified it; nothing, if it is none."""
+    try:
+        said = read_json(text.split("\n")[1].encode(), MAX_BYTES)
+    except (CheckpointError, IndexError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _read(line_2: bytes, key_id: str, text: str) -> Approval:

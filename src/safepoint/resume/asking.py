@@ -1,18 +1,18 @@
 """What people answered, and what they ordered: whether a run goes on.
 
-`accepted` tells which answers let a run through, `check_held` whether an operator stopped it. Both
-look into the place of the answers, if the gate knows one.
+`Asking` spends answers, `check_held` tells whether an operator stopped the run. Both look into the
+place of the answers, if the gate knows one.
 
-A graph or a workflow of somebody else asks in the middle of a step, and the step runs again when
-the answer is there. So the answer is spent by a note of its own, sealed and anchored before anybody
-is given the arguments. That it was not spent before is known by a walk from the thread's end back
-to the record that the question names, and by nothing else.
+Our own workflow, a graph of LangGraph and a workflow of Agent Framework spend an answer in one way:
+by a note of its own, sealed and anchored before anybody is given the arguments. It follows the very
+record that people were asked about. That it was not spent before is known by a walk from the
+thread's end back to that record, and by nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalSpent,
     ConfigurationError,
+    Conflict,
     NotFound,
     ResumeError,
     ResumeRefused,
@@ -35,13 +36,16 @@ from safepoint.core.journal import RESUMING, Actor, Outcome, What
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, digest_of
 from safepoint.resume.answers import Order, held
-from safepoint.resume.approval import SKEW, Approval, Question, Reason, is_denial
+from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
 MAX_WAIT: Final = timedelta(days=3660)
-MAX_TELL: Final = 4000
 SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
 ORDERED: Final = "ordered/"
+TRIES: Final = 1000  # of a note that others come before
+_ANSWER: Final = (
+    "Show this error's question to the others, and answer with the list of all that they signed."
+)
 PUT: Final = (
     "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
     " resume again."
@@ -99,19 +103,16 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
         )
 
 
-def check_wait(within: timedelta | None, tell: Iterable[str]) -> None:
-    """Refuse a wait of no time, and one that no question could tell of.
+def check_wait(within: timedelta | None) -> None:
+    """Refuse a wait of no time, and one that no calendar could tell of.
 
     Raises:
         WorkflowError: it is one.
     """
-    told = sum(len(ascii(each)) for each in tell)
-    lasts = within is None or timedelta(seconds=1) <= within <= MAX_WAIT
-    if not lasts or told > MAX_TELL:
+    if within is not None and not timedelta(seconds=1) <= within <= MAX_WAIT:
         raise WorkflowError(
-            f"A wait of {quoted(within)}, with {told} characters of whom to tell, cannot be used.",
-            f"Write within=timedelta(hours=24), from a second to {MAX_WAIT.days} days, and tell a"
-            f" few names, of {MAX_TELL} characters at most.",
+            f"A wait of {quoted(within)} cannot be used.",
+            f"Write within=timedelta(hours=24), from a second to {MAX_WAIT.days} days.",
         )
 
 
@@ -129,87 +130,6 @@ def check_clock(now: datetime, created: datetime, where: object) -> None:
             f" that wrote {where}, find out who did, and let the run save anew before you ask"
             " again.",
         )
-
-
-def accepted(
-    gate: Gate,
-    question: Question,
-    given: Iterable[Approval],
-    put: Iterable[Approval],
-    now: datetime,
-    needed: int,
-    do: str,
-) -> tuple[Approval, ...]:
-    """Return the approvals that let a run through, one of each person, or the one denial.
-
-    A no in the place of the answers stays one: it does not expire, and comes before any yes. A yes
-    there that does not count is passed over; one that was given here is refused.
-
-    Args:
-        gate: who may answer.
-        question: what they were asked.
-        given: what they signed, as far as somebody brought it here.
-        put: what of it is in the place of the answers.
-        now: the time.
-        needed: how many people its reasons take.
-        do: what to do if there are too few.
-
-    Raises:
-        ApprovalError: one that was given does not count.
-        ApprovalNeeded: there are too few.
-        ResumeRefused: nobody may approve it.
-    """
-    found, passed = dict[str, Approval](), ""
-    for each in put:
-        if each.verdict == "denied":
-            return (each,)
-    for each in sorted(given, key=lambda each: each.verdict == "approved"):  # a no first
-        each.check_answers(question)
-        each.check_time(now, gate.policy.lifetime)
-        if each.verdict == "denied":
-            return (each,)
-        found.setdefault(each.approver, each)
-    for each in put:
-        try:
-            gate.people.open(each.text)  # its key may be revoked
-            each.check_time(now, gate.policy.lifetime)
-            found.setdefault(each.approver, each)
-        except ApprovalError as error:
-            passed = f" {error.what}"
-    lacks = gate.lacks(question, found, needed)
-    if lacks:
-        have = f" So far approved by {', '.join(found)}." if found else passed
-        details = "".join(f" {each}" for each in question.details)
-        raise ApprovalNeeded(
-            f"{question.thread} {question.checkpoint} needs the approval of {lacks}."
-            f"{details}{have}",
-            do,
-            question,
-        )
-    return tuple(found.values())
-
-
-def answers(gate: Gate, question: Question) -> list[Approval]:
-    """Return what people put where their answers are, none if the gate knows no such place.
-
-    Raises:
-        AnswersError: the place cannot vouch for what is there.
-    """
-    return [] if gate.answers is None else gate.answers.about(question, gate.people)
-
-
-def contradicted(gate: Gate, question: Question) -> Approval | None:
-    """Return the first no to a question in the place of the answers."""
-    return next((each for each in answers(gate, question) if each.verdict == "denied"), None)
-
-
-def note_late(ledger: Ledger, denial: Approval) -> None:
-    """Write down, once, that a no came after what it answers had been used."""
-    thread, tenant = denial.question.thread, ledger.tenant_name
-    for entry in ledger.journal.show(thread=thread, tenant=tenant) if ledger.journal else ():
-        if (entry.what, entry.outcome, entry.detail) == ("deny", "refused", said(denial)):
-            return
-    note_answers(ledger, (denial,), "refused")
 
 
 def check_held(
@@ -293,15 +213,23 @@ def said(approval: Approval) -> str:
     return f"{approval.question.action} nonce {approval.nonce}".lstrip()
 
 
-def noted(ledger: Ledger, granted: tuple[Approval, ...], outcome: Outcome) -> datetime | None:
+def noted(ledger: Ledger, answers: tuple[Approval, ...], outcome: Outcome) -> datetime | None:
     """Return when the journal was told so of the last of these answers, None if never."""
     found: dict[str, datetime] = {}
-    thread = granted[0].question.thread
-    for entry in ledger.journal.show(thread=thread) if ledger.journal else ():
-        for each in granted:
-            if (entry.what, entry.outcome, entry.detail) == ("approve", outcome, said(each)):
+    thread = answers[0].question.thread if answers else None
+    for entry in ledger.journal.show(thread=thread) if ledger.journal and answers else ():
+        for each in answers:
+            what = "deny" if each.verdict == "denied" else "approve"
+            if (entry.what, entry.outcome, entry.detail) == (what, outcome, said(each)):
                 found.setdefault(each.nonce, entry.at)
-    return max(found.values()) if len(found) == len(granted) else None
+    return max(found.values()) if found and len(found) == len(answers) else None
+
+
+def settle(ledger: Ledger, thread: str) -> None:
+    """See to it that the anchor knows the end of a thread: who wrote it may have died before."""
+    anchored = ledger.anchored(thread)
+    if ledger.anchor is not None and anchored != next(ledger.back(thread)).opened.head:
+        ledger.verify(thread, anchor=True)
 
 
 class Asking(NamedTuple):
@@ -313,7 +241,11 @@ class Asking(NamedTuple):
         question: what they are asked.
         is_over: tells of a record after the question's whether the run went on, so that nothing is
             answered there any more.
-        value: what else the note says, so that the adapter knows it for its own.
+        value: what else the note says, so that an adapter knows it for its own.
+        do: what to do if there are too few answers.
+        once: refuse answers that are brought where it is answered already. A graph runs a node
+            again with the same answer; a worker that resumes a workflow with one expects to be the
+            first.
     """
 
     ledger: Ledger
@@ -321,11 +253,17 @@ class Asking(NamedTuple):
     question: Question
     is_over: Callable[[Link], bool]
     value: dict[str, Any]
+    do: str = ""
+    once: bool = False
 
     @property
     def key(self) -> str:
         """The digest of the question."""
         return digest_of(self.question.text.encode())
+
+    @property
+    def _where(self) -> str:
+        return f"{self.question.thread} {self.question.checkpoint}"
 
     def answered(self, given: object) -> Approved:
         """Spend what people signed, and return what they approved.
@@ -350,96 +288,183 @@ class Asking(NamedTuple):
         Raises:
             ResumeRefused: somebody said no, or the wait has ended.
         """
+        final = (
+            "That is final for this question. Catch this error where the run goes on without it."
+        )
         if not spent:
             raise WaitEnded(
                 f"The wait for {self.question.action} at {self._where} ended at"
                 f" {self.question.until}, and nobody had approved it.",
-                "That is final for this question. Catch this error where the run goes on without"
-                " it.",
+                final,
             )
         if spent[0].verdict == "denied":
-            raise ResumeRefused(
-                f"{spent[0].approver} denied it: {self.question.action} at {self._where}.",
-                "That is final for this question. Catch this error where the run goes on without"
-                " it.",
-            )
+            asked = self.question.action or "to go on"
+            raise ResumeRefused(f"{spent[0].approver} denied it: {asked} at {self._where}.", final)
         return approved(spent, self.key)
 
-    def spend(self, given: object) -> tuple[Approval, ...]:
-        """Spend what people signed, unless that was done, and return what counts: yes, or one no.
+    def spend(self, given: object, now: datetime | None = None) -> tuple[Approval, ...]:
+        """Spend what people signed, unless that was done, and return what counts.
 
-        It raises what `answered` raises, but for a no.
+        That is enough approvals, or one denial. It is nothing if the wait has ended, or if nobody
+        has to approve it. It raises what `answered` raises, but for a no.
         """
         thread, at = self.question.thread, self.question.checkpoint
-        with self.ledger.notes.watching("resume", thread, at, quiet=RESUMING):
+        watching = self.ledger.notes.watching("resume", thread, at, quiet=RESUMING)
+        with nullcontext() if self.once else watching:
             try:
-                return self._decided(given, datetime.now(UTC))
+                moment = now or datetime.now(UTC)
+                return self._used(self._spend(given, moment), moment)
             except ResumeError as error:
                 error.question = self.question
                 raise
 
-    def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
-        check_held(self.gate, self.ledger, self.question.thread, self.value)
-        spent = self._spent(now)
-        if spent is None:
-            # What is not in time is no answer, whatever was signed.
-            left = self.question.left(now)
-            put = answers(self.gate, self.question)
-            no = any(each.verdict == "denied" for each in put)
-            ended = left is not None and left <= timedelta(0) and not no
-            enough = () if ended else self._accepted(given, put, now)
-            note_answers(self.ledger, enough, "intended")
-            if ended:
+    def spent(self, now: datetime | None = None) -> tuple[Approval, ...] | None:
+        """Return what was spent here, None if nothing was: it is still asked."""
+        return self._look(now or datetime.now(UTC))[1]
+
+    def _spend(self, given: object, now: datetime) -> tuple[Approval, ...]:
+        """Return what was spent first: by others before, or now, right after what was looked at."""
+        ours = tuple[Approval, ...]()
+        for left in range(TRIES, -1, -1):
+            check_held(self.gate, self.ledger, self.question.thread, self.value)
+            end, spent = self._look(now)
+            if spent is not None:
+                if ours and spent != ours:
+                    note_answers(self.ledger, ours, "refused")
+                if self.once and spent and (given or ours):
+                    raise self._too_late(spent, ours)
+                settle(self.ledger, self.question.thread)
+                return spent
+            has_ended, ours = self._decided(given, now)
+            asks = Reason.ASKED in self.question.reasons or bool(ours)
+            check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
+            note_answers(self.ledger, ours, "intended")
+            if has_ended:
                 self._note("expire", "intended")
-            self._append(enough)
-            spent = self._spent(now) or ()  # of two who answer at once, the first one did
-            if enough and (spent != enough or enough[0].verdict == "denied"):
-                note_answers(self.ledger, enough, "done" if spent == enough else "refused")
-            if ended:
-                self._note("expire", "refused" if spent else "done")
+            try:
+                self._append(ours, end)
+            except Conflict:
+                if not left:
+                    raise
+                continue  # others were faster, and what they wrote may be an answer
+            if has_ended:
+                self._note("expire", "done")
+            if ours and ours[0].verdict == "denied":
+                note_answers(self.ledger, ours, "done")
+            break
+        return ours
+
+    def _too_late(self, spent: tuple[Approval, ...], ours: tuple[Approval, ...]) -> ApprovalSpent:
+        if ours:
+            return ApprovalSpent(
+                f"Another worker resumed {self.question.thread} first, so this approval is spent.",
+                "Let that worker go on. If it died, resume without approvals.",
+            )
+        how = f"{spent[0].verdict} by {', '.join(each.approver for each in spent)}"
+        return ApprovalSpent(
+            f"What {self._where} asks is answered already: {how}.",
+            "An approval counts once. If that run was interrupted, resume it without approvals.",
+        )
+
+    def _used(self, spent: tuple[Approval, ...], now: datetime) -> tuple[Approval, ...]:
+        """Return what counts of it, once the journal was told, in time, that a yes is used.
+
+        Whoever spent it may have died before that, and then nobody was given it yet. So a no that
+        came since is in time; later, it is written down as late.
+        """
         if not spent or spent[0].verdict == "denied":
             return spent
-        denial = contradicted(self.gate, self.question)
-        if noted(self.ledger, spent, "done") is None:
-            # Nobody was given it yet: whoever wrote the note may have died before the journal was
-            # told that it is used. So a no that came since is in time.
-            if denial is not None:
-                self._append((denial,), {"instead": True})
-                note_answers(self.ledger, (denial,), "done")
-                return (denial,)
-            note_answers(self.ledger, spent, "done")
-            # Told too late, it is not used: another worker may have ended the wait meanwhile.
-            used = self._spent(datetime.now(UTC))
-            if used is None:
-                raise ApprovalExpired(
-                    f"{self._where} goes on too late: what people approved expired before the"
-                    " journal was told that it is used.",
-                    "Nothing was done. Ask them again, if the question still waits.",
-                )
-            return used
-        if denial is not None:
-            note_late(self.ledger, denial)
-        return spent
+        no = tuple(each for each in self._put() if each.verdict == "denied")[:1]
+        if noted(self.ledger, spent, "done") is not None:
+            if no and noted(self.ledger, no, "refused") is None:
+                note_answers(self.ledger, no, "refused")
+            return spent
+        if no:
+            self._append(no, None, instead=True)
+            note_answers(self.ledger, no, "done")
+            return no
+        note_answers(self.ledger, spent, "done")
+        # Told too late, it is not used: another worker may have ended the wait meanwhile.
+        _, used = self._look(now)
+        if used is None:
+            raise ApprovalExpired(
+                f"{self._where} goes on too late: what people approved expired before the"
+                " journal was told that it is used.",
+                "Nothing was done. Ask them again, if the question still waits.",
+            )
+        return used
 
-    @property
-    def _where(self) -> str:
-        return f"{self.question.thread} {self.question.checkpoint}"
-
-    def _append(self, enough: tuple[Approval, ...], more: dict[str, Any] | None = None) -> None:
-        texts = {"question": self.question.text, "statements": [each.text for each in enough]}
-        said = self.value | texts | (more or {})
-        self.ledger.note(self.question.thread, said, label=SPENT)
+    def _append(self, answers: tuple[Approval, ...], end: Head | None, **more: bool) -> None:
+        texts = {"question": self.question.text, "statements": [each.text for each in answers]}
+        value = self.value | texts | more
+        self.ledger.note(self.question.thread, value, label=SPENT, after=end)
 
     def _note(self, what: What, outcome: Outcome) -> None:
         asked = self.question
         self.ledger.notes.write(what, outcome, asked.thread, asked.checkpoint, asked.action)
 
-    def _accepted(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
-        """Return the approvals that let it through, one of each person, or the one denial."""
+    def _put(self) -> list[Approval]:
+        """Return what people put where their answers are, if the gate knows such a place."""
+        answers = self.gate.answers
+        return [] if answers is None else answers.about(self.question, self.gate.people)
+
+    def _decided(self, given: object, now: datetime) -> tuple[bool, tuple[Approval, ...]]:
+        """Return whether the wait has ended, and what lets the run go on, or the one denial.
+
+        A no in the place of the answers stays one: it does not expire, and comes before any yes,
+        and before the end of the wait. What is not in time is no answer, whatever was signed.
+        """
+        put = self._put()
+        for each in put:
+            if each.verdict == "denied":
+                return False, (each,)
+        left = self.question.left(now)
+        if left is not None and left <= timedelta(0):
+            return True, ()
+        return False, self._enough(given, put, now)
+
+    def _enough(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
+        """Return the approvals that let it through, one of each person, or a denial among them.
+
+        A yes that was put and does not count is passed over; one that was given is refused.
+        """
+        gate, question = self.gate, self.question
+        needed = gate.policy.needs(*map(Reason, question.reasons))
+        opened = [gate.people.open(text) for text in self._texts(given)]
+        if needed is None:
+            raise ResumeRefused(
+                f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
+                "Write Policy({Reason.ASKED: 1}), or let no step ask.",
+            )
+        found, passed = dict[str, Approval](), ""
+        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # a no first
+            each.check_answers(question)
+            each.check_time(now, gate.policy.lifetime)
+            if each.verdict == "denied":
+                return (each,)
+            found.setdefault(each.approver, each)
+        for each in put:
+            try:
+                each.check_time(now, gate.policy.lifetime)
+                found.setdefault(each.approver, each)
+            except ApprovalError as error:
+                passed = f" {error.what}"
+        if lacks := gate.lacks(question, found, needed):
+            have = f" So far approved by {', '.join(found)}." if found else passed
+            details = "".join(f" {each}" for each in question.details)
+            raise ApprovalNeeded(
+                f"{self._where} needs the approval of {lacks}.{details}{have}",
+                self.do or (_ANSWER if gate.answers is None else PUT),
+                question,
+            )
+        return tuple(found.values())
+
+    def _texts(self, given: object) -> list[str]:
+        """Return each text once that somebody brought, or that a note holds."""
         texts = [given] if given and isinstance(given, str) else given
-        if self.gate.answers is not None and not texts:
-            texts = []  # they are all where the answers are
-        elif (
+        if not texts and (self.once or self.gate.answers is not None):
+            return []  # nobody answered yet, or it is all where the answers are
+        if (
             not isinstance(texts, list)
             or not 0 < len(texts) <= MAX_APPROVERS
             or not all(isinstance(text, str) for text in texts)
@@ -448,34 +473,21 @@ class Asking(NamedTuple):
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
             )
-        needed = self.gate.policy.needs(Reason.ASKED)
-        opened = [self.gate.people.open(text) for text in dict.fromkeys(texts)]
-        if needed is None:
-            raise ResumeRefused(
-                f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
-                "Write Policy({Reason.ASKED: 1}), or let no step ask.",
-            )
-        do = (
-            "Show this error's question to the others, and answer with the list of all that they"
-            " signed."
-            if self.gate.answers is None
-            else PUT
-        )
-        return accepted(self.gate, self.question, opened, put, now, needed, do)
+        return list(dict.fromkeys(texts))
 
-    def _spent(self, now: datetime) -> tuple[Approval, ...] | None:
-        """Return what was spent here first, of what counts; None if nothing was.
+    def _look(self, now: datetime) -> tuple[Head, tuple[Approval, ...] | None]:
+        """Return the end of the thread, and what was spent here first, of what counts.
 
-        It is () if the wait ended before. A no that followed before anybody was given the yes comes
-        before that.
+        That is None if nothing was, and () if the wait ended before.
 
         Raises:
             ApprovalSpent: the run went on since the question, or that is not of this thread.
         """
-        asked, notes, over = self.question.checkpoint, list[Link](), None
+        asked, notes, over, end = self.question.head, list[Link](), None, None
         for link in self.ledger.back(self.question.thread):
+            end = end or link.opened.head
             if link.sequence <= asked.sequence:
-                if Head(link.sequence, link.digest) != asked:
+                if link.opened.head != asked:
                     break
                 check_clock(now, datetime.fromisoformat(link.header.created), self._where)
                 if over is not None:
@@ -488,11 +500,11 @@ class Asking(NamedTuple):
                 found = None
                 for note in reversed(notes):
                     counting = self._counting(note, now)
-                    if counting is None or (found is not None and not self._undoes(note, found)):
-                        continue
-                    self._anchor(note)
-                    found = counting
-                return found
+                    if counting is not None and (
+                        found is None or self._comes_first(note, counting, found)
+                    ):
+                        found = counting
+                return end, found
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
             elif over is None and self.is_over(link):
@@ -502,38 +514,47 @@ class Asking(NamedTuple):
             "It was pruned, or the question is of another history. Ask again.",
         )
 
-    def _anchor(self, note: Link) -> None:
-        """See to it that the anchor knows a note: who wrote it may have died before."""
-        head = self.ledger.anchored(self.question.thread)
-        if head is None or head.sequence < note.sequence:
-            self.ledger.verify(self.question.thread, anchor=True)
-
-    def _undoes(self, note: Link, found: tuple[Approval, ...]) -> bool:
-        """Tell whether a note is the no that came before anybody was given this yes."""
-        no = note.state.get("instead") is True and is_denial(note.state["statements"][0])
+    def _comes_first(
+        self, note: Link, counting: tuple[Approval, ...], found: tuple[Approval, ...]
+    ) -> bool:
+        """Tell whether a no comes before what was spent earlier: before anybody was given it."""
+        if not counting or counting[0].verdict != "denied":
+            return False
+        if counting[0].question != self.question:
+            return True  # asked by another version
         yes = bool(found) and found[0].verdict == "approved"
-        return no and yes and noted(self.ledger, found, "done") is None
+        is_instead = note.state.get("instead") is True
+        return is_instead and yes and noted(self.ledger, found, "done") is None
 
     def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...] | None:
         """Return what a note spends, if it is about this question and was enough, and in time.
 
         Whoever has the writer's key can write a note, and any time into it. So what people signed
-        must bear it out, and the journal that it was used before it expired. A no stays one.
+        must bear it out, and the journal that it was used before it expired. A no stays one, also
+        if another version of the workflow asked for the same.
         """
-        state, people = note.state, self.gate.people
-        if type(state) is not dict or state.get("question") != self.question.text:
-            return None
-        texts: Any = state.get("statements")
-        if texts == [] and self.question.until and "instead" not in state:
-            return ()  # whoever wrote it too early wrote a no
-        with suppress(ResumeError):
+        people, asked = self.gate.people, self.question
+        with suppress(ResumeError, AttributeError):
+            texts: Any = note.state.get("statements")
             if isinstance(texts, list) and len(texts) == 1:
-                said_no = people.open(texts[0], revoked=True)
-                if said_no.verdict == "denied" and said_no.question == self.question:
-                    return (said_no,)
-            try:
-                return self._accepted(texts, [], now)
-            except ApprovalExpired:
-                at = noted(self.ledger, tuple(map(people.open, texts)), "done")
-                return self._accepted(texts, [], at) if at else None
+                no = people.open(texts[0], revoked=True)
+                if no.verdict == "denied" and asks_the_same(no.question, asked):
+                    return (no,)
+            if note.state.get("question") != asked.text:
+                return None
+            if texts == [] and asked.until:
+                # Whoever ended it too early said no; and to go on without an answer, it must be
+                # over by the clock of whoever goes on.
+                left = asked.left(now + SKEW) if asked.then == "continue" else None
+                return () if left is None or left <= timedelta(0) else None
+            used = noted(self.ledger, tuple(map(people.open, self._texts(texts))), "done")
+            return self._enough(texts, [], used or now)
         return None
+
+
+def asks_the_same(one: Question, other: Question) -> bool:
+    """Tell whether a step asks the same in both, whatever version asks, and with which tools."""
+    names = ("store", "tenant", "thread", "checkpoint", "head", "scope", "action", "arguments")
+    return one == other or (
+        one.action != "" and all(getattr(one, name) == getattr(other, name) for name in names)
+    )

@@ -38,16 +38,14 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """Who may approve an action, up to which amount.
+    """How many people may approve an action, up to which amount.
 
     Attributes:
-        role: who: those to whom `Approvers` gives the role.
         up_to: the highest amount that they may approve, or None for any.
         people: how many of them have to.
         amount: the argument that is the amount, an int or a Decimal of 0 or more.
     """
 
-    role: str
     up_to: int | Decimal | None = None
     people: int = 1
     amount: str = "amount"
@@ -69,25 +67,23 @@ class Policy:
     #> 2 None
     ```
 
-    Who may approve what a step asks for, by role and by amount, stands in `may`. The amount is read
-    from what they sign:
+    How many have to approve what a step asks for, by its amount, stands in `may`. The amount is
+    read from what they sign:
 
     ```python
     from safepoint import Policy
     from safepoint.resume.gate import May
 
-    policy = Policy(
-        may={"pay": [May("clerk", up_to=1_000), May("manager", up_to=50_000, people=2)]}
-    )
+    policy = Policy(may={"pay": [May(up_to=1_000), May(up_to=50_000, people=2)]})
     ```
 
     Args:
         approvers: for a reason, the number of distinct people who have to approve, 0 if the resume
             goes on by itself, or None if nobody can approve it.
         lifetime: the longest that an approval may be valid, up to 90 days.
-        may: for an action, who may approve it: one of these must cover the amount, and enough
-            people of its role approve. An action that is not named here is approved by nobody. If
-            you leave all of it out, any approver may approve any action.
+        may: for an action, how many have to approve it: one of these must cover the amount. An
+            action that is not named here is approved by nobody. If you leave all of it out, any
+            action takes what its reasons take.
 
     Raises:
         ConfigurationError: a reason is unknown, a number is none, or it would open what stays
@@ -133,7 +129,7 @@ class Policy:
             for each in given:
                 if each.up_to is not None and not _is_amount(each.up_to):
                     raise ConfigurationError(
-                        f"{quoted(each.up_to)} is no amount that {each.role} may approve.",
+                        f"{quoted(each.up_to)} is no amount that people may approve.",
                         "Give an int or a Decimal of 0 or more, or None for any amount.",
                     )
 
@@ -209,14 +205,11 @@ class Gate:
                     "Want fewer in the policy, or add people to Approvers.",
                 )
         for each in (each for given in (self.policy.may or {}).values() for each in given):
-            people = len(self.people.roles.get(each.role, ()))
-            wanted = max(each.people, self.policy.needs(Reason.ASKED) or 0)
-            if each.people < 1 or wanted > people:
+            if not 1 <= each.people <= len(self.people):
                 raise ConfigurationError(
-                    f"The number of people in the role {each.role} is {people}, and the policy"
-                    f" wants {wanted if each.people > 0 else each.people}.",
-                    'Write Approvers(..., roles={"manager": ["dana", "eli"]}), and want one person'
-                    " or more, up to those who are there.",
+                    f"The number of approvers is {len(self.people)}, and the policy wants"
+                    f" {each.people}.",
+                    "Want one person or more in May(people=...), up to those who are there.",
                 )
         if self.operators.keys and answers is None:
             raise ConfigurationError(
@@ -263,13 +256,11 @@ class Gate:
         if not fitting:
             raise ResumeRefused(
                 f"Nobody may approve {question.action} with these arguments.",
-                "The policy names the amounts up to which a role may approve it. Missing, negative"
+                "The policy names the amounts up to which people may approve it. Missing, negative"
                 " or of another type than int and Decimal, an amount is refused.",
             )
-        wanted = [(each.role, max(each.people, needed)) for each in fitting]
-        if any(len(self.people.roles[role] & set(names)) >= number for role, number in wanted):
-            return ""
-        return ", or of ".join(f"{_people(number)} in the role {role}" for role, number in wanted)
+        wanted = min(max(each.people, needed) for each in fitting)
+        return "" if len(names) >= wanted else _people(wanted)
 
     def decide(
         self,
@@ -281,7 +272,6 @@ class Gate:
         app: str,
         migrates_from: Collection[str] = (),
         asked: bool = False,
-        lapsed: str | None = None,
         owner: str | None = None,
     ) -> Decision:
         """Decide on a resume: how many people the reason takes that wants the most.
@@ -308,8 +298,6 @@ class Gate:
             app: what wants to resume it: "name" or "name@version".
             migrates_from: the versions from which a chain of migrations leads to that one.
             asked: whether the run paused there for a person's answer.
-            lapsed: if people approved there what the next step does, why that no longer counts, or
-                "". It counts once, and for what was to be resumed then.
             owner: another worker who holds the lease on the thread, or None.
         """
         found, notes = list(_find(checkpoint, head, app, migrates_from)), []
@@ -323,9 +311,6 @@ class Gate:
         number = checkpoint.sequence
         if asked:
             found.append((Reason.ASKED, f"The run paused at #{number} for a person's answer."))
-        if lapsed is not None and (found or lapsed):
-            said = f"It was approved before, at #{number}, and may have been done already."
-            found.append((Reason.ASKED, f"{said} {lapsed}".rstrip()))
         found.sort(key=lambda finding: list(Reason).index(finding[0]))
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
         details = tuple(said for _, said in found)

@@ -1,9 +1,9 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
-Small on purpose: enough to show what resuming means, and what it trusts. A resume is a
-`Resumption`: what is verified and what the gate says of it, what people answered to that, and the
-one append that spends their answers; only then a `Run` goes on. Where the gate finds nothing, there
-is nothing to append, and only the anchor is settled.
+A checkpoint says what is done and what is asked. A resume is `Wanted`: it looks at a verified
+checkpoint, lets the gate decide, and has people's answers spent by a note that follows the thread's
+last state, as in the adapters (`asking.py`). The state itself is never copied: what people signed
+and what goes on are one record.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal
 
 from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
     AnchorUnavailable,
-    ApprovalExpired,
     ApprovalMismatch,
     ApprovalNeeded,
     ApprovalSpent,
@@ -31,7 +30,6 @@ from safepoint.core.errors import (
     EncodeError,
     Forked,
     MigrationFailed,
-    NotFound,
     NotOwner,
     ResumeRefused,
     ThreadHeld,
@@ -41,26 +39,22 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.journal import RESUMING
-from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head, Limits, check_name, check_sequence, spelled
+from safepoint.core.ledger import Ledger
+from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, spelled
 from safepoint.core.record import Checkpoint, check_app
-from safepoint.resume.approval import THEN, Approval, Question, Reason, ends, is_denial, signable
+from safepoint.resume.approval import THEN, Question, Reason, ends, signable
 from safepoint.resume.asking import (
     PUT,
     Approved,
-    accepted,
-    answers,
+    Asking,
     approved,
-    check_clock,
     check_held,
     check_journal,
     check_wait,
-    contradicted,
-    note_answers,
-    note_late,
     noted,
+    settle,
 )
-from safepoint.resume.gate import Gate
+from safepoint.resume.gate import Decision, Gate
 from safepoint.resume.tools import Tool, ToolSet
 
 _NOBODY: Final = (
@@ -69,12 +63,7 @@ _NOBODY: Final = (
 _SHOW: Final = (
     "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
 )
-_FEWER: Final = "Fewer people approved it than the policy asks for now."
-_OTHER_STEP: Final = "Another step comes next by now."
-_TOO_LATE: Final = "Nothing shows that it was used before it expired."
-_LAPSED: Final = ("", _FEWER, _OTHER_STEP, _TOO_LATE)
 _PLAIN: Final = Codec()
-_THIEF: Final = "Whoever wrote it had the writer's key. Do not use it; replace that key."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +87,6 @@ class Ask:
             approval, not from here.
         within: how long the run waits, in whole seconds, from the checkpoint on. After that no
             approval counts any more. Without it, the run waits for as long as nobody answers.
-        tell: whom to tell when the wait ends soon: names for `Workflow.end_waits`.
         then: what happens at the end of the wait. "deny" ends the run, as somebody's no does.
             "continue" goes on with the next step, which finds `Call.expired`, and nothing approved.
 
@@ -110,11 +98,10 @@ class Ask:
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     within: timedelta | None = field(default=None, compare=False)
-    tell: tuple[str, ...] = field(default=(), compare=False)
     then: Literal["deny", "continue"] = field(default="deny", compare=False)
 
     def __post_init__(self) -> None:
-        check_wait(self.within, self.tell)
+        check_wait(self.within)
         if self.then not in THEN:
             raise WorkflowError(
                 f"A wait, and then {quoted(self.then)}, cannot be used.",
@@ -189,7 +176,7 @@ class Migration:
         before: the version that wrote the checkpoint.
         after: the version that it is for.
         change: takes the state and returns the whole state of the next version, the same one each
-            time: it is compared when a run that people let through goes on after a crash.
+            time: people approve what becomes of it.
         steps: new names of steps that are done; None for one that is no more.
     """
 
@@ -221,45 +208,11 @@ class Migration:
         return dict(returned)
 
 
-class Resumed(NamedTuple):
-    """Where a resumption came from, and why it was let through.
-
-    Attributes:
-        app: what wrote the checkpoint that was resumed.
-        digest: the digest of that checkpoint.
-        reasons: what the gate had to say.
-        sequence: its sequence.
-        statements: what people answered, as they signed it: approvals, or one denial.
-    """
-
-    app: str
-    digest: str
-    reasons: tuple[str, ...]
-    sequence: int
-    statements: tuple[str, ...]
-
-
 _SHAPE: Final[dict[str, Any]] = {
     "state": dict,
     "done": [str],
     "tools": list,
-    "asked": {
-        "action": str,
-        "arguments": dict,
-        "next": str,
-        "tell": [str],
-        "then": str,
-        "within": int,
-    },
-    "resumed": {
-        "app": str,
-        "digest": str,
-        "reasons": [str],
-        "sequence": int,
-        "statements": [str],
-    },
-    "origin": int,
-    "expired": str,
+    "asked": {"action": str, "arguments": dict, "next": str, "then": str, "within": int},
 }
 
 
@@ -282,9 +235,6 @@ class Payload:
         done: the names of the steps that finished.
         tools: the tool set in force.
         asked: what the run waits for, or None.
-        resumed: where this checkpoint came from, if it was resumed through the gate.
-        origin: the checkpoint at which the last step ended, if that is an earlier one.
-        expired: what happened because nobody approved in time: "deny", "continue", or "".
         next: the step that would run once people have answered, for whoever asks them without the
             workflow. "" if none is left.
     """
@@ -293,55 +243,23 @@ class Payload:
     done: tuple[str, ...] = ()
     tools: ToolSet = field(default_factory=ToolSet)
     asked: Ask | None = None
-    resumed: Resumed | None = None
-    origin: int | None = None
-    expired: str = ""
     next: str = field(default="", compare=False)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether a no ended the run: somebody's, or that nobody approved in time."""
-        return self.denied is not None or self.expired == "deny"
-
-    @property
-    def denied(self) -> str | None:
-        """The signed denial that ended the run, or None."""
-        texts = self.resumed.statements if self.resumed else ()
-        return next(filter(is_denial, texts), None)
-
-    @property
-    def approved(self) -> tuple[str, ...]:
-        """The signed approvals of what was asked last, for the step that follows."""
-        resumed = self.resumed
-        if resumed is None or self.denied or Reason.ASKED not in resumed.reasons:
-            return ()
-        return resumed.statements
 
     def pack(self) -> dict[str, Any]:
         """Return it as plain values, without what there is nothing to say about."""
-        asked, resumed = self.asked, self.resumed
-        packed = {
-            "tools": self.tools.described,
-            "asked": asked
-            and {
+        asked = self.asked
+        packed: dict[str, Any] = {"done": list(self.done), "state": copy.deepcopy(self.state)}
+        if self.tools:
+            packed["tools"] = self.tools.described
+        if asked:
+            packed["asked"] = {
                 "action": asked.action,
                 "arguments": dict(asked.arguments),
                 "next": self.next,
-                "tell": list(asked.tell),
                 "then": asked.then,
                 "within": int(asked.within.total_seconds()) if asked.within else 0,
-            },
-            "resumed": resumed
-            and {
-                **resumed._asdict(),
-                "reasons": list(resumed.reasons),
-                "statements": list(resumed.statements),
-            },
-            "origin": self.origin,
-            "expired": self.expired,
-        }
-        said = {name: value for name, value in packed.items() if value}
-        return {"done": list(self.done), "state": copy.deepcopy(self.state), **said}
+            }
+        return packed
 
     @classmethod
     def unpack(cls, checkpoint: Checkpoint) -> Payload:
@@ -357,30 +275,58 @@ class Payload:
         ):
             with suppress(ConfigurationError, WorkflowError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
-                asked, resumed = saved.get("asked"), saved.get("resumed")
-                if resumed:
-                    texts = {name: tuple(resumed[name]) for name in ("reasons", "statements")}
-                    resumed = Resumed(**{**resumed, **texts})
+                asked, following = None, ""
+                if told := saved.get("asked"):
+                    within = timedelta(seconds=told["within"]) if told["within"] else None
+                    asked = Ask(told["action"], told["arguments"], within, told["then"])
+                    following = told["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
-                    return cls(
-                        state=saved["state"],
-                        done=tuple(saved["done"]),
-                        tools=tools,
-                        asked=asked and _unpacked(asked),
-                        resumed=resumed,
-                        origin=saved.get("origin"),
-                        expired=saved.get("expired", ""),
-                        next=asked["next"] if asked else "",
-                    )
+                    return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
         raise WorkflowMismatch(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
         )
 
 
-def _unpacked(asked: dict[str, Any]) -> Ask:
-    within = timedelta(seconds=asked["within"]) if asked["within"] else None
-    return Ask(asked["action"], asked["arguments"], within, tuple(asked["tell"]), asked["then"])
+def question_of(
+    checkpoint: Checkpoint,
+    head: Head,
+    decision: Decision,
+    payload: Payload,
+    *,
+    app: str,
+    details: tuple[str, ...] = (),
+) -> Question:
+    """Return what people are asked before a thread goes on from a checkpoint.
+
+    Args:
+        checkpoint: from where.
+        head: the end of the thread.
+        decision: what the gate said.
+        payload: what the checkpoint asks, with what `app` makes of the rest: steps and tools.
+        app: what is to run it.
+        details: what is to be said besides.
+    """
+    asked, at, until = payload.asked, _head(checkpoint), ""
+    if asked and asked.within and at == head:  # whoever goes back is asked anew
+        until = spelled(ends(checkpoint.created, asked.within))
+    return Question(
+        store=checkpoint.store,
+        tenant=checkpoint.tenant,
+        thread=checkpoint.thread,
+        checkpoint=at,
+        head=head,
+        app=app,
+        tools=payload.tools.digest,
+        reasons=decision.reasons,
+        details=(*decision.details, *details),
+        action=asked.action if asked else "",
+        arguments=dict(asked.arguments) if asked else {},
+        next=payload.next,
+        done=payload.done,
+        until=until,
+        then=asked.then if asked and until else "deny",
+    )
 
 
 def without_state(payload: bytes, limits: Limits) -> Any:
@@ -411,574 +357,211 @@ _INSTEAD: Final = {
 }
 
 
-class Resumption:
-    """A resume that somebody wants: from where, into what, and what the gate says.
-
-    In order: what is verified and judged is here once it was made; `question` is what people are
-    asked; `answered` is what they said to that; `go_on` is the one append that spends it.
+class Wanted:
+    """A resume that somebody wants: from where, into what, and what the gate says of it.
 
     Args:
         workflow: what wants to resume.
         ledger: where the thread is.
-        checkpoint: from where, verified.
-        latest: the end of the thread, verified.
+        thread: the thread.
+        sequence: an older checkpoint to go back to; the latest if you leave it out.
         to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
-        now: the time, if not that of the clock.
 
     Raises:
-        WorkflowMismatch: it belongs to another workflow.
-        ResumeRefused: it is a denial that others followed.
-        ApprovalError: what people are said to have approved is not what they signed.
+        CheckpointError: it does not verify, or belongs to another workflow.
     """
 
     def __init__(
         self,
         workflow: Workflow,
         ledger: Ledger,
-        checkpoint: Checkpoint,
-        latest: Checkpoint,
-        *,
-        to_ask: bool = False,
-        now: datetime | None = None,
-    ) -> None:
-        self.workflow, self.ledger, self.gate = workflow, ledger, workflow.gate
-        self.checkpoint, self.latest, self.thread = checkpoint, latest, latest.thread
-        if checkpoint.app.partition("@")[0] != workflow.name:
-            raise WorkflowMismatch(
-                f"{self} was not written by the workflow {workflow.name} but by"
-                f" {quoted(checkpoint.app)}.",
-                "Resume it with the workflow that wrote it.",
-            )
-        self.payload = payload = Payload.unpack(checkpoint)
-        self.granted = granted = _granted(self.gate, ledger, checkpoint, payload)
-        is_old = checkpoint is not latest
-        if payload.is_over and is_old:
-            raise ResumeRefused(
-                f"{self} is a denial, so nothing goes on from there.",
-                "Name a checkpoint before it.",
-            )
-        lapsed = self._lapsed(now or datetime.now(UTC)) if granted else None
-        decision = self.gate.decide(
-            checkpoint,
-            self.head,
-            had=payload.tools,
-            has=workflow.tools,
-            app=workflow.app,
-            migrates_from=workflow.migrations,
-            asked=payload.asked is not None,
-            lapsed=lapsed,
-            owner=None if to_ask else ledger.owners.other(self.thread),
-        )
-        self.asked, self.has_lapsed = payload.asked, bool(lapsed)
-        if granted and Reason.ASKED in decision.reasons:
-            # Who goes back to before it was acted upon, or on with something else, asks again.
-            self.asked = _ask(granted)
-        if is_old and (denial := _denial(self.gate, latest)):
-            decision = replace(decision, details=(*decision.details, denial))
-        self.decision = decision
-
-    @classmethod
-    def look(
-        cls,
-        workflow: Workflow,
-        ledger: Ledger,
         thread: str,
         sequence: int | None = None,
         *,
         to_ask: bool = False,
-        now: datetime | None = None,
-    ) -> Resumption:
-        """Verify what is to be resumed: the latest, or an older checkpoint that somebody names.
-
-        Raises:
-            CheckpointError: it does not verify, or belongs to another workflow.
-        """
-        latest = checkpoint = ledger.latest(thread)
-        if sequence is not None and check_sequence(sequence) != latest.sequence:
-            checkpoint = ledger.load(thread, sequence)
-        wanted = cls(workflow, ledger, checkpoint, latest, to_ask=to_ask, now=now)
-        if wanted.granted and checkpoint is latest:  # who goes back is asked anew
-            wanted.check_source()
-        return wanted
+    ) -> None:
+        self.workflow, self.ledger, self.thread, self.gate = workflow, ledger, thread, workflow.gate
+        self.latest = self.checkpoint = ledger.latest(thread)
+        if sequence is not None and check_sequence(sequence) != self.latest.sequence:
+            self.checkpoint = ledger.load(thread, sequence)
+        self.at = _head(self.checkpoint)
+        if self.checkpoint.app.partition("@")[0] != workflow.name:
+            raise WorkflowMismatch(
+                f"{self} was not written by the workflow {workflow.name} but by"
+                f" {quoted(self.checkpoint.app)}.",
+                "Resume it with the workflow that wrote it.",
+            )
+        self.saved = Payload.unpack(self.checkpoint)
+        self.decision = self.gate.decide(
+            self.checkpoint,
+            _head(self.latest),
+            had=self.saved.tools,
+            has=workflow.tools,
+            app=workflow.app,
+            migrates_from=workflow.migrations,
+            asked=self.saved.asked is not None,
+            owner=None if to_ask else ledger.owners.other(thread),
+        )
 
     def __str__(self) -> str:
         return f"{self.thread} #{self.checkpoint.sequence}"
 
     @property
-    def at(self) -> Head:
-        """The checkpoint, as the end that it once was."""
-        return _head(self.checkpoint)
+    def is_latest(self) -> bool:
+        """Whether it is the end of its thread."""
+        return self.checkpoint is self.latest
 
     @property
-    def head(self) -> Head:
-        """The end of the thread, which an approval is bound to."""
-        return _head(self.latest)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is left to do: the thread ends with a denial, or with its last step."""
-        payload, workflow = self.payload, self.workflow
-        finished = payload.done == tuple(workflow.steps) and payload.asked is None
-        return self.checkpoint is self.latest and (
-            payload.is_over or (finished and self.checkpoint.app == workflow.app)
-        )
+    def is_finished(self) -> bool:
+        """Whether nothing is left to do: the thread ends with its last step."""
+        finished = self.saved.done == tuple(self.workflow.steps) and self.saved.asked is None
+        return finished and self.is_latest and self.checkpoint.app == self.workflow.app
 
     @cached_property
-    def until(self) -> datetime | None:
-        """When the wait for people ends, None if it does not. Whoever goes back is asked anew.
-
-        A yes that does not count does not end a wait, unless a step acted upon it.
-        """
-        if self.checkpoint is not self.latest:
-            return None
-        if self.has_lapsed and not self._is_acted_upon():
-            until = self.granted[0].question.until
-            return datetime.fromisoformat(until) if until else None
-        asked = self.payload.asked
-        return ends(self.checkpoint.created, asked.within) if asked and asked.within else None
-
-    def has_ended(self, now: datetime) -> bool:
-        """Whether the wait for people is over.
-
-        Raises:
-            ApprovalExpired: the clock is behind the checkpoint, so that cannot be told.
-        """
-        if self.until is None:
-            return False
-        check_clock(now, self.latest.created, self.head)
-        return now >= self.until
-
-    @property
-    def done(self) -> tuple[str, ...]:
-        """The steps that are done, as the workflow of today has them."""
-        return self.workflow.renamed(self.checkpoint.app, self.payload.done)
-
-    @property
-    def next(self) -> str:
-        """The step that would run, "" if none is left."""
-        return next(iter(list(self.workflow.steps)[len(self.done) :]), "")
-
-    def check_source(self) -> None:
-        """Refuse a record that goes on from elsewhere than where people let it go on.
-
-        Raises:
-            ApprovalMismatch: it skips a step, changes the state or the key of what is done, or does
-                what they were not asked; or what they were asked about is gone.
-        """
-        asked, same = self.granted[0].question, False
-        with suppress(WorkflowMismatch):
-            try:
-                source = self.ledger.load(self.thread, asked.checkpoint.sequence)
-                end = self.ledger.load(self.thread, asked.head.sequence)
-            except NotFound:
-                raise ApprovalMismatch(
-                    f"{self} goes on from {asked.checkpoint}, and what people were asked about"
-                    " there is gone.",
-                    "Ledger.prune keeps it. Restore it from a backup; or go back to a checkpoint"
-                    " that is there, which people are asked about.",
-                ) from None
-            before, app = Payload.unpack(source), self.checkpoint.app
-            encode = self.ledger.codec.encode
-            opened = tuple(self.gate.people.open(text, revoked=True) for text in before.approved)
-            done = self.workflow.renamed(source.app, before.done)
-            back = Reason.OLD_CHECKPOINT in asked.reasons
-            denial = _denial(self.gate, end) if back else ""
-            lapses = [None] if before.asked else [*_LAPSED, *map(_revoked, opened)]
-            # What the gate may have said of it then. They were shown each word.
-            said = [
-                self.gate.decide(
-                    source,
-                    asked.head,
-                    had=before.tools,
-                    has=self.payload.tools,
-                    app=app,
-                    migrates_from=self.workflow.migrations,
-                    asked=before.asked is not None,
-                    lapsed=lapsed,
-                )
-                for lapsed in lapses
-            ]
-            shown = [(each.reasons, tuple(filter(None, (*each.details, denial)))) for each in said]
-            wait = None if back or before.asked is None else before.asked.within
-            until = {spelled(ends(source.created, wait)) if wait else ""}
-            until |= {each.question.until for each in opened if not back}  # who is asked again
-            # If yet another version is to run it, people are asked anew.
-            is_this, state = app == self.workflow.app, before.state
-            if is_this:
-                state = self.workflow.carried(source.app, state)
-            same = (
-                (_head(source), _head(end)) == (asked.checkpoint, asked.head)
-                and "note" not in (source.kind, end.kind)
-                and (before.asked or _ask(opened)) == _ask(self.granted)
-                and asked.until in until
-                and (not is_this or done == self.payload.done)
-                and (not is_this or (asked.reasons, asked.details) in shown)
-                and self.payload.origin == (None if back else before.origin or source.sequence)
-            )
-            differs = encode(state) != encode(self.payload.state)
-            if same and differs and is_this and app != source.app:
-                raise ApprovalMismatch(
-                    f"{self} is not what the migrations make of {asked.checkpoint}.",
-                    "If you changed one of them since, go back to that checkpoint, which people are"
-                    " asked about. If not, replace the writer's key: whoever wrote it had that.",
-                )
-            same = same and not (differs and app == source.app)
-        if not same:
-            raise ApprovalMismatch(
-                f"{self} goes on from another place than people let it go on from.", _THIEF
-            )
-
-    def _lapsed(self, now: datetime) -> str:
-        """Say why what people approved no longer counts, or "" if it does.
-
-        It was used when the journal was told so: whoever has the writer's key can write any time.
-        If it was not told yet, it is used now.
-        """
-        gate, granted, used = self.gate, self.granted, self.checkpoint.created
-        if self.checkpoint is not self.latest:
-            return ""  # it is asked about as it is
-        revoked = [each for each in granted if each.key in gate.people.revoked]
-        if revoked:
-            return _revoked(revoked[0])
-        asked = granted[0].question  # whose reasons are the true ones, as check_source sees to
-        needed = gate.policy.needs(*(each for each in Reason if each in asked.reasons))
-        try:
-            names = {each.approver for each in granted}
-            if needed is None or gate.lacks(asked, names, needed):
-                return _FEWER
-        except ResumeRefused:
-            return _FEWER  # nobody may approve it any more
-        if asked.next != self.next:
-            return _OTHER_STEP
-        now = noted(self.ledger, granted, "done") or now
-        try:
-            for each in granted:
-                each.check_time(max(used, now), gate.policy.lifetime)
-        except ApprovalExpired:
-            return _TOO_LATE
-        return ""
-
-    def question(self) -> Question:
-        """Return what people are asked to approve.
+    def payload(self) -> Payload:
+        """What the workflow of today makes of the checkpoint.
 
         Raises:
             WorkflowMismatch: other steps are done than those that the workflow begins with.
+            MigrationFailed: a migration failed.
         """
-        self.check_steps()
-        return Question(
-            store=self.checkpoint.store,
-            tenant=self.checkpoint.tenant,
-            thread=self.thread,
-            checkpoint=self.at,
-            head=self.head,
-            app=self.workflow.app,
-            tools=self.workflow.tools.digest,
-            reasons=self.decision.reasons,
-            details=self.decision.details,
-            action="" if self.asked is None else self.asked.action,
-            arguments={} if self.asked is None else dict(self.asked.arguments),
-            next=self.next,
-            done=self.done,
-            until=spelled(self.until) if self.until else "",
-            tell=self.asked.tell if self.asked and self.until else (),
-            then=self.asked.then if self.asked and self.until else "deny",
-        )
+        workflow, app = self.workflow, self.checkpoint.app
+        done = workflow.renamed(app, self.saved.done)
+        steps = list(workflow.steps)
+        if list(done) != steps[: len(done)]:
+            raise WorkflowMismatch(
+                f"{self} was written by other steps than those of {workflow.name} today.",
+                "Resume it with the code that wrote it, or give the workflow a new version and a"
+                " migration that says which steps are done.",
+            )
+        state, following = workflow.carried(app, self.saved.state), [*steps[len(done) :], ""][0]
+        return Payload(state, done, workflow.tools, self.saved.asked, following)
 
-    def open_question(self) -> Question | None:
-        """Return what people must approve, or None if nothing.
+    def question(self) -> Question | None:
+        """Return what is written down of it, and asked if people have to approve it.
+
+        It is None where the gate finds nothing, and where nothing is left to do.
 
         Raises:
             ResumeRefused: nobody can approve it.
         """
-        decision, policy = self.decision, self.gate.policy
-        if self.is_over or decision.approvers == 0:
+        decision, details, app = self.decision, list[str](), self.workflow.app
+        if self.is_finished or not decision.reasons:
             return None
         if decision.approvers is None:
-            never = [reason for reason in decision.reasons if policy.needs(reason) is None]
+            never = [each for each in decision.reasons if self.gate.policy.needs(each) is None]
             raise ResumeRefused(
                 f"{self} cannot be resumed. {' '.join(decision.details)}",
                 _INSTEAD.get(
                     never[-1], "The policy lets nobody approve that. Start a new thread instead."
                 ),
             )
-        return self.question()
+        if self.checkpoint.app != app:  # the next process has to make the same of it
+            state = digest_of(self.ledger.codec.encode(self.payload.state))
+            details.append(f"Its state becomes {state}.")
+        if not self.is_latest:
+            details += self._denial()
+        head = _head(self.latest)
+        return question_of(
+            self.checkpoint, head, decision, self.payload, app=app, details=tuple(details)
+        )
 
-    def answered(self, given: Iterable[str], now: datetime) -> tuple[Approval, ...]:
-        """Return the approvals that let it through, one of each person, or the one denial.
+    def _denial(self) -> Iterator[str]:
+        """Say that the end of the thread, from which somebody wants to go back, is a denial."""
+        with suppress(CheckpointError):
+            end = Wanted(self.workflow, self.ledger, self.thread, to_ask=True)
+            question = end.question()
+            spent = end.asking(question).spent() if question and question.action else None
+            if spent == ():
+                yield f"Nobody approved it in time, at {end.at}."
+            elif spent and spent[0].verdict == "denied":
+                yield f"{spent[0].approver} denied it at {end.at}."
 
-        Raises:
-            ApprovalError: one of them does not count.
-            ApprovalNeeded: there are too few.
-            ResumeRefused: nobody can approve it.
-        """
-        question, opened = self.open_question(), list[Approval]()
-        for text in dict.fromkeys(given):
-            check_clock(now, self.latest.created, self.head)
-            approval = self.gate.people.open(text)
-            self._check_unspent(approval)
-            if question is None:
-                raise ApprovalMismatch(
-                    f"{self} needs no approval, and was given one from {approval.approver}.",
-                    "Somebody may have answered another question. Resume it without.",
-                )
-            opened.append(approval)
-        if question is None:
-            return ()
+    def asking(self, question: Question) -> Asking:
+        """Return how that question is answered: once, at this end of the thread."""
         do = _NOBODY
         if self.gate.approvers is not None:
             do = PUT if self.gate.answers is not None else _SHOW
-        put = answers(self.gate, question)
-        if put:
-            check_clock(now, self.latest.created, self.head)
-        return accepted(self.gate, question, opened, put, now, self.decision.approvers or 0, do)
+        ledger, gate = self.ledger, self.gate
+        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, once=True)
 
-    def denial(self) -> Approval | None:
-        """Return a no to what was approved here, if it was put before anybody acted upon that.
-
-        One that came later is written down as late.
-        """
-        if not self.granted or self.checkpoint is not self.latest:
-            return None
-        found = contradicted(self.gate, self.granted[0].question)
-        if found is not None and self._is_acted_upon():
-            note_late(self.ledger, found)
-            return None
-        return found
-
-    def note_late(self) -> None:
-        """Write down a no to what was approved last, in a run that is over."""
-        if self.gate.answers is None:
-            return
-        for link in self.ledger.back(self.thread):
-            said = Payload.unpack(link.checkpoint).approved if link.kind == "state" else ()
-            if said:
-                asked = self.gate.people.open(said[0], revoked=True).question
-                if denial := contradicted(self.gate, asked):
-                    note_late(self.ledger, denial)
-                return
-
-    def _is_acted_upon(self) -> bool:
-        """Whether the journal was told that a step goes on from here with what people approved."""
-        journal, at = self.ledger.journal, self.at
-        tenant = self.ledger.tenant_name
-        acts = journal.show(thread=self.thread, what="act", tenant=tenant) if journal else ()
-        return any((each.sequence, each.digest) == (at.sequence, at.digest) for each in acts)
-
-    def _check_unspent(self, approval: Approval) -> None:
-        """Refuse an approval that was given for an earlier end of this thread.
+    def open_question(self) -> Question | None:
+        """Return what people must still approve, or None if nothing.
 
         Raises:
-            ApprovalSpent: it was.
+            ResumeRefused: nobody can approve it.
         """
-        question, latest = approval.question, self.latest
-        ours = latest.store, latest.tenant, latest.thread
-        place = (question.store, question.tenant, question.thread) == ours
-        if not place or question.head.sequence >= latest.sequence:
-            return  # of another history, if any, which the comparison with the question tells
-        following, resumed = None, None
-        with suppress(CheckpointError):  # pruned, or not of a workflow
-            following = _following(self.ledger, self.thread, question.head)
-            resumed = Payload.unpack(following.checkpoint).resumed if following else None
-        if following and resumed and approval.text in resumed.statements:
-            raise ApprovalSpent(
-                f"This approval of {approval.approver} was used for {self.thread}"
-                f" #{following.sequence}.",
-                "An approval counts once. If that run was interrupted, resume it without"
-                " approvals.",
-            )
-        raise ApprovalSpent(
-            f"{approval.approver} answered about {self.thread} {question.head}, and it is at"
-            f" {self.head} by now.",
-            "Look at what happened since, and ask again.",
-        )
+        question = self.question()
+        if question and self.decision.approvers and self.asking(question).spent() is None:
+            return question
+        return None
 
-    def go_on(self, accepted: tuple[Approval, ...]) -> Run:
-        """Append the record that spends the answers, and return the run that goes on from it.
+    def run(self, given: list[str], now: datetime | None) -> Run:
+        """Have answers spent, if some are needed, and return the run that goes on.
 
-        It is written down before, and again after. Where a no ended the run, nothing is carried
-        over: not to another version, not to other tools.
+        Raises:
+            ResumeError: they are too few, do not count, or are a no.
         """
-        workflow, checkpoint, decision = self.workflow, self.checkpoint, self.decision
-        payload, ledger, note = self.payload, self.ledger, self.ledger.notes.write
-        check_journal(ledger, f"{self} can be resumed")
-        denied = any(each.verdict == "denied" for each in accepted)
-        state, done, tools, app = payload.state, payload.done, payload.tools, checkpoint.app
-        if not denied:
-            tools, app, done = workflow.tools, workflow.app, self.done
-            state = workflow.carried(checkpoint.app, payload.state)
-            encode = ledger.codec.encode
-            if encode(state) != encode(workflow.carried(checkpoint.app, payload.state)):
-                raise MigrationFailed(
-                    f"{self} becomes another state each time that it is migrated.",
-                    "Take the clock and random numbers out of the migrations: a step can ask them.",
+        ledger, notes, question = self.ledger, self.decision.notes, self._asked(given)
+        run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, notes=notes)
+        said = [*notes]
+        if question is not None:
+            asking = self.asking(question)
+            spent = asking.spend(given, now)
+            run.expired = not spent and question.until != ""
+            run.denied = run.expired and question.then == "deny"
+            if run.expired and given:
+                raise WaitEnded(
+                    f"{self.thread} waited for an approval until {question.until}.",
+                    "What people approve after that does not count. See what the run did instead.",
                 )
-            self.check_steps()
-        resumed = Resumed(
-            app=checkpoint.app,
-            digest=checkpoint.digest,
-            reasons=tuple(map(str, decision.reasons)),
-            sequence=checkpoint.sequence,
-            statements=tuple(each.text for each in accepted),
-        )
-        # Going back is meant to repeat what was done. Anything else must not.
-        again = Reason.OLD_CHECKPOINT in decision.reasons
-        origin = None if again else payload.origin or checkpoint.sequence
-        ended = "" if denied else payload.expired  # the step that comes next is told so, still
-        following = Payload(state, done, tools, None, resumed, origin, ended)
-
-        said = [f"{each.verdict} by {each.approver}." for each in accepted]
-        change = f"{checkpoint.app} to {workflow.app}: {', '.join(decision.reasons)}."
-        detail = " ".join((change, *said, *decision.notes))
-        note("resume", "intended", self.thread, self.at, detail)
-        note_answers(ledger, accepted, "intended")
-        run = Run(workflow, ledger, self.thread, following, at=self.latest, notes=decision.notes)
-        try:
-            written = run.record(following, app=app)
-        except Conflict as conflict:
-            if not accepted or ledger.latest(self.thread).digest == self.latest.digest:
-                raise
-            raise ApprovalSpent(
-                f"Another worker resumed {self.thread} first, so this approval is spent.",
-                "Let that worker go on. If it died, resume without approvals.",
-            ) from conflict
-        note_answers(ledger, accepted, "done")
-        note("resume", "refused" if denied else "done", self.thread, _head(written), detail)
-        # Held to what was signed once more, as by whoever comes after a crash.
-        held = Resumption(workflow, ledger, written, written, to_ask=True)
-        if held.granted and held.asked is not None:
-            raise ApprovalExpired(
-                f"{self.thread} {held.head} goes on too late. {' '.join(held.decision.details)}",
-                "No step ran. Resume it without approvals, and ask again.",
-            )
-        if denial := held.denial():  # put between our look and the record that spends the yes
-            return held.go_on((denial,))
-        run.approved = approved(held.granted) if held.granted else None
+            if spent and spent[0].verdict == "denied":
+                # A no ends the run if it answers what a step asked. A no to anything else, such as
+                # a wider tool set or a way back, leaves the run as it is.
+                run.denied = question.action != "" and self.is_latest
+                if not run.denied:
+                    asking.approved(spent)
+            elif spent and question.action:
+                run.approved = approved(spent)
+            by = [f"{each.verdict} by {each.approver}." for each in spent]
+            change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
+            said = [change, *by, *notes]
+        else:
+            check_held(self.gate, ledger, self.thread)
+            settle(ledger, self.thread)  # a crash may have come between the save and its anchor
+        if not run.denied and not self.is_finished:
+            run.payload = replace(self.payload, asked=None)
+            ledger.notes.write("resume", "done", self.thread, self.at, " ".join(said))
         return run
 
-    def end(self) -> None:
-        """Append that the wait has ended: one winner decides between that and an approval.
+    def _asked(self, given: list[str]) -> Question | None:
+        """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
-            Conflict: the run went on before.
+            ApprovalSpent: they are about an earlier end of this thread.
+            ApprovalMismatch: nothing is asked.
         """
-        payload, checkpoint, note = self.payload, self.checkpoint, self.ledger.notes.write
-        asked = cast("Ask", self.asked)
-        origin, detail = payload.origin or checkpoint.sequence, f"{asked.action}: {asked.then}"
-        following = replace(payload, asked=None, resumed=None, origin=origin, expired=asked.then)
-        note("expire", "intended", self.thread, self.at, detail)
-        run = Run(self.workflow, self.ledger, self.thread, following, at=self.latest)
-        written = run.record(following, app=checkpoint.app)
-        note("expire", "done", self.thread, _head(written), detail)
-
-    def settle(self) -> None:
-        """Anchor what the run goes on from, and write down that it does.
-
-        A crash may have come between that record and its anchor, or before the journal was told.
-        """
-        ledger = self.ledger
-        anchored = ledger.anchored(self.thread)
-        if ledger.anchor and (anchored is None or anchored.sequence < self.latest.sequence):
-            ledger.verify(self.thread, anchor=True)
-        if self.granted and self.asked is None and not noted(ledger, self.granted, "done"):
-            note_answers(ledger, self.granted, "done")
-
-    def check_steps(self) -> None:
-        """Refuse a run that has done something else than the workflow of today begins with.
-
-        Raises:
-            WorkflowMismatch: it has.
-        """
-        if list(self.done) != list(self.workflow.steps)[: len(self.done)]:
-            raise WorkflowMismatch(
-                f"{self} was written by other steps than those of {self.workflow.name} today.",
-                "Resume it with the code that wrote it, or give the workflow a new version and a"
-                " migration that says which steps are done.",
+        opened = [self.gate.people.open(text, revoked=True) for text in given]
+        ours = self.latest.store, self.latest.tenant, self.thread
+        for each in opened:
+            asked = each.question
+            is_ours = (asked.store, asked.tenant, asked.thread) == ours
+            if is_ours and asked.head.sequence < self.latest.sequence:
+                how = "An approval counts once. If that run was interrupted, resume it without."
+                if noted(self.ledger, (each,), "done") is None:
+                    how = "It was not used. Look at what happened since, and ask again."
+                raise ApprovalSpent(
+                    f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
+                    f" #{self.latest.sequence} by now.",
+                    how,
+                )
+        question = self.question()
+        if question is None and opened:
+            raise ApprovalMismatch(
+                f"{self} needs no approval, and was given one from {opened[0].approver}.",
+                "Somebody may have answered another question. Resume it without.",
             )
-
-
-def _granted(
-    gate: Gate, ledger: Ledger, checkpoint: Checkpoint, payload: Payload
-) -> tuple[Approval, ...]:
-    """Return what people approved, out of what they signed, for the step after a record.
-
-    The record is sealed by the writer. That is not enough: whoever has the writer's key must not
-    be able to say what a person approved, nor to say it twice, nor for something else. So what
-    they signed must be about the very state that this one follows, and name what this one is: its
-    app, its tools, and what is done. A denial that ended the run is held to what was signed
-    likewise.
-
-    Raises:
-        ApprovalError: the statements do not bear it out.
-    """
-    yes = payload.denied is None
-    texts = payload.approved if payload.denied is None else (payload.denied,)
-    approvals = tuple(gate.people.open(text, revoked=True) for text in texts)
-    head = approvals[0].question.head if approvals else None
-    first = _following(ledger, checkpoint.thread, head) if head else None
-    if first is not None and not yes and payload.resumed and payload.resumed.digest == first.digest:
-        # The no came before anybody acted upon a yes to the same question.
-        said = Payload.unpack(first.checkpoint).approved
-        spent = {gate.people.open(text, revoked=True).question for text in said}
-        if spent == {approvals[0].question}:
-            first = _following(ledger, checkpoint.thread, Head(first.sequence, first.digest))
-    right: dict[str, Any] = {"store": checkpoint.store, "thread": checkpoint.thread}
-    right |= {"tenant": checkpoint.tenant, "scope": ""}
-    if yes:
-        right |= {"app": checkpoint.app, "tools": payload.tools.digest, "done": payload.done}
-    for each in approvals:
-        asked, why = each.question, ""
-        try:
-            each.check_answers(replace(asked, **right))
-            if (
-                (each.verdict == "approved") is yes
-                and asked == approvals[0].question
-                and (Reason.ASKED in asked.reasons or not yes)
-                and first is not None
-                and first.digest == checkpoint.digest
-            ):
-                continue
-        except ApprovalMismatch as error:
-            why = f" {error.what}"
-        raise ApprovalMismatch(
-            f"{checkpoint.thread} #{checkpoint.sequence} goes on from an answer to something"
-            f" else.{why}",
-            _THIEF,
-        )
-    return approvals if yes else ()
-
-
-def _following(ledger: Ledger, thread: str, head: Head) -> Link | None:
-    """Return the first state after a record, None if there is none, or no such record."""
-    found = None
-    for link in ledger.back(thread):
-        found = link if link.kind == "state" else found
-        if link.sequence <= head.sequence + 1:
-            return found if link.header.previous == head.digest else None
-    return None
-
-
-def _ask(granted: tuple[Approval, ...]) -> Ask | None:
-    if not granted:
-        return None
-    asked = granted[0].question
-    then = cast('Literal["deny", "continue"]', asked.then)
-    return Ask(asked.action, asked.arguments, tell=asked.tell, then=then)
-
-
-def _revoked(approval: Approval) -> str:
-    return f"The key with which {approval.approver} approved it was revoked since."
-
-
-def _denial(gate: Gate, latest: Checkpoint) -> str:
-    """Say that the end of the thread, from which somebody wants to go back, is a denial."""
-    with suppress(CheckpointError):
-        ended = Payload.unpack(latest)
-        if ended.expired == "deny":
-            return f"Nobody approved it in time, at #{latest.sequence}."
-        if ended.denied:
-            name = gate.people.open(ended.denied, revoked=True).approver
-            return f"{name} denied it at #{latest.sequence}."
-    return ""
+        return question
 
 
 @dataclass(repr=False, eq=False)
@@ -997,6 +580,8 @@ class Run:
         head: its sequence, or 0.
         approved: what people approved, for the step that comes next, or None.
         notes: what the run can do less than before, as the gate says it.
+        expired: whether the wait for people ended, and no step ran since.
+        denied: whether a no ended the run: somebody's, or that nobody approved in time.
     """
 
     workflow: Workflow
@@ -1006,6 +591,8 @@ class Run:
     at: Checkpoint | None = None
     approved: Approved | None = None
     notes: tuple[str, ...] = ()
+    expired: bool = False
+    denied: bool = False
     _at_odds: bool = field(default=False, init=False)
 
     @property
@@ -1031,24 +618,14 @@ class Run:
     @property
     def paused(self) -> bool:
         """Whether the run waits for people."""
-        return self.payload.asked is not None
-
-    @property
-    def denied(self) -> bool:
-        """Whether a no ended the run: somebody's, or that nobody approved in time."""
-        return self.payload.is_over
-
-    @property
-    def expired(self) -> bool:
-        """Whether the wait for people ended, and no step ran since."""
-        return self.payload.expired != ""
+        return self.payload.asked is not None and not self.denied
 
     @property
     def question(self) -> Question | None:
         """What people are asked to approve or deny, exactly, or None if the run does not wait."""
-        if not self.paused or self.at is None:
+        if not self.paused:
             return None
-        return Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).question()
+        return Wanted(self.workflow, self.ledger, self.thread, to_ask=True).question()
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -1070,9 +647,7 @@ class Run:
             )
         if self.paused:
             raise ApprovalNeeded(
-                f"{self.thread} waits for people at #{self.head}.",
-                "Show them run.question, and pass what they sign: resume(..., approvals=[text]).",
-                self.question,
+                f"{self.thread} waits for people at #{self.head}.", _SHOW, self.question
             )
         if name is None:
             how = "has run every step"
@@ -1100,27 +675,19 @@ class Run:
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload)
-        self.approved = None
+        self.approved, self.expired = None, False
         return checkpoint
 
-    def record(self, payload: Payload, *, app: str | None = None) -> Checkpoint:
-        """Save a payload as the thread's next checkpoint; it is for the workflow's own use.
-
-        Args:
-            payload: all that the checkpoint holds.
-            app: what wrote it, if not this workflow.
-        """
+    def record(self, payload: Payload) -> Checkpoint:
+        """Save a payload as the thread's next checkpoint; it is for the workflow's own use."""
         before, self.payload = self.payload, payload
-        resumed = payload.resumed
-        needs = f"needs/{resumed.sequence}" if resumed and resumed.statements else ""
         try:
             self.at = self.ledger.save(
                 self.thread,
                 payload.pack(),
-                app=self.workflow.app if app is None else app,
+                app=self.workflow.app,
                 tools=payload.tools.digest if payload.tools else None,
                 after=self.head,
-                label=needs,
             )
         except (AnchorUnavailable, Forked):
             self._at_odds = True  # it may be saved, so this run does not know where it is
@@ -1148,14 +715,14 @@ class Run:
         store = "" if self.at is None else self.at.store
         if self.at is not None and self.at.tenant:  # each may have a thread of that name
             store += f"/@{self.at.tenant}"
-        key = f"{store}/{self.thread}/{self.payload.origin or self.head}/{name}"
+        key = f"{store}/{self.thread}/{self.head}/{name}"
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
         """Write down that a step is about to act, unless the thread has moved on.
 
         Raises:
-            Conflict: it has, or somebody said no since.
+            Conflict: it has.
             JournalError: it cannot be written down, so the step does not act.
         """
         latest = self.ledger.latest(self.thread)
@@ -1163,14 +730,6 @@ class Run:
             raise Conflict(
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
-            )
-        acts = self.approved is not None and self.workflow.gate.answers is not None
-        if acts and (
-            no := Resumption(self.workflow, self.ledger, self.at, self.at, to_ask=True).denial()
-        ):
-            raise Conflict(
-                f"{no.approver} denied {self.thread} #{self.head} after others had approved it.",
-                f"The step {name} did not run. Resume the run, which ends it.",
             )
         self.ledger.notes.write("act", "intended", self.thread, _head(latest), name)
 
@@ -1181,8 +740,7 @@ class Run:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
             KeyRefused: an approver has the writer's key.
         """
-        approvers = self.workflow.gate.approvers
-        if approvers is None:
+        if self.workflow.gate.approvers is None:
             raise ConfigurationError(
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
@@ -1363,49 +921,12 @@ class Workflow:
 
         It passes the same gate as `resume`, and takes and raises the same.
         """
-        notes, given, moment = ledger.notes, list(approvals), now or datetime.now(UTC)
-        with notes.watching("resume", thread, quiet=RESUMING):
+        watching, quiet = ledger.notes.watching, RESUMING
+        with watching("resume", thread, quiet=quiet):
             self.gate.check_apart(ledger.keys)
-            wanted = Resumption.look(self, ledger, thread, sequence, now=now)
-        with notes.watching("resume", thread, wanted.at, quiet=RESUMING):
-            check_held(self.gate, ledger, thread)
-            if wanted.has_ended(moment):
-                ended = wanted.until
-                if self.gate.answers and (no := contradicted(self.gate, wanted.question())):
-                    return wanted.go_on((no,))  # that nobody answered would not be true
-                wanted.end()
-                if given:
-                    raise WaitEnded(
-                        f"{thread} waited for an approval until {ended:%Y-%m-%d %H:%M:%S} UTC.",
-                        "What people approve after that does not count. See what the run did"
-                        " instead.",
-                    )
-                return self.rehydrate(ledger, thread, now=now)
-            if denial := wanted.denial():
-                return wanted.go_on((denial,))
-            accepted = wanted.answered(given, moment)
-            waits_here = wanted.asked is not None and wanted.checkpoint is wanted.latest
-            if accepted and accepted[0].verdict == "denied" and not waits_here:
-                # A no ends the run if it answers what a step asked. A no to anything else, such as
-                # a wider tool set or a way back, leaves the run as it is.
-                note_answers(ledger, accepted, "done")
-                raise ResumeRefused(
-                    f"{accepted[0].approver} denied it: {wanted} is not resumed.",
-                    "The run stays as it was. Ask again only if something has changed.",
-                )
-            if not wanted.is_over:
-                if wanted.decision.reasons:
-                    return wanted.go_on(accepted)
-                wanted.check_steps()
-            wanted.settle()
-            less = wanted.decision.notes
-            if wanted.is_over:
-                wanted.note_late()
-            else:
-                notes.write("resume", "done", thread, wanted.head, " ".join(less))
-            granted = () if wanted.asked else wanted.granted
-            yes = approved(granted) if granted else None
-            return Run(self, ledger, thread, wanted.payload, wanted.latest, yes, less)
+            wanted = Wanted(self, ledger, thread, sequence)
+        with watching("resume", thread, wanted.at, quiet=quiet):
+            return wanted.run(list(approvals), now)
 
     def question(
         self, ledger: Ledger, /, thread: str, sequence: int | None = None
@@ -1419,7 +940,7 @@ class Workflow:
             ResumeRefused: nobody can approve it.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        return Resumption.look(self, ledger, thread, sequence, to_ask=True).open_question()
+        return Wanted(self, ledger, thread, sequence, to_ask=True).open_question()
 
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
@@ -1431,20 +952,12 @@ class Workflow:
         """
         for thread in ledger.threads():
             with suppress(CheckpointError):
-                found = Resumption.look(self, ledger, thread, to_ask=True)
-                question = found.open_question()
-                if found.asked is not None and question is not None:
+                question = Wanted(self, ledger, thread, to_ask=True).open_question()
+                if question is not None and question.action:
                     yield question
 
-    def end_waits(
-        self,
-        ledger: Ledger,
-        *,
-        remind: Callable[[Question], object] | None = None,
-        before: timedelta = timedelta(hours=1),
-        now: datetime | None = None,
-    ) -> list[Run]:
-        """End each wait whose time is over, and return these runs; remind people of the others.
+    def end_waits(self, ledger: Ledger, *, now: datetime | None = None) -> list[Run]:
+        """End each wait whose time is over, and return these runs.
 
         Call it from whatever runs at times: nothing here keeps a clock. A wait that another worker
         ended or owns, or that an operator holds, is left to them. If one run raises something, that
@@ -1452,21 +965,18 @@ class Workflow:
 
         Args:
             ledger: where the threads are.
-            remind: what to call with each question whose wait ends soon: it tells `question.tell`.
-            before: how soon that is.
             now: the time, if not that of the clock.
         """
         ended, problems = list[Run](), list[Exception]()
         for question in self.waiting(ledger):
             left = question.left(now)
+            if left is None or left > timedelta(0):
+                continue
             try:
-                if left is not None and left <= timedelta(0):
-                    with suppress(Conflict, NotOwner, ThreadHeld):
-                        run = self.rehydrate(ledger, question.thread, now=now)
-                        if run.expired:  # if not, another worker goes on with it
-                            ended.append(run.finish())
-                elif left is not None and remind is not None and left <= before:
-                    remind(question)
+                with suppress(Conflict, NotOwner, ThreadHeld):
+                    run = self.rehydrate(ledger, question.thread, now=now)
+                    if run.expired:  # if not, another worker goes on with it
+                        ended.append(run.finish())
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
                 problems.append(error)
         for problem in problems:
