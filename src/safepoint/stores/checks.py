@@ -18,7 +18,7 @@ def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
     return RecordsMissing(what, _REMOVED)
 
 
-def beheaded(thread: str, first: int) -> RecordsMissing:
+def first_gone(thread: str, first: int) -> RecordsMissing:
     """Say that the record with which a pruned thread begins is gone."""
     what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
     return RecordsMissing(what, _REMOVED)

@@ -44,7 +44,7 @@ from safepoint.core.storage import (
     utc_now,
 )
 from safepoint.stores import disk
-from safepoint.stores.checks import beheaded, gap, malformed_base, sized
+from safepoint.stores.checks import first_gone, gap, malformed_base, sized
 
 BASE = "base"
 LEASE = "lease"
@@ -496,7 +496,7 @@ class ThreadFolder:
             if self.first() != first:
                 continue  # pruned meanwhile: what was seen to be missing had been removed
             if head < first:
-                raise beheaded(self.name, first)
+                raise first_gone(self.name, first)
             if behind is None:
                 return head
             if not saved:
