@@ -192,8 +192,9 @@ class PostgresAnswers(Records):
 
     Args:
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.
@@ -226,8 +227,9 @@ class PostgresCheckpointStorage(Records):
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment
             (`PGHOST`, `PGPASSFILE`), as with `psql`. Keep the password out of it.
         limits: how large a record may be. The database takes none above 256 MiB.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.
