@@ -397,7 +397,7 @@ class SealedCheckpointStorage(Tenanted):
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         until = ends(datetime.fromisoformat(link.header.created), within) if within else None
-        self.ledger.notes.write("pause", "done", place["thread"], at, action)
+        self.ledger.log.write("pause", "done", place["thread"], at, action)
         return Question(
             **place,
             checkpoint=at,

@@ -735,7 +735,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             raise refused[0] from None
         except GraphInterrupt:
             waits = asking.question
-            self.ledger.notes.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
+            self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
             raise
         return asking.approved(said)
 

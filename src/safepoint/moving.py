@@ -283,7 +283,7 @@ class _Mover:
             self.write_down(moved._replace(outcome="begun"))
             said = self.said
             detail = f"{quoted(name)} from {said['from']}, vouched for by {said['vouched_by']}"
-            self.ledger.notes.write("move", "intended", thread, detail=detail)
+            self.ledger.log.write("move", "intended", thread, detail=detail)
         for sequence, each in enumerate(states() if self.report or there else (), 1):
             if each.digest != digests[sequence - 1]:
                 raise Conflict(

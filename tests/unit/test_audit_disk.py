@@ -206,7 +206,7 @@ def test_a_closed_folder_is_said_and_hides_nothing_of_the_others(
     assert ids(check(root)) == f"{rule}.unseen"
 
 
-def beheaded(root: Path) -> None:
+def first_gone(root: Path) -> None:
     ledger(root).prune("a", keep=1)
     record(root, 6).unlink()
 
@@ -239,7 +239,7 @@ ADDED: Table = {
         "the first": lambda r: record(r, 1).unlink(),
         "a gap behind a base": holed,
         "far ahead": lambda r: made(record(r, 9_999_999_999)),
-        "beheaded": beheaded,
+        "first_gone": first_gone,
     },
     "SP13.record-malformed": {
         "no base": lambda r: made(r / "a/base", b"0000000000\nsafepoint/1"),

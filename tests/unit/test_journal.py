@@ -307,7 +307,7 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
     for tenant in ("acme", "other"):
         of = ledger.tenant(tenant)
         of.save("t", {"of": tenant})
-        of.notes.write("rotate", "done")
+        of.log.write("rotate", "done")
         assert of.journal
         assert {e.tenant for e in of.journal.show()} == {tenant}
     counts = {f"@{tenant}/{chain}": 1 for tenant in ("acme", "other") for chain in ("journal", "t")}

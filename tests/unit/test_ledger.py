@@ -635,7 +635,7 @@ def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) ->
     assert "canary" not in str(farm.journal._view.storage._records)  # type: ignore[attr-defined]
     farm.ledger(actor=None).save(THREAD, {})
     assert farm.last().actor == Actor.process()
-    assert farm.ledger(journal=None, actor=None).notes.actor is None
+    assert farm.ledger(journal=None, actor=None).log.actor is None
     lines = len(farm.told())
     with pytest.raises(NotFound):  # what is not there is no news
         farm.ledger().latest("order-9")

@@ -33,8 +33,9 @@ from safepoint.audit.finding import (
 from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
-from safepoint.core.storage import MAX_SECONDS, beheaded, gap, is_thread
+from safepoint.core.storage import MAX_SECONDS, is_thread
 from safepoint.settings import is_beside
+from safepoint.stores.checks import first_gone, gap
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
     TEMP,
@@ -394,7 +395,7 @@ def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
         if not holes:
             break
     if base is not None and not kept:
-        yield refused("SP13", beheaded(thread, first), str(folder))
+        yield refused("SP13", first_gone(thread, first), str(folder))
     below = [name for number, name in numbers.items() if 0 < number < first]
     # A prune that is under way takes a moment.
     if below and time.time() - (folder / BASE).lstat().st_mtime > _ON_ITS_WAY:

@@ -22,9 +22,10 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.names import DEFAULT_LIMITS, Limits
-from safepoint.core.storage import gap, is_thread
+from safepoint.core.storage import is_thread
 from safepoint.models import inspect
 from safepoint.models.look import SEALED
+from safepoint.stores.checks import gap
 from safepoint.stores.disk import absolute, require_posix
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 

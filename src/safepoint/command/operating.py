@@ -581,7 +581,7 @@ def _rotate(options: argparse.Namespace) -> int:
         number = int(newest.stem.removeprefix(of).removeprefix("-") or 1) + 1
         following = newest.with_name(f"{of}-{number}.key")
         detail = f"{of}: from {signs.id} to {key.id}"
-        with store.opened(stack, write=True).notes.doing("rotate", detail=detail):
+        with store.opened(stack, write=True).log.doing("rotate", detail=detail):
             coming.rename(following)
             os.fsync(fd)
     print(f"It is {shell(str(following))} now. Restart each worker,")

@@ -2,8 +2,17 @@
 
 The anchor is always asked before the storage. A save writes the storage first, so a save at the
 same moment, or one that was killed between its two writes, can only make the storage longer than
-the anchor, and that is no alarm: the next save anchors both. A prune moves the anchor first and
-removes records after it, so what is missed while the anchor moves is looked for again.
+the anchor, and that is no alarm: the next save anchors both. A prune moves the anchor first, and
+only then removes records, so what is missed while the anchor moves is looked for again.
+
+A thread that was pruned begins with a base: a sealed record without a state, which says at which
+place the thread begins, and which digest the record there names as the one before it. So whoever
+removes the beginning without the key is noticed, and whoever has the key is not.
+
+Who steals the key, and can write the storage, can append to a thread until somebody notices. They
+cannot change what the anchor has seen: the walk back from the end meets another digest there. The
+operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then on
+what the thief appended is refused.
 """
 
 from __future__ import annotations
@@ -194,7 +203,7 @@ class View:
         self._scanning = storage if isinstance(storage, ScanningStorage) else None
         self.known: dict[str, End] = {}
 
-    def of(self, tenant: str) -> View:
+    def for_tenant(self, tenant: str) -> View:
         """Return what is seen of one tenant.
 
         Raises:
@@ -256,9 +265,9 @@ class View:
             NotFound: the next one was pruned meanwhile.
         """
         if end is None:
-            opened, anchored = self._settled(thread, lambda: self._end(thread))
+            opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
         else:
-            opened, anchored = self._given(thread, end, ANCHOR), None
+            opened, anchored = self._read_known(thread, end, ANCHOR), None
         if opened is None:
             return
         yield opened
@@ -273,7 +282,7 @@ class View:
                 " copy that verifies.",
             )
         last = opened
-        for last in self._before(opened, begins, every_signature=every_signature):
+        for last in self._predecessors(opened, begins, every_signature=every_signature):
             if anchored is not None and last.header.sequence == anchored.sequence:
                 check_is(last, anchored, ANCHOR)
             yield last
@@ -295,7 +304,7 @@ class View:
                 found.append(opened.digest)
             return last, found
 
-        last, digests = self._settled(thread, look)
+        last, digests = self._retry_if_pruned(thread, look)
         for place, record in self._records(thread, range(last - len(digests) + 1, last + 1)):
             yield self._open(record, place, digest=digests.pop())
 
@@ -311,7 +320,7 @@ class View:
             CheckpointError: it, or one on the way to it, does not verify.
         """
         if isinstance(sequence, Head):
-            return self._given(thread, sequence, PROCESS)
+            return self._read_known(thread, sequence, PROCESS)
 
         def look() -> Opened:
             for opened in self.back(thread):
@@ -324,12 +333,12 @@ class View:
             if sequence is not None:
                 raise missing(thread, sequence, self._first(thread))
             raise NotFound(
-                f"There is no checkpoint of {thread} in {self._place(thread, 1).owner}.",
+                f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.",
                 "Check the name of the thread and the storage's path. If both are right, nothing"
                 " was saved yet.",
             )
 
-        return self._settled(thread, look)
+        return self._retry_if_pruned(thread, look)
 
     def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
         """Check each record and each link of a thread, and return how many records there are.
@@ -349,7 +358,7 @@ class View:
                 head, count = head or opened.head, count + 1
             return head, count
 
-        head, count = self._settled(thread, look)
+        head, count = self._retry_if_pruned(thread, look)
         if anchor and head is not None:
             self._move(thread, head)
         return count
@@ -365,7 +374,7 @@ class View:
     def _place(self, thread: str, sequence: int) -> Place:
         return Place(self.store, self.tenant, thread, sequence)
 
-    def _settled(self, thread: str, look: Callable[[], _T]) -> _T:
+    def _retry_if_pruned(self, thread: str, look: Callable[[], _T]) -> _T:
         """Look, and look again if what was missing had been pruned meanwhile."""
         before: object = None
         for _ in range(TRIES):
@@ -402,13 +411,13 @@ class View:
         """Follow the links from the newest record back to the one that the anchor has seen."""
         last = opened
         try:
-            for last in self._before(opened, anchored.sequence):  # noqa: B007
+            for last in self._predecessors(opened, anchored.sequence):  # noqa: B007
                 pass
         except NotFound:
             raise _pruned_beyond(opened.header.thread, anchored) from None
         check_is(last, anchored, ANCHOR)
 
-    def _given(self, thread: str, end: Head, witness: Witness) -> Opened:
+    def _read_known(self, thread: str, end: Head, witness: Witness) -> Opened:
         """Return a record that somebody else vouches for."""
         check_reaches(thread, self._newest(thread)[0], end, witness)
         try:
@@ -420,7 +429,7 @@ class View:
         check_is(opened, end, witness)
         return opened
 
-    def _before(
+    def _predecessors(
         self, opened: Opened, first: int, *, every_signature: bool = False
     ) -> Iterator[Opened]:
         """Return what comes before a record, down to `first`, each as the one after it names it."""
@@ -542,7 +551,7 @@ class View:
         options = {} if fence is None else {"fence": fence}
         end = self._remembered(thread)
         if end is None or after not in (None, end.state, end.head):
-            end = self._built_on(thread, after)
+            end = self._end_to_build_on(thread, after)
         for left in range(tries - 1, -1, -1):
             place = self._place(thread, end.head.sequence + 1 if end else 1)
             record, opened = write(place, end.head.digest if end else None)
@@ -554,7 +563,7 @@ class View:
                 if not left:
                     raise
                 missed(error)
-                end = self._built_on(thread, after)
+                end = self._end_to_build_on(thread, after)
         anchored, kind = end and end.anchored, opened.header.kind
         if self.anchor is not None and not rides_along:
             self._move_after(thread, opened.head)
@@ -564,9 +573,9 @@ class View:
             self._remember(thread, End(opened.head, anchored, state))
         return opened
 
-    def _built_on(self, thread: str, after: int | Head | None) -> End | None:
+    def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
         """Return where a thread ends, if that is what a record builds on."""
-        opened, anchored = self._settled(thread, lambda: self._end(thread))
+        opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
         number, head = 0, None
         if opened is not None:
             refuse_deleted(opened)

@@ -281,7 +281,7 @@ class Journal:
                 of a tenant already.
         """
         scope = copy(self)
-        scope._view = self._view.of(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
+        scope._view = self._view.for_tenant(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
         return scope
 
     def __repr__(self) -> str:
@@ -301,7 +301,7 @@ class Journal:
             JournalUnavailable: it could not be written.
             KeyRefused: no key on the ring signs.
         """
-        view = self._view.of(event.tenant)
+        view = self._view.for_tenant(event.tenant)
         key = view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
         said["detail"] = _shortened(event.detail)
@@ -312,7 +312,7 @@ class Journal:
             now = datetime.now(UTC)
             return seal(payload, place, key, created=now, previous=previous, use="journal")
 
-        with _told():
+        with _as_journal_errors():
             done = view.append(chain, write).header
         return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
@@ -334,8 +334,8 @@ class Journal:
                 anchor has seen.
             JournalUnavailable: it cannot be read.
         """
-        with _told():
-            scope = self._view.of(tenant) if tenant else self._view
+        with _as_journal_errors():
+            scope = self._view.for_tenant(tenant) if tenant else self._view
             chains = _chains(scope) if thread is None else [(scope, thread)]
             shown = (
                 [
@@ -363,7 +363,7 @@ class Journal:
         Raises:
             JournalError: as `show` does.
         """
-        with _told():
+        with _as_journal_errors():
             return {
                 f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
                     1 for _ in map(_entry, view.back(chain))
@@ -381,7 +381,7 @@ class InMemoryJournal(Journal):
 
 def _chains(whole: View) -> Iterator[tuple[View, str]]:
     """Return each chain, those of the tenants too, and where it is."""
-    for view in (whole, *map(whole.of, whole.tenants())):
+    for view in (whole, *map(whole.for_tenant, whole.tenants())):
         yield from ((view, chain) for chain in view.threads())
 
 
@@ -411,7 +411,7 @@ def _entry(opened: Opened) -> Entry:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _as_journal_errors() -> Iterator[None]:
     """Say what is wrong with a journal in the words of a journal."""
     try:
         yield
@@ -435,7 +435,7 @@ RESUMING = (InvalidId, JournalError)
 """What is no news about a resume, of which every refusal counts."""
 
 
-class Notes:
+class Log:
     """A journal with the store and the actor filled in. Without a journal, nothing is written.
 
     Args:

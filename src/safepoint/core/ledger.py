@@ -40,7 +40,7 @@ from safepoint.core.errors import (
     RecordsMissing,
     quoted,
 )
-from safepoint.core.journal import NO_NEWS, READING, Actor, Journal, Notes, What
+from safepoint.core.journal import NO_NEWS, READING, Actor, Journal, Log, What
 from safepoint.core.keys import Keyring
 from safepoint.core.names import (
     MAX_SEQUENCE,
@@ -159,15 +159,15 @@ class Ledger:
         self.cipher: Final = cipher
         self.anchor: Final = anchor
         self.journal: Final = journal
-        self.notes: Final = Notes(journal, actor, store, tenant)
-        self.owners = Owners(storage, tenant, self.notes, Held(worker, seconds))
-        self._view: Final = self._look(anchor)
+        self.log: Final = Log(journal, actor, store, tenant)
+        self.owners = Owners(storage, tenant, self.log, Held(worker, seconds))
+        self._view: Final = self._make_view(anchor)
 
     def _watching(
         self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
     ) -> AbstractContextManager[None]:
         """Write down what is refused in this block, if there is a journal."""
-        return self.notes.watching(what, thread, quiet=quiet) if self.journal else nullcontext()
+        return self.log.watching(what, thread, quiet=quiet) if self.journal else nullcontext()
 
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
@@ -175,7 +175,7 @@ class Ledger:
         tenant = f", tenant={self.tenant_name!r}" if self.tenant_name else ""
         return f"Ledger(store={self.store!r}{tenant}, storage={storage}{anchor}, {self.keys!r})"
 
-    def _look(self, anchor: Anchor | None) -> View:
+    def _make_view(self, anchor: Anchor | None) -> View:
         limits, tenant = self.codec.limits, self.tenant_name
         return View(self.storage, self.store, self.keys, anchor, limits, tenant=tenant)
 
@@ -201,12 +201,12 @@ class Ledger:
             "cipher": self.cipher,
             "anchor": anchor,
             "journal": journal,
-            "actor": self.notes.actor,
+            "actor": self.log.actor,
             "tenant": self.tenant_name,
         }
         made = Ledger(storage, **(given | changes))
         made.places = self.places
-        made.owners = Owners(made.storage, made.tenant_name, made.notes, self.owners.held)
+        made.owners = Owners(made.storage, made.tenant_name, made.log, self.owners.held)
         return made
 
     # --- save
@@ -251,7 +251,7 @@ class Ledger:
             AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
                 written, and the message says that the checkpoint is saved.
         """
-        return self._keep(thread, state, _Said("state", app, tools, label), after)
+        return self._keep(thread, state, _Fields("state", app, tools, label), after)
 
     def note(
         self,
@@ -280,48 +280,48 @@ class Ledger:
         Raises:
             NotFound: the thread has no state to note anything about.
         """
-        return self._keep(thread, value, _Said("note", label=label), after, rides_along)
+        return self._keep(thread, value, _Fields("note", label=label), after, rides_along)
 
     def _keep(
         self,
         thread: str,
         value: Any,
-        said: _Said,
+        fields: _Fields,
         after: int | Head | None,
         rides_along: bool = False,
     ) -> Checkpoint:
         check_name("thread", thread)
         with self._watching("save", thread):
             payload = self.codec.encode(value)
-            opened = self._append(thread, payload, said, after, rides_along=rides_along)
+            opened = self._append(thread, payload, fields, after, rides_along=rides_along)
             return opened.checkpoint(value)
 
     def _append(
         self,
         thread: str,
         payload: bytes,
-        said: _Said,
+        fields: _Fields,
         after: int | Head | None = None,
         *,
         rides_along: bool = False,
     ) -> Opened:
         """Seal a record after the end of a thread, write that down, keep it and anchor it."""
-        what: What = "delete" if said.kind == "deleted" else "save"
+        what: What = "delete" if fields.kind == "deleted" else "save"
 
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
-            if previous is None and said.kind == "note":
+            if previous is None and fields.kind == "note":
                 raise NotFound(
                     f"{thread} has no state yet, so there is nothing to note.",
                     "Save its first state, then note what belongs to it.",
                 )
-            sealed = self._seal(payload, place, said, previous)
+            sealed = self._seal(payload, place, fields, previous)
             if self.journal is not None:
-                self.notes.write(what, "intended", thread, sealed[1].head)
+                self.log.write(what, "intended", thread, sealed[1].head)
             return sealed
 
         def missed(error: CheckpointError) -> None:
             # What is written down must be what is done: that one was not.
-            self.notes.refuse(what, thread, error)
+            self.log.refuse(what, thread, error)
 
         return self._view.append(
             thread,
@@ -329,15 +329,15 @@ class Ledger:
             after=after,
             fence=self.owners.token(thread),
             rides_along=rides_along,
-            tries=1 if said.kind == "deleted" else TRIES,  # what ends is what was verified
+            tries=1 if fields.kind == "deleted" else TRIES,  # what ends is what was verified
             missed=missed,
         )
 
     def _seal(
-        self, payload: bytes, place: Place, said: _Said, previous: str | None
+        self, payload: bytes, place: Place, fields: _Fields, previous: str | None
     ) -> tuple[bytes, Opened]:
-        key, now, options = self.keys.signing, datetime.now(UTC), said._asdict()
-        if self.cipher is not None and said.kind in ("state", "note"):
+        key, now, options = self.keys.signing, datetime.now(UTC), fields._asdict()
+        if self.cipher is not None and fields.kind in ("state", "note"):
             options["cipher"], payload = self._closed(payload, place)
         return seal(payload, place, key, created=now, previous=previous, **options)
 
@@ -497,7 +497,7 @@ class Ledger:
         check_name("thread", thread)
         if anchor:
             self._anchor()
-        with self.notes.watching("verify", thread):
+        with self.log.watching("verify", thread):
             return self._view.verify(thread, every_signature=every_signature, anchor=anchor)
 
     def anchored(self, thread: str) -> Head | None:
@@ -530,11 +530,11 @@ class Ledger:
                 f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
                 "Set it back with the tools of whatever keeps it, or give the class a rewind.",
             )
-        before, bare = self._view.anchored(thread), self._look(None)
-        with self.notes.watching("accept-loss", thread):
+        before, bare = self._view.anchored(thread), self._make_view(None)
+        with self.log.watching("accept-loss", thread):
             after = next((each.head for each in bare.back(thread)), None)
         detail = f"from {before or 'none'} to {after or 'none'}"
-        with self.notes.doing("accept-loss", thread, detail=detail):
+        with self.log.doing("accept-loss", thread, detail=detail):
             self._seal_base_anew(bare, thread)
             bare.verify(thread, every_signature=True)
             with anchor_errors("be set back for", thread):
@@ -616,7 +616,7 @@ class Ledger:
         if first is None or first.header.sequence == 1 or dry_run:
             return removed
         detail = f"keep from #{first.header.sequence} on"
-        with self.notes.doing("prune", thread, detail=detail):
+        with self.log.doing("prune", thread, detail=detail):
             return self._cut(first)
 
     def delete(self, thread: str) -> Head:
@@ -642,8 +642,8 @@ class Ledger:
             if self.anchor is not None:  # whoever wrote it may have died before this
                 self.verify(thread, anchor=True)
             return opened.head
-        with self.notes.watching("delete", thread, opened.head):
-            return self._append(thread, _NOTHING, _Said("deleted")).head
+        with self.log.watching("delete", thread, opened.head):
+            return self._append(thread, _NOTHING, _Fields("deleted")).head
 
     def _last(self, thread: str) -> Opened:
         """Return the newest record, a tombstone too."""
@@ -676,7 +676,7 @@ class Ledger:
                 f"{thread} is not deleted, so nothing of it is erased.",
                 "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
             )
-        with self.notes.doing("erase", thread, opened.head):
+        with self.log.doing("erase", thread, opened.head):
             removed = self._cut(opened)
             if isinstance(self.storage, PurgingStorage):
                 with storage_errors("purge", thread):
@@ -686,7 +686,7 @@ class Ledger:
     def _cut(self, first: Opened) -> int:
         """Leave a signed base before a record, remove what is there, and return how many."""
         place = first.header.place
-        base, _ = self._seal(_NOTHING, place, _Said("base"), first.header.previous)
+        base, _ = self._seal(_NOTHING, place, _Fields("base"), first.header.previous)
         with storage_errors("prune", place.thread):
             return self._retention().prune(place.thread, place.sequence, base)
 
@@ -701,7 +701,7 @@ class Ledger:
         """
         following = self._like(keys=keys)  # what this ledger owns, it goes on owning
         detail = f"from {self.keys!r} to {keys!r}"
-        with self.notes.doing("rotate", detail=detail):
+        with self.log.doing("rotate", detail=detail):
             return following
 
     def copy_to(
@@ -735,7 +735,7 @@ class Ledger:
         ours, theirs = (Place(each.store, each.tenant_name, "", 0) for each in (self, target))
         if theirs != ours:
             raise ConfigurationError(
-                f"A record of {ours.owner} means nothing in {theirs.owner}.",
+                f"A record of {ours.scope} means nothing in {theirs.scope}.",
                 "Open the target for the same store, and for the same tenant.",
             )
         check_other(self.storage, target.storage)
@@ -746,7 +746,7 @@ class Ledger:
         scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
         done = 0
         for thread in names:
-            with self.notes.doing("copy", thread, detail=f"to {target!r}"):
+            with self.log.doing("copy", thread, detail=f"to {target!r}"):
                 done += self._copy(target, thread, up_to)
         return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
@@ -780,7 +780,7 @@ class Ledger:
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""
         with suppress(NotFound):  # it was pruned here, further than that
-            found = self._look(None).back(thread, first=first)
+            found = self._make_view(None).back(thread, first=first)
             return {each.header.sequence: each.digest for each in found}
         return {}
 
@@ -836,7 +836,7 @@ def with_codec(ledger: Ledger, codec: Codec) -> Ledger:
     return ledger._like(codec=codec)  # noqa: SLF001  the other half of the class
 
 
-class _Said(NamedTuple):
+class _Fields(NamedTuple):
     """What a record says of itself, besides its place, its time and its link."""
 
     kind: Kind
@@ -905,15 +905,15 @@ class Owners:
     Args:
         storage: what knows them, if it is a `LeasingStorage`.
         tenant: whose threads these are, or "".
-        notes: where each owner is written down.
+        log: where each owner is written down.
         held: what this worker holds.
 
     Raises:
         ConfigurationError: a worker is named, and the storage knows no owners.
     """
 
-    def __init__(self, storage: CheckpointStorage, tenant: str, notes: Notes, held: Held) -> None:
-        self._storage, self._tenant, self._notes, self.held = storage, tenant, notes, held
+    def __init__(self, storage: CheckpointStorage, tenant: str, log: Log, held: Held) -> None:
+        self._storage, self._tenant, self._log, self.held = storage, tenant, log, held
         if held.worker is not None:
             self._leasing()
 
@@ -925,11 +925,11 @@ class Owners:
                 f"This ledger owns {thread} already.",
                 "Use what own returned, or release it first.",
             )
-        with self._notes.watching("own", thread), storage_errors("lease", thread):
+        with self._log.watching("own", thread), storage_errors("lease", thread):
             lease = storage.acquire(thread, worker, seconds)
         try:
             detail = f"{lease.owner} with token {lease.token}"
-            self._notes.write("own", "done", thread, detail=detail)
+            self._log.write("own", "done", thread, detail=detail)
         except BaseException:
             storage.release(lease)
             raise
@@ -1019,7 +1019,7 @@ class Owners:
 
     def _renew(self, owned: Owned) -> None:
         thread = owned.lease.thread
-        with self._notes.watching("own", thread), storage_errors("lease", thread):
+        with self._log.watching("own", thread), storage_errors("lease", thread):
             owned.lease = self._leasing().renew(owned.lease, owned.seconds)
         owned.renewed = time.monotonic()
 

@@ -108,7 +108,7 @@ class Place(NamedTuple):
         return f"{self.thread} #{self.sequence}"
 
     @property
-    def owner(self) -> str:
+    def scope(self) -> str:
         """Whose it is, for a message."""
         return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
 
@@ -213,7 +213,7 @@ class Header(NamedTuple):
         return header
 
 
-def check_app(word: object, called: str = "an app name") -> str:
+def check_word(word: object, called: str = "an app name") -> str:
     """Return the name of an app, or the label of a record, if it is one.
 
     Raises:
@@ -296,12 +296,12 @@ def seal(
             "Pass ToolSet(...).digest, or None.",
         )
     header = Header(
-        app=check_app(app),
+        app=check_word(app),
         cipher=cipher,
         created=spelled(created),
         digest=digest_of(payload),
         kind=kind,
-        label=check_app(label, "a label"),
+        label=check_word(label, "a label"),
         previous=previous,
         sequence=check_sequence(place.sequence),
         store=check_name("store", place.store),
@@ -464,8 +464,8 @@ def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
 
 
 def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
-    what = f"is the one of {found} of {found.owner}."
-    at = f"The record at {place} of {place.owner}"
+    what = f"is the one of {found} of {found.scope}."
+    at = f"The record at {place} of {place.scope}"
     do = "Somebody moved it: restore the record that belongs here, and find out who can write."
     if found == place:
         what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"

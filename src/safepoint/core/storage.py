@@ -14,22 +14,15 @@ from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
     InvalidId,
-    LimitExceeded,
     NotFound,
     NotOwner,
-    RecordMalformed,
     RecordsMissing,
-    shell,
 )
 from safepoint.core.names import check_name, check_sequence, check_tenant, spelled
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
 _AGAIN: Final = "Load the latest checkpoint and decide again from there."
-_REMOVED: Final = (
-    "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
-    " one away; until then nothing is loaded or saved."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,18 +433,6 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
     return Conflict(what, f"Nothing was overwritten. {_AGAIN}")
 
 
-def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
-    """Say that a record is gone from the middle of a thread."""
-    what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
-    return RecordsMissing(what, _REMOVED)
-
-
-def beheaded(thread: str, first: int) -> RecordsMissing:
-    """Say that the record with which a pruned thread begins is gone."""
-    what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
-    return RecordsMissing(what, _REMOVED)
-
-
 def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
     """Say that a record does not follow upon the last one."""
     what = f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow."
@@ -472,25 +453,6 @@ def missing(thread: str, sequence: int, first: int) -> NotFound:
     )
 
 
-def malformed_base(path: str) -> RecordMalformed:
-    """Say that what should tell where a thread begins does not."""
-    return RecordMalformed(
-        f"{shell(path)} does not say at which checkpoint its thread begins.",
-        "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
-    )
-
-
-def sized(record: bytes, limit: int) -> bytes:
-    """Return the record as `bytes` that nobody else can change, if it is within the limit.
-
-    Raises:
-        LimitExceeded: it is too large.
-    """
-    if len(data := bytes(record)) > limit:
-        raise _too_large(len(data), limit)
-    return data
-
-
 def check_place(thread: object, sequence: object) -> None:
     """Refuse what is not the place of a record.
 
@@ -499,30 +461,6 @@ def check_place(thread: object, sequence: object) -> None:
     """
     check_name("thread", thread)
     check_sequence(sequence)
-
-
-def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
-    """Return a record as a database gave it, if it was not over the limit.
-
-    Raises:
-        LimitExceeded: it has more bytes than a record may have.
-        RecordMalformed: it is not bytes.
-    """
-    if type(record) is bytes:
-        return record
-    if record is None and type(size) is int and size > limit:
-        raise _too_large(size, limit)
-    raise RecordMalformed(
-        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
-        "This storage never keeps anything else. Put the database back from a backup.",
-    )
-
-
-def _too_large(size: int, limit: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"The record has {size} bytes or more, and the limit is {limit}.",
-        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
-    )
 
 
 class InMemoryCheckpointStorage(Leasing):

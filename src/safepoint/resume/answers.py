@@ -340,8 +340,8 @@ class Answers:
         keys = {key.id: key for each in people for _, key in each.keys.values()}
         # A ring is never empty: if nobody is listed, it has a key that nobody has.
         ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
-        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
-        views = [whole, *map(whole.of, whole.tenants())]
+        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").for_tenant(tenant)
+        views = [whole, *map(whole.for_tenant, whole.tenants())]
         return [(view, chain) for view in views for chain in view.threads()]
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
@@ -366,7 +366,7 @@ class Answers:
         if (key.id, key.path) not in self._apart:
             check_apart(self.storage, ring, self.anchor)
             self._apart.add((key.id, key.path))
-        return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").of(tenant)
+        return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").for_tenant(tenant)
 
 
 def held(orders: list[Order], operators: Approvers) -> list[Order]:

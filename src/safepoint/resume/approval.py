@@ -34,7 +34,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
 from safepoint.core.names import Head, check_name, digest_of, is_digest, spelled
-from safepoint.core.record import check_app, is_signed, read_line, sign_line
+from safepoint.core.record import check_word, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
 SKEW: Final = timedelta(seconds=60)
@@ -176,7 +176,7 @@ class Question:
         check_name("thread", self.thread)
         if self.tenant != "":
             check_name("tenant", self.tenant)
-        check_app(self.app)
+        check_word(self.app)
         arguments, reasons = vars(self).pop("_given"), tuple(map(str, self.reasons))
         # Whatever is shown is one line of ASCII, and no more than it seems.
         right = {

@@ -194,9 +194,9 @@ def _copy_new(
 
 def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
     who = Actor(order.by, f"signature of key {order.key}")
-    ledger.notes.write(order.what, "intended", thread, detail=str(order), actor=who)
+    ledger.log.write(order.what, "intended", thread, detail=str(order), actor=who)
     ledger.note(thread, {**value, "order": order.text}, label=ORDERED)
-    ledger.notes.write(order.what, "done", thread, detail=str(order), actor=who)
+    ledger.log.write(order.what, "done", thread, detail=str(order), actor=who)
 
 
 def note_answers(ledger: Ledger, accepted: Iterable[Approval], outcome: Outcome) -> None:
@@ -205,7 +205,7 @@ def note_answers(ledger: Ledger, accepted: Iterable[Approval], outcome: Outcome)
         what: What = "deny" if each.verdict == "denied" else "approve"
         who = Actor(each.approver, f"signature of key {each.key}")
         asked = each.question
-        ledger.notes.write(what, outcome, asked.thread, asked.checkpoint, said(each), actor=who)
+        ledger.log.write(what, outcome, asked.thread, asked.checkpoint, said(each), actor=who)
 
 
 def said(approval: Approval) -> str:
@@ -309,7 +309,7 @@ class Asking(NamedTuple):
         has to approve it. It raises what `answered` raises, but for a no.
         """
         thread, at = self.question.thread, self.question.checkpoint
-        watching = self.ledger.notes.watching("resume", thread, at, quiet=RESUMING)
+        watching = self.ledger.log.watching("resume", thread, at, quiet=RESUMING)
         with nullcontext() if self.once else watching:
             try:
                 moment = now or datetime.now(UTC)
@@ -401,7 +401,7 @@ class Asking(NamedTuple):
 
     def _note(self, what: What, outcome: Outcome) -> None:
         asked = self.question
-        self.ledger.notes.write(what, outcome, asked.thread, asked.checkpoint, asked.action)
+        self.ledger.log.write(what, outcome, asked.thread, asked.checkpoint, asked.action)
 
     def _put(self) -> list[Approval]:
         """Return what people put where their answers are, if the gate knows such a place."""

@@ -41,7 +41,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import RESUMING
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, spelled
-from safepoint.core.record import Checkpoint, check_app
+from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import THEN, Question, Reason, ends, signable
 from safepoint.resume.asking import (
     PUT,
@@ -531,7 +531,7 @@ class Wanted:
             settle(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
-            ledger.notes.write("resume", "done", self.thread, self.at, " ".join(said))
+            ledger.log.write("resume", "done", self.thread, self.at, " ".join(said))
         return run
 
     def _asked(self, given: list[str]) -> Question | None:
@@ -665,7 +665,7 @@ class Run:
         if asked is not None:
             self._check_answerable(name)
             at = None if self.at is None else _head(self.at)
-            self.ledger.notes.write("pause", "intended", self.thread, at, asked.action)
+            self.ledger.log.write("pause", "intended", self.thread, at, asked.action)
         done = (*self.done, name)
         payload = Payload(
             state={**self.state, **copy.deepcopy(dict(changes))},
@@ -731,7 +731,7 @@ class Run:
                 f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        self.ledger.notes.write("act", "intended", self.thread, _head(latest), name)
+        self.ledger.log.write("act", "intended", self.thread, _head(latest), name)
 
     def _check_answerable(self, name: str) -> None:
         """Refuse to wait for people whose answer could not be used.
@@ -836,7 +836,7 @@ class Workflow:
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.gate: Final = gate or Gate()
         self.version = version
-        check_app(self.app)
+        check_word(self.app)
         given = list(migrations)
         self.migrations = {each.before: each for each in given}
         if len(self.migrations) < len(given):
@@ -921,7 +921,7 @@ class Workflow:
 
         It passes the same gate as `resume`, and takes and raises the same.
         """
-        watching, quiet = ledger.notes.watching, RESUMING
+        watching, quiet = ledger.log.watching, RESUMING
         with watching("resume", thread, quiet=quiet):
             self.gate.check_apart(ledger.keys)
             wanted = Wanted(self, ledger, thread, sequence)

@@ -36,18 +36,15 @@ from safepoint.core.storage import (
     Ownership,
     Tenants,
     ahead,
-    beheaded,
     check_place,
-    gap,
     is_thread,
-    malformed_base,
     missing,
-    sized,
     span,
     taken,
     utc_now,
 )
 from safepoint.stores import disk
+from safepoint.stores.checks import first_gone, gap, malformed_base, sized
 
 BASE = "base"
 LEASE = "lease"
@@ -499,7 +496,7 @@ class ThreadFolder:
             if self.first() != first:
                 continue  # pruned meanwhile: what was seen to be missing had been removed
             if head < first:
-                raise beheaded(self.name, first)
+                raise first_gone(self.name, first)
             if behind is None:
                 return head
             if not saved:

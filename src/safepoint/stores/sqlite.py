@@ -37,16 +37,13 @@ from safepoint.core.storage import (
     Tenants,
     ahead,
     check_place,
-    gap,
     is_thread,
-    malformed_base,
     missing,
-    record_of,
-    sized,
     span,
     taken,
 )
 from safepoint.stores import disk
+from safepoint.stores.checks import gap, malformed_base, record_of, sized
 from safepoint.stores.database import Database, place_of
 from safepoint.stores.files import read_lease, write_lease
 

@@ -42,8 +42,9 @@ class PostgresAnchor(Server):
 
     Args:
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.

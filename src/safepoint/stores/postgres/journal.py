@@ -26,8 +26,9 @@ class PostgresJournal(Journal):
         keys: as for `Journal`.
         name: as for `Journal`. Journals of several names share a table.
         anchor: as for `Journal`.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.

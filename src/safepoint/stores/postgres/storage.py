@@ -11,16 +11,8 @@ import psycopg
 
 from safepoint.core.errors import StorageError, StorageUnavailable
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
-from safepoint.core.storage import (
-    Lease,
-    check_place,
-    check_span,
-    missing,
-    record_of,
-    sized,
-    span,
-    taken,
-)
+from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
+from safepoint.stores.checks import record_of, sized
 from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
@@ -200,8 +192,9 @@ class PostgresAnswers(Records):
 
     Args:
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.
@@ -234,8 +227,9 @@ class PostgresCheckpointStorage(Records):
         dsn: a connection string as libpq takes it. What it leaves out comes from the environment
             (`PGHOST`, `PGPASSFILE`), as with `psql`. Keep the password out of it.
         limits: how large a record may be. The database takes none above 256 MiB.
-        connections: how many connections the threads of this process share.
-        wait_seconds: how long to try if the server is away or busy.
+        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
+            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
+            nothing.
 
     Raises:
         ConfigurationError: `dsn` is no connection string.

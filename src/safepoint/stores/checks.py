@@ -1,0 +1,67 @@
+"""What stores check and say, whichever engine they stand on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from safepoint.core.errors import LimitExceeded, RecordMalformed, RecordsMissing, shell
+
+_REMOVED: Final = (
+    "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
+    " one away; until then nothing is loaded or saved."
+)
+
+
+def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
+    """Say that a record is gone from the middle of a thread."""
+    what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
+    return RecordsMissing(what, _REMOVED)
+
+
+def first_gone(thread: str, first: int) -> RecordsMissing:
+    """Say that the record with which a pruned thread begins is gone."""
+    what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
+    return RecordsMissing(what, _REMOVED)
+
+
+def malformed_base(path: str) -> RecordMalformed:
+    """Say that what should tell where a thread begins does not."""
+    return RecordMalformed(
+        f"{shell(path)} does not say at which checkpoint its thread begins.",
+        "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
+    )
+
+
+def sized(record: bytes, limit: int) -> bytes:
+    """Return the record as `bytes` that nobody else can change, if it is within the limit.
+
+    Raises:
+        LimitExceeded: it is too large.
+    """
+    if len(data := bytes(record)) > limit:
+        raise _too_large(len(data), limit)
+    return data
+
+
+def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
+    """Return a record as a database gave it, if it was not over the limit.
+
+    Raises:
+        LimitExceeded: it has more bytes than a record may have.
+        RecordMalformed: it is not bytes.
+    """
+    if type(record) is bytes:
+        return record
+    if record is None and type(size) is int and size > limit:
+        raise _too_large(size, limit)
+    raise RecordMalformed(
+        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
+        "This storage never keeps anything else. Put the database back from a backup.",
+    )
+
+
+def _too_large(size: int, limit: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"The record has {size} bytes or more, and the limit is {limit}.",
+        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
+    )
