@@ -82,6 +82,6 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(tmp_path: Path) 
     question = wider.question(shop.ledger(), THREAD)
     assert question is not None
     yes = Approver("dana", dana).approve(question)
-    wider.rehydrate(shop.ledger(), THREAD, approvals=[yes])
+    wider.rehydrate(shop.ledger(), THREAD, approvals=[yes]).finish()
     assert shop.ledger().latest(THREAD).tools == ToolSet(wide).digest
     assert check_tools(shop.ledger(), gate) == []

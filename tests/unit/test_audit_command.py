@@ -561,7 +561,7 @@ def test_approvals_are_verified_by_the_keys_of_people(
 
     def said(thread: str, *options: str) -> list[str]:
         lines = out([*deployed.anchored, "--approver", *options])[1]
-        about = [line for line in lines if f" {thread} #3" in line]
+        about = [line for line in lines if f" {thread} #3" in line or f" {thread} #4" in line]
         return [f"{each}:" for each in rules(about)]
 
     assert said("order-8", files["dana"]) == []

@@ -167,7 +167,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
     wider = Workflow("inbox", [read], tools=[mail, Tool("bank")], gate=careless)
     wider.resume(ledger, thread="run-1")
     print(check_tools(ledger, Gate())[0].what)
-    #> run-1 #2 was resumed from #1. The tool bank is new. It needed 1 to approve it, and 0 did.
+    #> run-1 #3 was resumed from #1. The tool bank is new. It needed 1 to approve it, and 0 did.
     ```
 
     Args:
