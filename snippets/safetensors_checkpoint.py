@@ -14,7 +14,7 @@ for _ in range(3):
     model(torch.ones(4)).sum().backward()
     optimizer.step()
 
-# Tensors go into run-3.safetensors, all else into its seal, as JSON.
+# Tensors go into run-3.safetensors, all else into its seal.
 save_checkpoint(
     "run-3.safetensors",
     {

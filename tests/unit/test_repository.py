@@ -64,7 +64,7 @@ def own_files() -> list[str]:
 
 
 def name_of(path: Path) -> str:
-    """Turn `src/safepoint/storage/file.py` into `safepoint.stores.files`."""
+    """Turn `src/safepoint/stores/files.py` into `safepoint.stores.files`."""
     return ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")
 
 

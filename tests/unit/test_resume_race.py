@@ -138,5 +138,5 @@ def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int
         assert all(told == {"paid": amount, "denied": False} for told in won)
         refusals.update(told["error"] for told in lost)
         amounts[thread] = amount
-    assert set(refusals) <= {"Conflict"}
+    assert set(refusals) <= {"Conflict", "ApprovalSpent"}  # another one was faster
     race.check(amounts)

@@ -84,7 +84,7 @@ def commands(sub: Any) -> None:
     _added(sub, "init", _init, "begin a sealed, anchored store in the default places", "NAME")
     looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
     verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
-    flag(verify, "--signatures", "every signature, too, also where the anchor vouches for it")
+    flag(verify, "--signatures", "every signature, too, and not of the newest record alone")
     past = "list the threads of a store, or the records of one, each verified"
     history = _added(sub, "history", _history, past, "NAME", "THREAD?")
     show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")

@@ -853,7 +853,7 @@ class Link:
         digest: the digest of it, which the record after it names.
         sequence: its place in the thread.
         kind: `state` or `note`.
-        label: what it can be found by, or "".
+        label: the word that its writer put on it, or "".
         opened: the record, verified, with the bytes that the codec wrote.
     """
 

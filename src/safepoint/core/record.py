@@ -50,7 +50,7 @@ class Checkpoint:
         digest: the digest of this one's sealed header, which covers everything else.
         tools: the digest of the tool set in force, or None.
         kind: "state"; or "note", for a record of the chain that is no new state.
-        label: what it can be found by, or "".
+        label: the word that its writer put on it, or "".
         state: the decoded state. It is yours: changing it changes nothing stored.
     """
 

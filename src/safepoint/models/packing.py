@@ -1,8 +1,8 @@
-"""A training state, taken apart: its tensors for safetensors, and the rest as JSON of this project.
+"""A training state, taken apart: its tensors for safetensors, and the rest as the codec writes it.
 
 A flat dict of tensors keeps its keys as names, so that every tool for safetensors reads it. Below
 that, names are joined with `/`: `optimizer/state/0/exp_avg`. In the rest a stand-in stands where a
-tensor was, and where a number was that JSON has no word for; the codec knows these and no other
+tensor was, and where a number was that the codec refuses; the codec knows these and no other
 class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
 that was in two places is one tensor again.
 

@@ -1,4 +1,4 @@
-"""Models written: tensors as safetensors, the rest as JSON, one seal over both.
+"""Models written: tensors as safetensors, the rest in the seal over both.
 
 A model and its seal appear together, or not at all, and never over another. The tensors are written
 and synced under a name that begins with `.safepoint-model-`. Then comes the seal, under its own

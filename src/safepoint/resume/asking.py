@@ -225,7 +225,7 @@ def noted(ledger: Ledger, answers: tuple[Approval, ...], outcome: Outcome) -> da
     return max(found.values()) if found and len(found) == len(answers) else None
 
 
-def settle(ledger: Ledger, thread: str) -> None:
+def anchor_end(ledger: Ledger, thread: str) -> None:
     """See to it that the anchor knows the end of a thread: who wrote it may have died before."""
     anchored = ledger.anchored(thread)
     if ledger.anchor is not None and anchored != next(ledger.back(thread)).opened.head:
@@ -333,7 +333,7 @@ class Asking(NamedTuple):
                     note_answers(self.ledger, ours, "refused")
                 if self.once and spent and (given or ours):
                     raise self._too_late(spent, ours)
-                settle(self.ledger, self.question.thread)
+                anchor_end(self.ledger, self.question.thread)
                 return spent
             has_ended, ours = self._decided(given, now)
             asks = Reason.ASKED in self.question.reasons or bool(ours)

@@ -47,12 +47,12 @@ from safepoint.resume.asking import (
     PUT,
     Approved,
     Asking,
+    anchor_end,
     approved,
     check_held,
     check_journal,
     check_wait,
     noted,
-    settle,
 )
 from safepoint.resume.gate import Decision, Gate
 from safepoint.resume.tools import Tool, ToolSet
@@ -528,7 +528,7 @@ class Wanted:
             said = [change, *by, *notes]
         else:
             check_held(self.gate, ledger, self.thread)
-            settle(ledger, self.thread)  # a crash may have come between the save and its anchor
+            anchor_end(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
             ledger.log.write("resume", "done", self.thread, self.at, " ".join(said))
