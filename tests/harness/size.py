@@ -19,8 +19,8 @@ _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
     "core": ([f"{PACKAGE}/core"], 3155),
-    "resume": ([f"{PACKAGE}/resume"], 2019),
-    "core + stores + resume": (_KERNEL, 7565),
+    "resume": ([f"{PACKAGE}/resume"], 2020),
+    "core + stores + resume": (_KERNEL, 7566),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 803),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 359),
     "moving": ([f"{PACKAGE}/moving.py"], 750),
@@ -31,10 +31,10 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
-    "all of src": (["src"], 27212),
-    "tests": (["tests"], 43700),
+    "all of src": (["src"], 27213),
+    "tests": (["tests"], 43728),
     "publish": (["publish"], 2160),
-    "benchmarks": (["benchmarks"], 1859),
+    "benchmarks": (["benchmarks"], 1860),
 }
 _NO_CODE: Final = {
     *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),

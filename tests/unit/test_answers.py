@@ -20,6 +20,9 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
     Policy,
     SigningKey,
     Workflow,
@@ -389,7 +392,37 @@ def test_what_is_put_and_not_anchored_is_put_again_and_kept_once() -> None:
     desk.answers.put(erin, text)
     desk.answers.put(erin, text)
     assert list(desk.chain) == [1]
+    for _ in range(2):
+        desk.answers.put(erin, text, why="too much")  # with a reason it is another one, once
+    assert list(desk.chain) == [1, 2]
     assert desk.resumed().denied
+
+
+def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
+    people = {f"p{number}": SigningKey.generate() for number in range(17)}
+    answers = Answers(InMemoryCheckpointStorage(), anchor=InMemoryAnchor())
+    gate = Gate(approvers=Approvers({n: k.public for n, k in people.items()}), answers=answers)
+    ledger = Ledger(
+        InMemoryCheckpointStorage(),
+        store="invoices",
+        keys=Keyring(SigningKey.generate()),
+        anchor=InMemoryAnchor(),
+        journal=InMemoryJournal(),
+    )
+
+    def ask(state: dict[str, Any]) -> Ask:
+        return Ask("pay", {"amount": 42})
+
+    def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
+        return {"paid": call.approved.arguments["amount"]}
+
+    workflow = Workflow("pay", [ask, pay], gate=gate)
+    question = workflow.start(ledger, "order-7").question
+    assert question is not None
+    for name, key in people.items():
+        person = Approver(name, key)
+        answers.put(person, person.approve(question))
+    assert workflow.resume(ledger, "order-7").state["paid"] == 42
 
 
 def test_a_no_that_comes_after_the_spending_is_late_and_written_down_once() -> None:

@@ -224,7 +224,8 @@ class Answers:
             last = next(view.back(chain), None)
             # Put before, and cut short. A hold that was anchored may be released since, by
             # somebody whose chain this one does not know: held again, it is another hold.
-            again = last is not None and view.anchored(chain) == last.head and "why" in value
+            is_hold = payload.startswith(b'{"order":"hold"')
+            again = last is not None and view.anchored(chain) == last.head and is_hold
             if last is not None and last.payload == payload and not again:
                 view.verify(chain, anchor=True)
             else:

@@ -457,7 +457,7 @@ class Asking(NamedTuple):
                 self.do or (_ANSWER if gate.answers is None else PUT),
                 question,
             )
-        return tuple(found.values())
+        return tuple(found.values())[:MAX_APPROVERS]  # as many as a note is read with
 
     def _texts(self, given: object) -> list[str]:
         """Return each text once that somebody brought, or that a note holds."""
