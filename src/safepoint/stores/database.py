@@ -1,8 +1,8 @@
 """SQLite done right, once: a file that is ours alone, whose every answer has a bound.
 
-Under the storage, the anchor and the journal. Each thread has a connection of its own, so SQLite's
-own locks keep the order. A transaction that writes begins with BEGIN IMMEDIATE, and waits for
-others in short steps, so that Ctrl-C is heard.
+Under the storage, the anchor and the journal. The threads of a process take turns on one
+connection, and SQLite's own locks keep the order among processes. A transaction that writes begins
+with BEGIN IMMEDIATE, and waits for others in short steps, so that Ctrl-C is heard.
 
 Whoever can write the file can put anything into it. So no value is read that is longer than ours
 can be, no statement works for longer than ours have to, and each transaction looks whether the
@@ -23,7 +23,7 @@ from contextlib import closing, suppress
 from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
-from threading import local
+from threading import RLock
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
@@ -76,7 +76,7 @@ def _made(schema: str) -> tuple[frozenset[tuple[Any, ...]], bytes]:
 
 
 class _Connection:
-    """The connection of one thread. It is closed with the thread, or with the database."""
+    """The connection of a process. It is closed when nobody uses it any more."""
 
     cookie: int | None = None
 
@@ -91,10 +91,16 @@ class _Connection:
 
 
 class _Shared:
-    """What a database and its tenants share: a connection in each thread, and which file it is."""
+    """What a database and its tenants share: the connection, and which file it is.
+
+    One thread uses it at a time. SQLite has one writer at a time anyway, and a framework that runs
+    each step in a new thread would open the file anew for each.
+    """
 
     def __init__(self) -> None:
-        self.here: local | None = local()
+        self.lock, self.process = RLock(), os.getpid()
+        self.opened: _Connection | None = None
+        self.is_closed = False
         self.main: tuple[int, ...] | None = None
 
 
@@ -146,7 +152,7 @@ class Database:
 
     def close(self) -> None:
         """Let go of the file. What is on disk stays; to close twice does nothing."""
-        self._shared.here = None  # and with it the connection of each thread
+        self._shared.is_closed, self._shared.opened = True, None
 
     @property
     def path(self) -> Path:
@@ -176,20 +182,25 @@ class Database:
             LimitExceeded: a value is longer than any of ours.
             StorageError: the database cannot be used. All is as it was.
         """
+        if self._shared.process != os.getpid():  # before the lock, which its parent may hold
+            raise self._forked()
         try:
-            opened, written = self._opened(), False
-            try:
-                self._begin(opened, "BEGIN IMMEDIATE" if write else "BEGIN")
-                done = act(opened.sql)
-                written = write
-                opened.sql.execute("COMMIT")
-            except BaseException as error:
-                self._undo(opened.sql, error, written=written)
-                raise
-            else:
-                return done
+            with self._shared.lock:
+                return self._act(act, write=write)
         except (OSError, UnicodeDecodeError, sqlite3.Error) as error:
             raise self._translate(error, doing) from error
+
+    def _act(self, act: Callable[[sqlite3.Connection], _T], *, write: bool) -> _T:
+        opened, written = self._opened(), False
+        try:
+            self._begin(opened, "BEGIN IMMEDIATE" if write else "BEGIN")
+            done = act(opened.sql)
+            written = write
+            opened.sql.execute("COMMIT")
+        except BaseException as error:
+            self._undo(opened.sql, error, written=written)
+            raise
+        return done
 
     def _begin(self, opened: _Connection, begin: str) -> None:
         """Begin a transaction, with files and a schema that are ours. Wait while others write."""
@@ -223,8 +234,8 @@ class Database:
                 sql.execute("BEGIN IMMEDIATE")
                 sql.execute("PRAGMA user_version = 1")
                 sql.execute("COMMIT")
-        if failed and _code(error) != sqlite3.SQLITE_BUSY and self._shared.here is not None:
-            self._shared.here.opened = None
+        if failed and _code(error) != sqlite3.SQLITE_BUSY:
+            self._shared.opened = None
 
     def _empty_log(self) -> bool:
         """Move what is in the log into the database, and cut the log off, unless others read it.
@@ -232,7 +243,7 @@ class Database:
         Returns:
             Whether the log is empty.
         """
-        with suppress(sqlite3.Error, CheckpointError, OSError):
+        with suppress(sqlite3.Error, CheckpointError, OSError), self._shared.lock:
             sql = self._opened().sql
             return not sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
         return False
@@ -240,14 +251,11 @@ class Database:
     # --- the connection
 
     def _opened(self) -> _Connection:
-        here = self._shared.here
-        if here is None:
+        if self._shared.is_closed:
             raise StorageUnavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
-        found: _Connection | None = getattr(here, "opened", None)
-        if found is not None and found.process != os.getpid():
-            raise self._forked()
+        found = self._shared.opened
         # One in a transaction is that of a call which a signal has interrupted. Whether anybody
         # writes is asked each time by whoever only reads.
         if (
@@ -255,7 +263,7 @@ class Database:
             or found.sql.in_transaction
             or (self._read_only and found.files != self._state())
         ):
-            found = here.opened = self._open()
+            found = self._shared.opened = self._open()
         return found
 
     def _open(self) -> _Connection:
@@ -274,7 +282,7 @@ class Database:
             f"file:{quote(os.fsencode(self._file))}?mode={mode}",
             timeout=min(_STEP, self._seconds),
             isolation_level=None,
-            check_same_thread=False,  # whoever closes the database closes those of all threads
+            check_same_thread=False,
             uri=True,
         )
         try:
