@@ -18,9 +18,9 @@ PACKAGE: Final = "src/safepoint"
 _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
-    "core": ([f"{PACKAGE}/core"], 3155),
+    "core": ([f"{PACKAGE}/core"], 3159),
     "resume": ([f"{PACKAGE}/resume"], 2020),
-    "core + stores + resume": (_KERNEL, 7566),
+    "core + stores + resume": (_KERNEL, 7573),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 803),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 359),
     "moving": ([f"{PACKAGE}/moving.py"], 750),
@@ -31,8 +31,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
-    "all of src": (["src"], 27213),
-    "tests": (["tests"], 43728),
+    "all of src": (["src"], 27220),
+    "tests": (["tests"], 43727),
     "publish": (["publish"], 2160),
     "benchmarks": (["benchmarks"], 1860),
 }

@@ -392,7 +392,10 @@ class _Writer:
         self, table: _Table, limits: Limits, *, pairs: bool, reader: _Reader | None = None
     ) -> None:
         self._table, self._limits, self._pairs, self._reader = table, limits, pairs, reader
-        self._again = _Writer(table, limits, pairs=pairs) if reader else self
+        self._is_measured = True
+        if reader is not None:
+            self._again = _Writer(table, limits, pairs=pairs)
+            self._again._is_measured = False  # noqa: SLF001  it writes what was measured before
         self._items = self._inside = self._classes = self._made = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
@@ -412,8 +415,9 @@ class _Writer:
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
-        levels, self._items = _measure(value, self._limits, self._items)
-        self._levels[self._inside] = max(levels, self._levels[self._inside])
+        if self._is_measured:
+            levels, self._items = _measure(value, self._limits, self._items)
+            self._levels[self._inside] = max(levels, self._levels[self._inside])
         if is_set:
             pieces = sorted(map(self._pack, value))
             return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
