@@ -215,7 +215,12 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
     "core.codec._share_too_much": (nothing, "memory", TOP, "equal-hashes"),
     "core.keys.Key.verify": (genuine, "memory", "signed-chain", FORGED),
     "core.record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
-    "core.chain.View._predecessors": (by_seal_alone, "memory", TOP, PAST),
+    "core.chain.View._predecessors": (
+        by_seal_alone,
+        "memory",
+        TOP,
+        f"{PAST} stolen-key-undelete",
+    ),
     "core.chain.check_follows": (nothing, "memory", TOP, "cut-oldest"),
     "core.chain.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
     "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number"),

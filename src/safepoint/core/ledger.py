@@ -779,9 +779,14 @@ class Ledger:
 
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""
+        view = self._make_view(None)
         with suppress(NotFound):  # it was pruned here, further than that
-            found = self._make_view(None).back(thread, first=first)
-            return {each.header.sequence: each.digest for each in found}
+            try:
+                return {
+                    each.header.sequence: each.digest for each in view.back(thread, first=first)
+                }
+            except RecordsMissing:  # a copy was killed before it put the base before its first
+                return {first: view._read(thread, first).digest}  # noqa: SLF001  of our own kind
         return {}
 
     def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
