@@ -603,16 +603,21 @@ class Ledger:
             self._last(thread)
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
-        left, removed, first = keep, 0, None
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
-        for opened in self._view.back(thread):
-            header = opened.header
-            if header.kind != "note" and (anchored is None or header.sequence <= anchored.sequence):
-                left -= left > 0
-            if first is not None:
-                removed += 1
-            elif not left and header.sequence <= needed:
-                first = opened
+
+        def look() -> tuple[Opened | None, int]:
+            left, removed, first = keep, 0, None
+            for opened in self._view.back(thread):
+                header = opened.header
+                seen = anchored is None or header.sequence <= anchored.sequence
+                left -= header.kind != "note" and seen and left > 0
+                if first is not None:
+                    removed += 1
+                elif not left and header.sequence <= needed:
+                    first = opened
+            return first, removed
+
+        first, removed = self._view._retry_if_pruned(thread, look)  # noqa: SLF001  of our own kind
         if first is None or first.header.sequence == 1 or dry_run:
             return removed
         detail = f"keep from #{first.header.sequence} on"
