@@ -818,7 +818,7 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
     }
 
 
-# --- what an attacker found
+# --- what must be refused on save, and not on load
 
 
 class Bag:

@@ -1,4 +1,4 @@
-"""What a ledger must not forget, or believe: cases that a reader of the core found."""
+"""What a ledger must not forget between two calls, and what it must not believe."""
 
 from __future__ import annotations
 

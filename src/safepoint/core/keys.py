@@ -21,12 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from safepoint.core import files
-from safepoint.core.errors import (
-    KeyRefused,
-    UnknownKey,
-    quoted,
-    shell,
-)
+from safepoint.core.errors import KeyRefused, UnknownKey, quoted, shell
 from safepoint.core.names import Head, Heads, read_head
 
 KEY_BYTES: Final = 32

@@ -53,14 +53,12 @@ from safepoint.core.names import (
     read_head,
 )
 from safepoint.core.record import (
-    ANCHOR,
     KEY_ID,
     Checkpoint,
     Cipher,
     Kind,
     Opened,
     Place,
-    check_is,
     reseal,
     seal,
 )
@@ -761,8 +759,9 @@ class Ledger:
         if up_to is not None and end is None:
             return 0
         count, seen = 0, target._view.anchored(thread)
-        if seen is not None:
-            self._check_extends(thread, end, seen)
+        last = next(self._view.back(thread, end=end), None)
+        if seen is not None and last is not None and last.header.sequence >= seen.sequence:
+            self._view._check_extends(last, seen)  # noqa: SLF001  of our own kind
         for opened in self._view.forward(thread, end=end, every_signature=True):
             if not count:
                 there = target._digests(thread, opened.header.sequence)
@@ -772,15 +771,6 @@ class Ledger:
             with anchor_errors("be moved for", thread):
                 target.anchor.advance(self.store, thread, opened.head)
         return count
-
-    def _check_extends(self, thread: str, end: Head | None, seen: Head) -> None:
-        """Refuse to copy what does not extend what the target's anchor has seen."""
-        opened = None
-        for opened in self._view.back(thread, end=end):
-            if opened.header.sequence <= seen.sequence:
-                break
-        if opened is not None and opened.header.sequence >= seen.sequence:
-            check_is(opened, seen, ANCHOR)
 
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""
