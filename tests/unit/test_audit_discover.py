@@ -24,7 +24,7 @@ from safepoint import (
 from safepoint.audit.command import look
 from safepoint.core.names import Head
 from tests.unit.commands import said
-from tests.zoo.build import journal
+from tests.zoo.build import PLAIN, journal, zipped
 
 KEY = SigningKey.generate()
 RUNS = b"cos\nsystem\n(S'id'\ntR."
@@ -88,11 +88,13 @@ def heads(root: Path) -> Path:
 
 
 def left_out(root: Path) -> None:
-    for name in (".git/x", "__pycache__/x.pyc", "env/bin/python", "env/lib/x"):
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(RUNS)
-    (root / "env/pyvenv.cfg").write_text("home = /usr/bin\n")
+    (root / ".git").mkdir()
+    (root / ".git/x").write_bytes(RUNS)
     (root / "ok.py").touch()
+
+
+def torch_file(root: Path) -> None:
+    (root / "net.pt").write_bytes(zipped({"net/data.pkl": PLAIN, "net/version": b"3"}))
 
 
 def links(root: Path) -> None:
@@ -192,6 +194,30 @@ def test_a_path_is_found_out_by_what_is_there(root: Path, name: str) -> None:
     assert report.status() == status
     told = said("audit", root)
     assert (told[0], told[2]) == (status, "")
+
+
+@pytest.mark.parametrize("plant", [torch_file, left_out])
+def test_where_there_are_files_of_pytorch_the_installed_one_is_looked_at(
+    root: Path, plant: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    plant(root)
+    assert "SP23.unsafe-runtime" not in {each.id for each in look([str(root)]).findings}
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    found = {each.id for each in look([str(root)]).findings}
+    assert ("SP23.unsafe-runtime" in found) == (plant is torch_file)
+
+
+def test_the_environment_that_runs_it_is_left_out(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "env").mkdir()
+    (root / "env/pyvenv.cfg").touch()
+    (root / "ok.py").touch()
+    assert look([str(root)]).status() == 2
+    monkeypatch.setattr("sys.prefix", str(root / "env"))
+    report = look([str(root)])
+    assert ([each.id for each in report.findings], report.status()) == (["SP25.left-out"], 0)
 
 
 def test_a_file_alone_is_the_same(root: Path) -> None:

@@ -261,6 +261,7 @@ FITS = {
     "unless it says so": ("models/**/*.pkl", "/repo/models/old/er/a.pkl", True),
     "or there is none": ("models/**/*.pkl", "/repo/models/a.pkl", True),
     "all below": ("models/**", "/repo/models/old/a.pkl", True),
+    "so often that to try each would never end": ("**/a/" * 40 + "b", "/repo" + "/a" * 80, False),
     "a name with a bracket": ("a[1].pkl", "/repo/a[1].pkl", True),
     "outside": ("../other/x", "/other/x", True),
     "absolute": ("/srv/state/*", "/srv/state/x", True),

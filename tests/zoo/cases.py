@@ -1419,19 +1419,21 @@ def archive_behind_settings(root: Path) -> list[str]:
     return [str(root / "home")]
 
 
+CACHES: Final = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
+
+
 @case(
-    "A link to a pickle in the folder of git, and pickles in what is called an environment, or a"
-    " folder of packages.",
+    "A link to a pickle in the folder of git, and pickles in caches of tools, in what is called an"
+    " environment, and in a folder of packages.",
     "SP24.runs-code app/.tox/net.pkl",
-    "SP24.runs-code app/__pycache__/net.pkl",
     "SP24.runs-code app/net.pkl",
-    "SP24.runs-code app/state/net.pkl",
+    *(f"SP24.runs-code app/{name}/net.pkl" for name in CACHES),
     "SP25.left-out app",
     "SP25.not-entered app/node_modules",
-    "SP25.skipped app",
+    "SP25.not-entered app/state",
 )
 def where_nobody_looks(root: Path) -> list[str]:
-    for name in (".git", ".tox", "__pycache__", "node_modules", "state"):
+    for name in (".git", ".tox", "node_modules", "state", *CACHES):
         write(root / f"app/{name}/net.pkl", EVIL)
     write(root / "app/state/pyvenv.cfg", "")
     (root / "app/net.pkl").symlink_to(".git/net.pkl")
@@ -1520,7 +1522,7 @@ def state_as_code(root: Path) -> list[str]:
 
 
 @case(
-    "A project with history, caches, an environment, pictures, texts and translations.",
+    "A project with history, caches, pictures, texts and translations.",
     "SP25.left-out app",
     "SP25.skipped app",
     status=0,
@@ -1530,9 +1532,7 @@ def good_project(root: Path) -> list[str]:
     for name, data in {
         ".git/index": b"DIRC\0\0\0\2",
         "__pycache__/a.cpython-313.pyc": b"\xf3\r\r\n\0",
-        "env/pyvenv.cfg": b"home = /usr/bin\n",
-        "env/bin/python": b"\x7fELF",
-        "env/lib/python3.13/site-packages/a.so": b"\x7fELF",
+        ".mypy_cache/3.13/a.data.json": b"{}",
         "a.py": b"",
         "logo.png": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
         "font.woff2": b"wOF2\0\1\0\0" + bytes(99),
@@ -1544,3 +1544,14 @@ def good_project(root: Path) -> list[str]:
         write(app / name, data)
     (app / "latest.md").symlink_to("README.md")
     return [str(app)]
+
+
+@case(
+    "An environment, which is not looked into: accept that, or name other paths.",
+    "SP25.not-entered app/env",
+    status=2,
+)
+def environment(root: Path) -> list[str]:
+    write(root / "app/env/pyvenv.cfg", "home = /usr/bin\n")
+    write(root / "app/a.py", "")
+    return [str(root / "app")]

@@ -161,9 +161,14 @@ def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str], *, alo
 
 def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
     """Tell whether each name fits, folder by folder."""
-    if not pattern:
-        return not names
-    if pattern[0] == "**":
-        return any(_fits(names[at:], pattern[1:]) for at in range(len(names) + 1))
-    first = bool(names) and (names[0] == pattern[0] or fnmatchcase(names[0], pattern[0]))
-    return first and _fits(names[1:], pattern[1:])
+    taken = {0}  # how many names the pattern may have come past
+    for part in pattern:
+        if part == "**":
+            taken = {*range(min(taken, default=len(names) + 1), len(names) + 1)}
+        else:
+            taken = {at + 1 for at in taken if names[at:] and _is_like(names[at], part)}
+    return len(names) in taken
+
+
+def _is_like(name: str, part: str) -> bool:
+    return name == part or fnmatchcase(name, part)

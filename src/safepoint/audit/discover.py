@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -50,16 +51,9 @@ from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
-# History, and what tools keep for themselves. What is linked from elsewhere is looked at.
-_NOT_ENTERED: Final = frozenset(
-    (".git", ".hg", ".svn", ".mypy_cache", ".pytest_cache", ".ruff_cache")
-)
-_ENVIRONMENT: Final = frozenset(
-    (
-        *("bin", "etc", "include", "lib", "lib64", "man", "share"),
-        *("pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG"),
-    )
-)
+_HISTORY: Final = frozenset((".git", ".hg", ".svn"))
+# What tools keep for themselves: pickles and models in it are looked for, and nothing else.
+_CACHES: Final = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))
 _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
@@ -123,10 +117,10 @@ class Found:
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""
         if folder != self.path and _is_left_out(folder):
-            self._left_out.append(quoted(os.path.relpath(folder, self.path)))
-            return False
-        if folder != self.path and os.path.basename(folder) == "node_modules":  # noqa: PTH119
-            self._unread.append(finding("SP25.not-entered", folder))
+            if _is_known(folder):
+                self._leave(self._left_out, folder)
+            else:
+                self._unread.append(finding("SP25.not-entered", folder))
             return False
         if is_storage(folder):
             self.stores.append(folder)
@@ -166,17 +160,26 @@ class Found:
             above = [each for each in (target, *target.parents) if each.is_relative_to(self._real)]
             if above and not any(_is_left_out(str(each)) for each in above[:-1]):
                 if stat.S_ISDIR(info.st_mode):
-                    self._linked.append(quoted(os.path.relpath(file, self.path)))
+                    self._leave(self._linked, file)
                 return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
                 self._closed[file] = "it leads to a folder elsewhere"
                 return
         if not stat.S_ISREG(info.st_mode):
             self._closed[file] = NO_FILE
+        elif not _CACHES.isdisjoint(file.removeprefix(self.path).split("/")):
+            found = inspect(file)
+            if found.verdict is not Verdict.NOT_A_MODEL:
+                self._file(file, found)
+            else:
+                self._leave(self._left_out, file)
         elif is_database(file):
             self._database(file)
         elif not is_beside(file):
             self._file(file, inspect(file))
+
+    def _leave(self, names: list[str], path: str) -> None:
+        names.append(quoted(os.path.relpath(path, self.path)))
 
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
@@ -223,7 +226,7 @@ class Found:
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
             if not (is_code(file) or key or file in self._said or found.kind is Kind.SEALED):
-                self._skipped.append(quoted(os.path.relpath(file, self.path)))
+                self._leave(self._skipped, file)
         elif not is_text and found.kind is not Kind.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
@@ -304,18 +307,14 @@ def _counted(kind: str, count: int) -> str:
 
 
 def _is_left_out(folder: str) -> bool:
-    """Tell history, what a tool keeps, and an environment that has nothing else in it."""
-    name, inside = os.path.basename(folder), _names(folder)  # noqa: PTH119
-    if name == "__pycache__":
-        return all(each.endswith(".pyc") for each in inside)
-    if name in _NOT_ENTERED or "pyvenv.cfg" not in inside:
-        return name in _NOT_ENTERED
-    with suppress(OSError):
-        told = content(f"{folder}/pyvenv.cfg", 4096) or (b"", 0)
-        has_home = re.search(rb"(?m)^home *= *\S", told[0]) is not None
-        is_one = has_home and os.path.lexists(f"{folder}/bin/python")
-        return is_one and _ENVIRONMENT.issuperset(inside)
-    return False
+    """Tell history, and what others have installed, from what is to be looked at."""
+    is_environment = os.path.lexists(f"{folder}/pyvenv.cfg")
+    return _is_known(folder) or is_environment or Path(folder).name == "node_modules"
+
+
+def _is_known(folder: str) -> bool:
+    """Tell history, and the environment that this runs in: nobody else says where that is."""
+    return Path(folder).name in _HISTORY or os.path.realpath(folder) == sys.prefix
 
 
 def _is_seal_of_model(data: bytes) -> bool:
