@@ -82,7 +82,6 @@ postgres DSN the connection string of your workers, without a password: name a P
 postgres-anchor DSN that of the anchor, if it is in PostgreSQL
 postgres-journal DSN that of the journal
 postgres-answers DSN that of the answers
-postgres-admin DSN one that may read pg_hba_file_rules, which a worker may not
 """
 """Each option with what is given to it: a dot stands for "again for each", N for a number."""
 
@@ -118,7 +117,6 @@ class Store:
     postgres_anchor: str | None = field(default=None, repr=False)
     postgres_journal: str | None = field(default=None, repr=False)
     postgres_answers: str | None = field(default=None, repr=False)
-    postgres_admin: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Store:

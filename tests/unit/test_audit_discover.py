@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -63,11 +62,6 @@ def database(file: Path) -> Path:
     with SQLiteCheckpointStorage(file) as storage:
         Ledger(storage, store="invoices", keys=Keyring(KEY)).save("order-7", {"amount": 42})
     return file
-
-
-def foreign(file: Path) -> None:
-    with closing(sqlite3.connect(file)) as connection:
-        connection.execute("create table t (x)")
 
 
 def renumbered(root: Path) -> None:
@@ -249,40 +243,6 @@ def test_a_folder_that_is_closed_is_said(root: Path, monkeypatch: pytest.MonkeyP
     report = look([str(root)])
     assert [(each.id, each.seen) for each in report.findings] == [("SP03.unseen", False)]
     assert report.status("error") == 2
-
-
-def home(root: Path) -> None:
-    """A home of OpenClaw, with a store, a database and a pickle among its own files."""
-    for name, text in (
-        ("openclaw.json", '{"meta": {"lastTouchedVersion": "2026.10.4"}}'),
-        ("state/run.json", '{"pipeline": [], "resumeAtIndex": 0, "createdAt": ""}'),
-        ("agents/a/sessions/s.jsonl", '{"type": "session", "id": "s", "timestamp": ""}'),
-    ):
-        (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    (root / "link").symlink_to("/etc/hostname")
-    (root / "workspace").mkdir(mode=0o700)
-    store(root / "workspace/kept")
-    foreign(root / "workspace/x.db")
-    (root / "workspace/m.bin").write_bytes(RUNS)
-
-
-def test_what_a_profile_knows_is_said_once_and_the_rest_is_walked(root: Path) -> None:
-    """A folder in a folder that is known is known as well: its files were looked at."""
-    home(root)
-    report = look([str(root)])
-    found = Counter(each.id for each in report.findings)
-    assert found.pop("SP19.resumers") == 2  # the folder, and that of the runs that wait
-    assert found == dict.fromkeys(
-        (
-            *("SP02.unseen-link", "SP12.unsigned-resume", "SP13.transcripts", "SP22.gateway"),
-            *("SP24.runs-code", "SP02.foreign-database", "SP02.no-key", "SP04.mode"),
-        ),
-        1,
-    )
-    kinds = "a folder of OpenClaw, 1 model, an SQLite database that is not known here"
-    kept = f"{root}/workspace/kept (a store in files)"
-    assert report.looked == (f"{root} ({kinds})", kept)
 
 
 def test_what_to_do_fits_what_is_not_seen(root: Path) -> None:

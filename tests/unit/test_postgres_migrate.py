@@ -16,7 +16,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.audit.postgres import described, looking
+from safepoint.audit.postgres import looking
 from safepoint.command.cli import main
 from safepoint.core.errors import ConfigurationError, StorageRefused, StorageUnavailable
 from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
@@ -42,7 +42,7 @@ def name(server: Server) -> str:
 
 def look(server: Server, name: str) -> dict[str, Any]:
     with looking(server.dsn(database=name)) as database:
-        return described(database)
+        return database.shape
 
 
 def test_it_makes_each_part_once_and_says_which(server: Server, name: str) -> None:
@@ -78,7 +78,7 @@ def test_a_login_without_superuser_makes_the_same_as_the_sql_to_read(
     server.psql(statements(prefix=f"q_{name}"), database=f"{name}_by_hand")
     found = look(server, name)
     assert found == look(server, f"{name}_by_hand")
-    assert len(found["shape"]) > 100
+    assert len(found["safepoint"]) > 100
     member = server.login(f"worker_{name}", f"p_{name}_writer", database=name)
     with PostgresCheckpointStorage(member) as storage:
         storage.append("t", 1, b"x")

@@ -719,10 +719,10 @@ def pickle_in_json(root: Path) -> list[str]:
 
 @case(
     "A folder of Agent Framework's FileCheckpointStorage: its JSON carries pickles.",
-    "SP03.pickle-rows state",
-    "SP08.likely-secrets state",
+    "SP02.unsealed state",
+    "SP03.pickle state/made.json",
+    "SP10.format state/made.json",
     "SP12.unsealed-state state",
-    "SP19.resumers state",
 )
 def agent_framework_folder(root: Path) -> list[str]:
     others.framework(folder(root / "state"))
@@ -731,7 +731,6 @@ def agent_framework_folder(root: Path) -> list[str]:
 
 @case(
     "A database of LangGraph's SqliteSaver, with a run that waits for a person.",
-    "SP08.likely-secrets state/langgraph.db",
     "SP10.row-types state/langgraph.db",
     "SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
@@ -744,7 +743,6 @@ def langgraph_database(root: Path) -> list[str]:
 @case(
     "The same, with rows that are pickles.",
     "SP03.pickle-rows state/langgraph.db",
-    "SP08.likely-secrets state/langgraph.db",
     "SP10.row-types state/langgraph.db",
     "SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
@@ -755,42 +753,18 @@ def langgraph_pickles(root: Path) -> list[str]:
 
 
 @case(
-    "A database of CrewAI's flows, of which one waits for a person.",
-    "SP12.unsealed-state state/flow_states.db",
-    "SP19.unsigned-approvals state/flow_states.db",
-)
-def crewai_flows(root: Path) -> list[str]:
-    others.waiting(root / "state/flow_states.db")
-    return [str(root / "state")]
-
-
-@case(
-    "A database of OpenAI Agents' sessions, which everybody can read.",
-    "SP04.mode state/sessions.db",
-    "SP12.unsealed-state state/sessions.db",
-)
-def openai_sessions(root: Path) -> list[str]:
-    others.session(root / "state/sessions.db")
-    (root / "state/sessions.db").chmod(0o644)
-    return [str(root / "state")]
-
-
-@case(
     "A home of OpenClaw that everybody can read, and in part write, with approvals that nobody"
-    " signed, likely secrets, and a release that has advisories.",
+    " signed.",
+    "SP01.group openclaw/agents/main",
     "SP01.readable openclaw",
     "SP04.mode openclaw/exec-approvals.json",
-    "SP04.writable openclaw/agents/main",
-    "SP08.likely-secrets openclaw",
-    "SP08.likely-secrets openclaw/agents/main/agent/openclaw-agent.sqlite",
+    "SP04.replaceable openclaw/agents/main/agent",
     "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
     "SP12.unsealed-state openclaw/state/openclaw.sqlite",
-    "SP13.transcripts openclaw",
-    "SP19.advisories openclaw/openclaw.json",
-    "SP19.resumers openclaw",
-    "SP19.unsigned-approvals openclaw/exec-approvals.json",
+    "SP13.transcripts openclaw/agents/main/sessions",
+    "SP19.unsigned-approvals openclaw",
     "SP19.unsigned-approvals openclaw/state/openclaw.sqlite",
-    "SP22.gateway openclaw/openclaw.json",
+    "SP22.gateway openclaw",
 )
 def openclaw_home(root: Path) -> list[str]:
     others.everything(root / "openclaw")
@@ -803,8 +777,7 @@ def openclaw_home(root: Path) -> list[str]:
     "A home of OpenClaw that is as good as it gets once it has state: closed to others, and new."
     " What it keeps has no seal.",
     "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
-    "SP19.resumers openclaw",
-    "SP22.gateway openclaw/openclaw.json",
+    "SP22.gateway openclaw",
 )
 def openclaw_closed(root: Path) -> list[str]:
     others.openclaw(root / "openclaw")
@@ -813,10 +786,9 @@ def openclaw_closed(root: Path) -> list[str]:
 
 
 @case(
-    "A home of OpenClaw before its first run: closed to others, of a release without advisories."
-    " Two notes say what nobody judged: who can resume, and the gateway's settings.",
-    "SP19.resumers openclaw",
-    "SP22.gateway openclaw/openclaw.json",
+    "A home of OpenClaw before its first run: closed to others, and new."
+    " A note says what nobody judged: the gateway's settings.",
+    "SP22.gateway openclaw",
     status=0,
 )
 def good_openclaw(root: Path) -> list[str]:
@@ -826,13 +798,11 @@ def good_openclaw(root: Path) -> list[str]:
 
 @case(
     "The states of Lobster's runs: whoever can write the folder resumes them.",
-    "SP01.readable lobster",
-    "SP04.writable lobster",
+    "SP01.group lobster",
+    "SP01.readable lobster/state",
     "SP04.writable lobster/state",
     "SP04.writable lobster/state/workflow_resume_1.json",
-    "SP12.unsigned-resume lobster",
-    "SP19.resumers lobster",
-    "SP19.resumers lobster/state",
+    "SP12.unsigned-resume lobster/state",
 )
 def lobster_state(root: Path) -> list[str]:
     others.put(root / "lobster/state/pipeline_resume_1.json", others.RESUME)
@@ -854,7 +824,8 @@ def unknown_database(root: Path) -> list[str]:
 @case(
     "A cache of Hugging Face with a model as safetensors.",
     "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.safetensors",
-    "SP25.cache hub",
+    "SP25.cache hub/models--org--net",
+    "SP25.skipped hub",
     status=0,
 )
 def good_cache(root: Path) -> list[str]:
@@ -867,7 +838,8 @@ def good_cache(root: Path) -> list[str]:
     "A cache of Hugging Face with a link that leaves it, and a blob that no link leads to.",
     "SP24.runs-code hub/models--org--net/blobs/0a",
     "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
-    "SP25.cache hub",
+    "SP25.cache hub/models--org--net",
+    "SP25.skipped hub",
     "SP25.lies hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
     "SP25.outside-cache hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
 )
@@ -1283,7 +1255,7 @@ case = of_kind("What tries to hide")
 LOAD: Final = 'import torch\n\ntorch.load("net.pt", weights_only=False)\n'
 LOADED: Final = ("SP24.sl02 app/a.py", "SP27.no-test app")
 TOUCHED: Final = '{"lastTouchedVersion": "2099.1.1"'
-CLAW: Final = ("SP19.resumers home", "SP22.gateway home/openclaw.json")
+CLAW: Final = ("SP22.gateway home",)
 
 
 @case(
@@ -1351,7 +1323,8 @@ def beside_a_database(root: Path) -> list[str]:
     "SP24.runs-code app/models--a--b/blobs/abc",
     "SP24.runs-code app/models--a--b/net.pkl",
     "SP24.runs-code app/net.pkl",
-    "SP25.cache app",
+    "SP25.cache app/models--a--b",
+    "SP25.skipped app",
     *LOADED,
 )
 def form_of_a_cache(root: Path) -> list[str]:
@@ -1412,7 +1385,6 @@ def pickle_behind_settings(root: Path) -> list[str]:
     "Settings of OpenClaw with a zip archive behind them.",
     "SP24.unsealed home/openclaw.json",
     "SP25.damaged home/openclaw.json",
-    *CLAW,
 )
 def archive_behind_settings(root: Path) -> list[str]:
     write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + zipped({"a.pkl": EVIL}))

@@ -14,26 +14,6 @@ from tests.zoo.build import EVIL, folder, write
 
 KEY = "sk-" + "a1" * 20  # has the form of a key, and opens nothing
 TOKEN = "ghp_" + "b2" * 18
-FLOWS = """
-create table flow_states (id integer primary key, flow_uuid text, method_name text, timestamp,
-  state_json text);
-create table pending_feedback (id integer primary key, flow_uuid text unique, context_json text,
-  state_json text, created_at);
-insert into flow_states values (1, 'u', 'pay', 0, '{}');
-"""
-WAITS = "insert into pending_feedback values (1, 'u', '', '', 0);"
-MEMORY = """
-create table long_term_memories (id integer primary key, task_description text, metadata text,
-  datetime text, score real);
-insert into long_term_memories values (1, 'pay', 'SECRETS', '', 1);
-"""
-SESSIONS = """
-create table agent_sessions (session_id text primary key, created_at, updated_at);
-create table agent_messages (id integer primary key, session_id text, message_data text,
-  created_at);
-insert into agent_sessions values ('s', 0, 0);
-insert into agent_messages values (1, 's', '{}', 0);
-"""
 META = """
 create table schema_meta (meta_key text, role text, schema_version int, agent_id text,
   app_version text);
@@ -106,22 +86,6 @@ def langgraph(file: Path, *, pickles: bool = False) -> None:
     file.chmod(0o600)
 
 
-def flows(file: Path) -> None:
-    base(file, FLOWS)
-
-
-def waiting(file: Path) -> None:
-    base(file, FLOWS + WAITS)
-
-
-def memory(file: Path) -> None:
-    base(file, MEMORY.replace("SECRETS", f"{TOKEN} {TOKEN} {KEY}"))
-
-
-def session(file: Path) -> None:
-    base(file, SESSIONS)
-
-
 def agent(file: Path, version: str = "2026.8.1", said: str = TOKEN) -> None:
     base(file, META.replace("VERSION", version) + AGENT.replace("SAID", said))
 
@@ -139,7 +103,8 @@ def framework(root: Path) -> None:
     from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
 
     state = {"at": {1, 2}, "key": KEY}
-    made = WorkflowCheckpoint(workflow_name="w", graph_signature_hash="h", state=state)
+    named = {"checkpoint_id": "made", "workflow_name": "w", "graph_signature_hash": "h"}
+    made = WorkflowCheckpoint(**named, state=state)
     asyncio.run(FileCheckpointStorage(root).save(made))
 
 

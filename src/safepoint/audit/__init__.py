@@ -7,8 +7,7 @@ from safepoint.audit.finding import Finding
 from safepoint.audit.folder import check_append_only, check_location, check_ownership, check_places
 from safepoint.audit.ledger import check_anchor, check_journal, check_keys, check_operators
 from safepoint.audit.models import check_loads, check_models, check_safety_test, check_torch
-from safepoint.audit.network import check_network
-from safepoint.audit.postgres import check_privileges
+from safepoint.audit.postgres import check_postgres
 from safepoint.audit.reading import check_records, check_tenants
 from safepoint.audit.runs import (
     check_approvals,
@@ -32,12 +31,11 @@ __all__ = [
     "check_loads",
     "check_location",
     "check_models",
-    "check_network",
     "check_operators",
     "check_ownership",
     "check_pickles",
     "check_places",
-    "check_privileges",
+    "check_postgres",
     "check_records",
     "check_resumptions",
     "check_safety_test",

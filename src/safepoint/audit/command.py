@@ -44,8 +44,7 @@ from safepoint.audit.ledger import (
     check_operators,
 )
 from safepoint.audit.models import check_torch
-from safepoint.audit.network import check_network, may_see_rules
-from safepoint.audit.postgres import check_privileges, tenant_of, unseen_tenants
+from safepoint.audit.postgres import check_postgres, tenant_of
 from safepoint.audit.reading import mixed, read
 from safepoint.audit.report import Failure, Report
 from safepoint.audit.runs import Runs, holds
@@ -77,7 +76,7 @@ from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 
 _NEEDS: Final = {
-    "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers", "postgres_admin"),
+    "postgres": ("postgres_anchor", "postgres_journal", "postgres_answers"),
     "store": ("key", "revoked", "anchor", "tenant", "approver", "operator", "app", "answers"),
     "approver": ("people", "revoked_approver"),
     "answers": ("answers_anchor",),
@@ -330,23 +329,17 @@ def _database(place: Place) -> Iterable[Finding]:
     return [] if place.database is None else check_database(place.database)
 
 
-def _privileges(place: Place) -> Iterator[Finding]:
+def _postgres(place: Place) -> list[Finding]:
     store = place.store
-    if store.postgres is not None:
-        apart = {"anchor": store.postgres_anchor, "journal": store.postgres_journal}
-        yield from check_privileges(store.postgres, **apart)
-        if place.served is not None:
-            yield from unseen_tenants(place.where, place.served)
-
-
-def _network(place: Place) -> Iterator[Finding]:
-    store = place.store
-    if store.postgres is not None:
-        yield from check_network(store.postgres, admin=store.postgres_admin)
-        if store.postgres_admin is None and not may_see_rules(store.postgres):
-            yield finding("SP06.rules-unseen", place.where)
-    for other in (store.postgres_anchor, store.postgres_journal, store.postgres_answers):
-        yield from () if other is None else check_network(other)
+    if store.postgres is None:
+        return []
+    parts = {
+        "store": store.postgres,
+        "anchor": store.postgres_anchor,
+        "journal": store.postgres_journal,
+        "answers": store.postgres_answers,
+    }
+    return check_postgres({part: dsn for part, dsn in parts.items() if dsn is not None})
 
 
 def _records(place: Place) -> Iterator[Finding]:
@@ -422,8 +415,7 @@ CHECKS: Final[dict[str, Look]] = {
     "contents": lambda place: place.contents,
     "append-only": _on("folder", check_append_only),
     "database": _database,
-    "privileges": _privileges,
-    "network": _network,
+    "postgres": _postgres,
     "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
     "records": _records,
     "tenants": _on("ledger", mixed),

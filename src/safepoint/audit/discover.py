@@ -28,9 +28,15 @@ from safepoint.audit.finding import (
     listed,
     refused,
 )
-from safepoint.audit.folder import around, key_file, location
+from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import judged, loads, loads_models, safety_test
-from safepoint.audit.profiles import Recognised, recognise_database, recognise_folder
+from safepoint.audit.profiles import (
+    KEPT,
+    Recognised,
+    kept_by_others,
+    recognise_cache,
+    recognise_database,
+)
 from safepoint.core.errors import (
     CheckpointError,
     NotFound,
@@ -92,7 +98,8 @@ class Found:
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
         self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
-        self._judged, self._said, self._linked = set[str](), set[str](), list[str]()
+        self._judged, self._linked = set[str](), list[str]()
+        self._kept: dict[tuple[str, str], list[str]] = {}
         if not os.path.lexists(self.path):
             raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
@@ -125,13 +132,11 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
-        known = None
         with self._guarded(folder):
-            known = recognise_folder(folder, without=self._judged | self._said)
-        if known is not None:
-            self._foreign(known)
-            self._judged |= known.files
-            self._said |= known.said
+            known = recognise_cache(folder)
+            if known is not None:
+                self._foreign(known)
+                self._judged |= known.files
         return True
 
     @contextmanager
@@ -213,6 +218,10 @@ class Found:
             self.counts["record"] += 1
             said = {"place": shell(file), "options": "--store and --key"}
             self.findings.append(finding("SP02.no-key", file, **said))
+        kept = kept_by_others(data) if is_text else None
+        if kept is not None:
+            self.counts[kept] += 1
+            self._kept.setdefault((kept, os.path.dirname(file)), []).append(file)  # noqa: PTH120
         if is_text:
             text = File(file, data, size, found)
             self.texts.append(file)
@@ -225,7 +234,7 @@ class Found:
         if is_text and (size > len(data) or not is_harmless(data)):
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
-            if not (is_code(file) or key or file in self._said or found.kind is Kind.SEALED):
+            if not (is_code(file) or key or kept or found.kind is Kind.SEALED):
                 self._leave(self._skipped, file)
         elif not is_text and found.kind is not Kind.SEALED:
             self.counts["model"] += 1
@@ -236,10 +245,19 @@ class Found:
 
     def _whole(self, *, is_empty: bool) -> Iterator[Finding]:
         """Yield what concerns the path as a whole, and what nobody looked at."""
-        folders = [os.path.dirname(each) for each in self._state]  # noqa: PTH120
-        for folder in [self.path] if is_empty else _topmost(folders):
+        for (kind, folder), found in self._kept.items():
+            said = {"name": "a folder of Agent Framework", "said": counted(len(found), kind)}
+            do = "Seal them: safepoint init NAME, then safepoint move FOLDER NAME."
+            yield finding(KEPT[kind], folder, count=len(found), do=do, **said)
+            if Path(folder).stat().st_mode & 0o077:  # in one that is closed, nobody gets to them
+                for each in found:
+                    yield from guarded("SP04", each, record_file(Path(each), None))
+        state = [os.path.dirname(each) for each in self._state]  # noqa: PTH120
+        kept = [folder for _, folder in self._kept]
+        for folder in [self.path] if is_empty else _topmost([*state, *kept]):
             yield from location(folder)
-            yield from () if is_empty else [finding("SP02.unsealed", folder)]
+        for folder in _topmost(state):
+            yield finding("SP02.unsealed", folder)
         if is_empty:
             self.counts["empty folder"] += 1
             yield finding("SP02.empty", self.path)
