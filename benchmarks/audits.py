@@ -81,9 +81,10 @@ def _of_checkpoints(folder: Path) -> None:
     with without_fsync():
         for n in range(CHECKPOINTS):
             ledger.save(f"order-{n % THREADS}", {"step": n, "note": "x" * 1000})
-    parts = ["--store", "invoices", "--key", folder / "keys/key", "--anchor", folder / "anchor"]
-    command = ["-m", "safepoint", "audit", folder / "state", *parts]
-    runs = _turns({"ours": [str(each) for each in command]})["ours"]
+    told = folder / "safepoint.toml"
+    parts = "storage = 'state'\nkey = ['keys/key']\nanchor = 'anchor'\n"
+    told.write_text(f"[stores.invoices]\n{parts}")
+    runs = _turns({"ours": ["-m", "safepoint", "audit", "--config", str(told)]})["ours"]
     taken, most = (statistics.median(each) for each in zip(*runs, strict=True))
     rows = [[beside(taken * 1000 / CHECKPOINTS, EACH_AIM), f"{most:.0f}"]]
     title = f"Audit {CHECKPOINTS:,} checkpoints on files, every signature verified"

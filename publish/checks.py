@@ -23,9 +23,7 @@ def markdown(project: Project) -> str:
         if found := [each for each in kinds if each.rule == rule.id]:
             # Its title leads to the page that teaches it, here and in the search.
             parts.append(f"### {rule.id} {{ #{rule.id.lower()} }}")
-            page = f"[{rule.title}](../{rule.page or f'rules.md#{rule.id.lower()}'})"
-            examples = [_reference(name) for name in rule.legs["check"]]
-            parts.append(f"{page}. Fails and passes: {', '.join(examples)}.")
+            parts.append(f"[{rule.title}](../{rule.page or f'rules.md#{rule.id.lower()}'}).")
             parts += _list(found)
     parts += ["### Under several rules", "Found as `SP04.unseen`, `SP13.unseen` and so on."]
     parts += _list(each for each in kinds if each.rule == "any")
@@ -47,11 +45,6 @@ def refusals(project: Project) -> str:  # noqa: ARG001  every fill is given the 
 def _is_an_error(each: Check) -> bool:
     """Whether it is an error of the library, and not one reason for one."""
     return each.id.replace("-", "") == f"any.{str(each.refusal).lower()}"
-
-
-def _reference(name: str) -> str:
-    module, _, function = name.partition(":")
-    return f"[`{function}`](../reference/audit.md#{module}.{function})"
 
 
 def _list(found: Iterable[Check]) -> Iterator[str]:

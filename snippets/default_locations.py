@@ -10,14 +10,13 @@ Run it as the user that the program has. On Linux it makes, for you:
 import sys
 
 from safepoint import CheckpointError, open_ledger
-from safepoint.audit import check_places
+from safepoint.audit import audit
+from safepoint.settings import in_default_places
 
 
-def preflight(places):
+def preflight(name):
     """Before each start, and in CI."""
-    findings = check_places(
-        places.storage, keys=places.keys, anchor=places.anchor
-    )
+    findings = audit(in_default_places(name), rule="SP22")
     errors = [each for each in findings if each.severity == "error"]
     if errors:
         sys.exit("\n".join(map(str, errors)))
@@ -25,7 +24,7 @@ def preflight(places):
 
 try:
     ledger = open_ledger("invoices")  # begins it the first time
-    preflight(ledger.places)
+    preflight("invoices")
     ledger.save("order-7", {"amount": 42})
 except CheckpointError as refusal:
     raise SystemExit(f"stop, and call for help: {refusal}") from None

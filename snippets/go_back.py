@@ -17,7 +17,7 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint.audit import check_resumptions
+from safepoint.audit import audit
 
 
 def make_key(path):
@@ -73,6 +73,6 @@ invoice.resume(ledger, "order-7", sequence=2, approvals=[yes])
 print(bank)
 #> ['invoices/order-7/2/pay', 'invoices/order-7/3/pay']
 
-for finding in check_resumptions(ledger, gate):
+for finding in audit(ledger, gate=gate, rule="SP16"):
     print(finding.what)
     #> order-7 #5 went back from #3 to #2, approved by dana.

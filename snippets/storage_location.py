@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from safepoint import FileCheckpointStorage
-from safepoint.audit import check_location
+from safepoint.audit import audit
 
 folder = Path("my-state")
 folder.mkdir(mode=0o700, exist_ok=True)
 
-for finding in check_location(folder):
+for finding in audit(folder, rule="SP04"):
     if finding.severity == "error":
         raise SystemExit(str(finding))
 

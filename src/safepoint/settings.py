@@ -6,7 +6,7 @@
     paths = ["models", "src"]
     fail-on = "warning"           # or error, or note
 
-    [stores.invoices]             # a store by its name: each key is an option of `safepoint audit`
+    [stores.invoices]             # a store by its name, with its parts
     storage = "/srv/state/invoices.db"
     key = ["/etc/keys/invoices.pub"]
     anchor = "/srv/anchor/heads.db"
@@ -21,7 +21,6 @@ Whoever writes the file says where a no or a hold is put. So one that is found, 
 
 from __future__ import annotations
 
-import argparse
 import os
 import stat
 import tomllib
@@ -474,15 +473,6 @@ def _people(folder: Path) -> Iterator[str]:
             "Whose word counts is not known without it. Run this as the owner of the store.",
         ) from None
     yield from (f"{file.name.split('.')[0]}={file}" for file in files if file.suffix == ".pub")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add an option for each part of a store."""
-    for line in _lines():
-        name, takes, what = line.split(" ", 2)
-        how: dict[str, Any] = {"action": "append"} if takes.endswith(".") else {}
-        how |= {"type": int} if takes == "N" else {}
-        parser.add_argument(f"--{name}", metavar=takes.rstrip("."), help=what, **how)
 
 
 def _lines() -> list[str]:

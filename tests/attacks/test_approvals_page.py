@@ -21,7 +21,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.audit import check_tools
+from safepoint.audit import audit
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
 
@@ -84,4 +84,4 @@ def test_resume_into_a_tool_set_that_nobody_approved_is_refused(tmp_path: Path) 
     yes = Approver("dana", dana).approve(question)
     wider.rehydrate(shop.ledger(), THREAD, approvals=[yes]).finish()
     assert shop.ledger().latest(THREAD).tools == ToolSet(wide).digest
-    assert check_tools(shop.ledger(), gate) == []
+    assert audit(shop.ledger(), gate=gate, rule="SP18") == []

@@ -24,7 +24,7 @@ from safepoint import (
 )
 from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
-from safepoint.audit import check_tenants
+from safepoint.audit import audit
 from safepoint.core.errors import CheckpointError, WrongPlace
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
@@ -113,21 +113,21 @@ def test_a_record_in_the_row_of_another_tenant_is_refused_and_found(
     ledger = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
     for tenant in ("acme", "globex"):
         ledger.tenant(tenant).save("order-7", {"of": tenant})
-    assert check_tenants(ledger) == []
+    assert audit(ledger, rule="SP30") == []
     move(tmp_path)
     again = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
     with pytest.raises(WrongPlace, match="tenant acme is the one of"):
         again.tenant("acme").latest("order-7")
-    [found] = check_tenants(again)
+    [found] = audit(again, rule="SP30")
     assert (found.id, found.where) == ("SP30.wrong-place", "@acme/order-7")
 
 
 def test_threads_of_nobody_beside_those_of_tenants_are_found() -> None:
     ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=KEYS)
     ledger.save("order-7", 1)
-    assert check_tenants(ledger) == []
+    assert audit(ledger, rule="SP30") == []
     ledger.tenant("acme").save("order-7", 1)
-    [found] = check_tenants(ledger)
+    [found] = audit(ledger, rule="SP30")
     assert (found.id, found.severity) == ("SP30.mixed", "warning")
     with pytest.raises(NotFound):
         ledger.tenant("globex").latest("order-7")

@@ -104,7 +104,7 @@ def shown(leg: str, reference: str) -> str:
     targets = {
         "attack": f"attacks.md#{name}",
         "defence": f"examples/{name}",
-        "check": f"reference/audit.md#safepoint.audit.{name}",
+        "check": f"command/checks.md#{name}",
     }
     return f"[`{name}`]({targets[leg]})" if leg in targets else f"`{name}`"
 

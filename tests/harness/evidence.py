@@ -26,7 +26,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from importlib import metadata
 from pathlib import Path
-from types import FunctionType, MappingProxyType, UnionType
+from types import CodeType, MappingProxyType, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -428,13 +428,13 @@ def held_by(item: pytest.Item) -> Iterator[tuple[str, str]]:
         return
     test = name_of(item)
     function = inspect.unwrap(item.function)
-    code, called = function.__code__, names_in(function)
+    code = function.__code__
     given = item.callspec.params if hasattr(item, "callspec") else {}
     names = {
         "test": {test, item.nodeid},
         "attack": {str(given.get("attack"))} if test in ATTACKING else set(),
         "defence": {f"snippets/{given['file'].name}"} if test == COPYING else set(),
-        "check": {check for check in NAMED["check"] if check.rpartition(":")[2] in called},
+        "check": {word for text in texts_in(code, given) for word in text.split()},
     }
     if test.startswith(STRIKING):
         names["attack"] = {constant for constant in code.co_consts if isinstance(constant, str)}
@@ -443,14 +443,11 @@ def held_by(item: pytest.Item) -> Iterator[tuple[str, str]]:
             yield leg, name
 
 
-def names_in(test: FunctionType) -> set[str]:
-    """Return the names in the code of a test, and of the helpers of its module that it uses."""
-    used = [test.__globals__.get(name) for name in test.__code__.co_names]
-    own = [each for each in used if isinstance(each, FunctionType | type)]
-    helpers = [each for each in own if each.__module__ == test.__module__]
-    made = [test, *helpers, *(each for helper in helpers for each in vars(helper).values())]
-    codes = [each.__code__ for each in made if isinstance(each, FunctionType)]
-    return {name for code in codes for name in code.co_names}
+def texts_in(code: CodeType, given: Mapping[str, Any]) -> list[str]:
+    """Return the texts in a test, in what it is given, and in what the zoo expects."""
+    texts = [*code.co_consts, *given.values(), *getattr(given.get("case"), "found", ())]
+    inner = [each for text in texts if isinstance(text, tuple) for each in text]
+    return [each for each in (*texts, *inner) if isinstance(each, str)]
 
 
 def not_run(proofs: Iterable[Proof]) -> list[str]:

@@ -28,7 +28,7 @@ from safepoint import (
     Workflow,
 )
 from safepoint.attacks import ATTACKS, GatedTarget, Outcome
-from safepoint.audit import check_waits
+from safepoint.audit import audit
 from safepoint.core.errors import (
     AnswersBroken,
     AnswersUnavailable,
@@ -678,7 +678,7 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
     desk.payment().resume(desk.ledger(), "early", now=datetime.now(UTC) + 2 * DAY)
     desk.asked("held")
     desk.hold(thread="held")
-    found = {(each.where, each.id) for each in check_waits(desk.ledger(), desk.gate)}
+    found = {(each.where, each.id) for each in audit(desk.ledger(), gate=desk.gate, rule="SP31")}
     assert found == {
         ("endless", "SP31.no-end"),
         ("over", "SP31.over"),
@@ -687,7 +687,7 @@ def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> N
     }
     desk.kept.holds({})
     assert ("held", "SP31.answers-broken") in {
-        (each.where, each.id) for each in check_waits(desk.ledger(), desk.gate)
+        (each.where, each.id) for each in audit(desk.ledger(), gate=desk.gate, rule="SP31")
     }
 
 

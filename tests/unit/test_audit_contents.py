@@ -19,7 +19,7 @@ import pytest
 from safepoint import FileCheckpointStorage, Keyring, Ledger, Limits, SigningKey
 from safepoint.attacks import NaiveTarget
 from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
-from safepoint.audit import check_bounds, check_formats, check_pickles, contents
+from safepoint.audit import contents
 from safepoint.audit.contents import check_contents
 from safepoint.audit.finding import content
 from safepoint.core.codec import Codec
@@ -30,7 +30,6 @@ from tests.unit.tampered import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)
-CHECKS = (check_contents, check_formats, check_pickles, check_bounds)
 
 
 def made(folder: Path, *states: Any) -> Path:
@@ -52,6 +51,11 @@ def store(tmp_path: Path) -> Path:
     return made(tmp_path, {"__type__": 1, "type": "msgpack", "bytes": pickle.dumps([1])})
 
 
+def check_bounds(folder: Path, limits: Limits = Limits()) -> list[Any]:  # noqa: B008
+    """Return what is over a limit."""
+    return [each for each in check_contents(folder, limits=limits) if each.rule == "SP11"]
+
+
 def ids(findings: list[Any]) -> str:
     return " ".join(each.id for each in findings)
 
@@ -60,7 +64,7 @@ def test_a_store_of_sealed_records_has_no_finding(store: Path) -> None:
     (store / "a/empty").touch()
     (store / "a/link").symlink_to("/etc/passwd")
     os.mkfifo(store / "a/pipe")
-    assert [check(store) for check in CHECKS] == [[], [], [], []]
+    assert check_contents(store) == []
 
 
 def test_a_state_that_is_encrypted_is_said_not_to_be_looked_into(tmp_path: Path) -> None:
@@ -72,15 +76,14 @@ def test_a_state_that_is_encrypted_is_said_not_to_be_looked_into(tmp_path: Path)
 
     storage, keys = FileCheckpointStorage(tmp_path / "state"), Keyring(SigningKey.generate())
     Ledger(storage, store="invoices", keys=keys, cipher=Noise()).save("a", {})
-    found = check_contents(tmp_path / "state") + check_bounds(tmp_path / "state")
-    assert ids(found) == "SP03.unseen SP11.unseen"
+    found = check_contents(tmp_path / "state")
+    assert ids(found) == "SP03.unseen"
     assert found[0].what.endswith("(Its state is encrypted).")
 
 
-@pytest.mark.parametrize("check", CHECKS)
-def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path, check: Any) -> None:
+def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match=r"is not a folder\. Name the folder to look at\."):
-        check(tmp_path / "nothing")
+        check_contents(tmp_path / "nothing")
 
 
 def test_what_cannot_be_looked_at_is_a_warning_and_hides_no_other_file(
@@ -102,7 +105,7 @@ def test_what_cannot_be_looked_at_is_a_warning_and_hides_no_other_file(
     monkeypatch.setattr(contents, "content", unreadable)
     monkeypatch.setattr(contents, "inspect", broken)
     monkeypatch.setattr(os, "scandir", unreadable)
-    found = check_pickles(tmp_path)
+    found = [each for each in check_contents(tmp_path) if each.rule == "SP03"]
     assert ids(found) == "SP03.pickle SP03.unseen SP03.unseen SP03.unseen"
     assert [Path(each.where).name for each in found] == ["c", "a", "b", "closed"]
 
@@ -195,14 +198,14 @@ def test_content_decides_what_a_file_is(tmp_path: Path, found: str) -> None:
 @pytest.mark.parametrize("data", FILES[""])
 def test_beside_sealed_records_every_other_file_counts(store: Path, data: bytes) -> None:
     (store / "a/0000000004.checkpoint").write_bytes(data)
-    assert ids(check_formats(store)) == "SP10.format"
+    assert "SP10.format" in ids(check_contents(store))
 
 
 @pytest.mark.parametrize("make", [marker_pickle, marker_pickle_of_type])
 def test_what_the_attacks_plant_is_seen_and_not_run(tmp_path: Path, make: Any) -> None:
     target = NaiveTarget(tmp_path)
     (tmp_path / "planted").write_bytes(target.pickled(make(tmp_path / "marker"), "a:b"))
-    assert ids(check_pickles(tmp_path)) == "SP03.pickle"
+    assert "SP03.pickle" in ids(check_contents(tmp_path))
     assert not (tmp_path / "marker").exists()
 
 
@@ -218,11 +221,11 @@ def test_a_key_in_the_folder_is_found(tmp_path: Path) -> None:
 
 
 def test_json_that_is_larger_than_what_is_read_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(contents.look_into, "__kwdefaults__", {"without": (), "most": 20})
-    (tmp_path / "a").write_bytes(b"[" + b" " * 40 + b'{"__type__": 1}]')
-    assert ids(check_formats(tmp_path)) == "SP10.unseen"
+    (tmp_path / "a").write_bytes(b"[" + b" " * SMALL.record_bytes + b'{"__type__": 1}]')
+    found = check_contents(tmp_path, limits=SMALL)
+    assert ids(found) == "SP11.size SP03.unseen SP02.unsealed"
 
 
 # --- bounds

@@ -18,9 +18,8 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
-    open_ledger,
 )
-from safepoint.audit.command import look
+from safepoint.audit.looking import look
 from safepoint.core.names import Head
 from tests.unit.commands import said
 from tests.zoo.build import PLAIN, journal, zipped
@@ -255,22 +254,6 @@ def test_what_to_do_fits_what_is_not_seen(root: Path) -> None:
     assert found[str(root / "pipe")].startswith("Find out who put it there.")
 
 
-def test_a_store_of_the_default_places_is_named(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(root))
-    for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
-        monkeypatch.delenv(variable, raising=False)
-    assert said("init", "inv")[0] == 0
-    ledger = open_ledger("inv")
-    ledger.save("order-7", {"amount": 42})
-    for each in (ledger.storage, ledger.anchor):
-        each.close()  # type: ignore[union-attr]
-    _, out, _ = said("audit", root / ".local")
-    assert "3 anchors" in out
-    assert out.count("or give --store inv.") == 1
-
-
 def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
     (root / "x.pt").write_bytes(RUNS)
     code, out, err = said("audit", root / "none", root)
@@ -316,14 +299,6 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
     moved = moved.rename(told / "other.toml")
     named = said("audit", "--config", moved, "--store", "invoices", folder=told / "src")
     assert "SP12.seal-broken error" in named[1]
-
-
-def test_options_change_what_the_settings_say(told: Path) -> None:
-    (told / "empty").mkdir(mode=0o700)
-    for option, which in (("--anchor", "SP15.anchor-unavailable"), ("--key", "SP22.key-refused")):
-        status, out, _ = said("audit", "--store", "invoices", option, "nowhere", folder=told)
-        assert (status, which in out) == (1, True)
-    assert "SP02.empty" in said("audit", "--store", "invoices", told / "empty", folder=told)[1]
 
 
 @pytest.mark.parametrize(

@@ -23,17 +23,15 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint.audit import (
-    Finding,
+from safepoint.audit import Finding, finding, folder
+from safepoint.audit.finding import Closed, files, guarded
+from safepoint.audit.folder import (
     check_append_only,
-    check_database,
     check_location,
     check_ownership,
     check_places,
-    finding,
-    folder,
 )
-from safepoint.audit.finding import Closed, files, guarded
+from safepoint.audit.sqlite import check_database
 from safepoint.core.errors import StorageUnavailable, UnsafeLocation
 from safepoint.places import Locations, default_locations, open_ledger
 from safepoint.stores import disk

@@ -222,9 +222,9 @@ def test_the_linter_writes_the_same_sarif(
         {"startLine": 3, "startColumn": 5},
         {"startLine": 1},
     ]
-    assert run["results"][1]["message"]["text"].startswith("cell 1: ")
+    assert "b.ipynb:cell 1:2:1 has SL01" in run["results"][1]["message"]["text"]
     (note,) = run["invocations"][0]["toolExecutionNotifications"]
-    assert note["message"]["text"].startswith("nowhere is not there.")
+    assert "nowhere does not exist." in note["message"]["text"]
 
 
 class Terminal(io.StringIO):

@@ -26,15 +26,10 @@ from safepoint import (
     SQLiteAnchor,
     VerifyingKey,
 )
-from safepoint.audit import (
-    Finding,
-    check_anchor,
-    check_journal,
-    check_keys,
-    check_operators,
-    check_places,
-    check_records,
-)
+from safepoint.audit import Finding
+from safepoint.audit.folder import check_places
+from safepoint.audit.ledger import check_anchor, check_journal, check_keys, check_operators
+from safepoint.audit.reading import read
 from safepoint.core.codec import Codec
 from safepoint.core.errors import ConfigurationError, InvalidId, StorageUnavailable
 from safepoint.core.journal import Actor, Event
@@ -47,6 +42,11 @@ from tests.unit.openssh import text
 
 OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 OTHER = "sha256:" + "0" * 64
+
+
+def check_records(ledger: Ledger) -> list[Finding]:
+    """Verify each thread of a store from its first checkpoint to its last."""
+    return read(ledger, lambda thread: thread.findings("SP10"))
 
 
 class Desk:

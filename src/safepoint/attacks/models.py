@@ -26,7 +26,7 @@ from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.payload import marker_pickle
 from safepoint.attacks.target import Victim
-from safepoint.audit import check_models
+from safepoint.audit import audit
 from safepoint.core.errors import CheckpointError
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint, seal_model
@@ -366,7 +366,7 @@ class CarefulModels(ModelTarget):
 
     def admit(self, folder: Path) -> None:
         """Ask safepoint's own audit, and take in nothing that it could not look at."""
-        for finding in check_models(folder):
+        for finding in audit(folder):
             if finding.severity != "note":
                 raise Rejected(finding.what)
 

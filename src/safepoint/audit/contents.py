@@ -39,7 +39,6 @@ KEY_FILE: Final = re.compile(
     rb"\s*(?:(ssh-ed25519 AAAA)|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
 )
 _PINNED: Final = FORMAT.removeprefix("safepoint/").encode()
-_MOST: Final = DEFAULT_LIMITS.record_bytes + 11
 _ESCAPED: Final = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 _TAGS: Final = re.compile(
     rb'"(__(?:pickled?|type|class|module|reduce|cls)__|py/[a-z_]{2,20}|[$]type|@class)":'
@@ -86,121 +85,16 @@ class File:
 Look = Callable[[File], Iterator[Finding]]
 
 
-def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
-    r"""Look for pickles in every file below `folder`. Symbolic links are not followed.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint.audit import check_pickles
-
-    Path("state").mkdir(mode=0o700)
-    Path("state/order-7").write_bytes(b"\x80\x04K*.")
-    print(check_pickles("state")[0].id)
-    #> SP03.pickle
-    Path("state/order-7").write_text('{"amount": 42}')
-    print(check_pickles("state"))
-    #> []
-    ```
-
-    Returns:
-        A warning under SP03 for each file that carries a pickle: alone, in an archive, in an array
-        of objects, or in base64 inside a text; and for each file or folder that could not be looked
-        at as a whole.
-
-    Raises:
-        StorageUnavailable: there is no such folder.
-    """
-    return look_into(folder, "SP03", _pickles)
-
-
-def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
-    """Look for files that are not in the one format that a ledger reads.
-
-    By what a file holds, never by its name, and nothing is decoded.
-
-    In a folder with sealed records every other file counts. In a folder of something else, only
-    those count that say themselves how they want to be decoded: pickles, databases, JSON or YAML
-    with the tag of a decoder, records of another version.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint.audit import check_formats
-
-    Path("state").mkdir(mode=0o700)
-    Path("state/order-7.json").write_text('{"__pickled__": "gASVBAAAAA==", "amount": 42}')
-    for finding in check_formats("state"):
-        print(finding.rule, finding.severity, finding.what.split("/state/")[1].split(":")[0])
-        #> SP10 warning order-7.json is JSON that names its decoder ("__pickled__")
-    Path("state/order-7.json").unlink()
-    print(check_formats("state"))
-    #> []
-    ```
-
-    Returns:
-        A warning under SP10 for each such file, and for what could not be looked at.
-
-    Raises:
-        StorageUnavailable: there is no such folder.
-    """
-    formats = _Formats()
-    return worst_first([*look_into(path, "SP10", formats), *formats.odd()])
-
-
-def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) -> list[Finding]:
-    """Look for records over the size limit, and for states that are too deep or hold too much.
-
-    The headers of MessagePack are counted by the codec's own check, and the brackets and commas of
-    JSON here, before any parser sees them. Nothing is decoded, and a file over the limit is not
-    read. Sealed records are looked at, and JSON that anybody else wrote.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint import Limits
-    from safepoint.audit import check_bounds
-
-    Path("state").mkdir(mode=0o700)
-    Path("state/order-7.json").write_text("[" * 500 + "]" * 500)
-    for finding in check_bounds("state", Limits(depth=64)):
-        print(finding.rule, finding.severity, finding.what.split(": ")[1])
-        #> SP11 error The JSON is nested deeper than 64 levels.
-    Path("state/order-7.json").write_text("[[42]]")
-    print(check_bounds("state"))
-    #> []
-    ```
-
-    Args:
-        path: the folder of the store.
-        limits: those of your ledger's codec and storage.
-
-    Returns:
-        An error under SP11 for each file over a limit, and a warning for what could not be looked
-        at.
-
-    Raises:
-        StorageUnavailable: there is no such folder.
-    """
-    return look_into(
-        path, "SP11", lambda file: _bounds(file, limits), most=limits.record_bytes + 11
-    )
-
-
-def check_contents(path: str | os.PathLike[str], keys: Keyring | None = None) -> list[Finding]:
-    """Make all checks of what the files of a folder hold, in one walk.
-
-    Returns:
-        What `check_pickles`, `check_formats` and `check_bounds` return; the keys in it, under SP08;
-        a note under SP02 if there are files, and not one sealed record; then an error under SP12
-        for those that have the name of one.
-
-    Raises:
-        StorageUnavailable: there is no such folder.
-    """
+def check_contents(
+    path: str | os.PathLike[str], keys: Keyring | None = None, limits: Limits = DEFAULT_LIMITS
+) -> list[Finding]:
+    """Look at what the files of a folder hold, by their bytes: pickles, other formats, too much."""
     formats, inside = _Formats(), _Keys(path, keys)
     found = look_into(
-        path, "SP03", _pickles, formats, lambda file: _bounds(file, DEFAULT_LIMITS), inside
+        path,
+        "SP03",
+        *(_pickles, formats, lambda file: _bounds(file, limits), inside),
+        most=limits.record_bytes + 11,
     )
     return worst_first([*found, *formats.odd(), *formats.unsealed(path), *inside.found()])
 
@@ -225,7 +119,7 @@ def look_into(
     rule: str,
     *looks: Look,
     without: Collection[str] = (),
-    most: int = _MOST,
+    most: int,
 ) -> list[Finding]:
     """Hand each file below a folder to each of some checks. One that fails hides no other.
 

@@ -29,7 +29,7 @@ from safepoint.audit.finding import (
     refused,
 )
 from safepoint.audit.folder import around, key_file, location, record_file
-from safepoint.audit.models import judged, loads, loads_models, safety_test
+from safepoint.audit.models import is_code, judged, loads, loads_models, safety_test
 from safepoint.audit.profiles import (
     KEPT,
     Recognised,
@@ -49,7 +49,6 @@ from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import Header, read_line
 from safepoint.core.storage import is_thread
 from safepoint.models import Inspection, Kind, Verdict, inspect
-from safepoint.models.lint import check_paths, is_code
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.settings import is_beside, is_database
@@ -82,13 +81,17 @@ class Found:
         has_torch: whether one is a file of PyTorch.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, is_code: bool = False) -> None:
         """Walk over it, and look at each file that belongs to no store.
+
+        Args:
+            path: the path.
+            is_code: whether only code is looked for. A file that is named is taken for it.
 
         Raises:
             StorageUnavailable: there is nothing at that path, or no path is written like that.
         """
-        self.path = absolute(path, "PATH")
+        self.path, self._is_code = absolute(path, "PATH"), is_code
         self.stores: list[str] = []
         self.code: list[str] = []
         self.texts: list[str] = []
@@ -114,7 +117,7 @@ class Found:
                     self._look(file)
         self.findings += self._closed.findings("SP03")
         left = self._left_out or self._unread or self._closed
-        is_empty = is_empty and not (self.stores or left or self.counts)
+        is_empty = is_empty and not (self.stores or left or self.counts or self._is_code)
         self.findings += self._whole(is_empty=is_empty)
 
     def __str__(self) -> str:
@@ -124,11 +127,13 @@ class Found:
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""
         if folder != self.path and _is_left_out(folder):
-            if _is_known(folder):
+            if _is_known(folder) or self._is_code:
                 self._leave(self._left_out, folder)
             else:
                 self._unread.append(finding("SP25.not-entered", folder))
             return False
+        if self._is_code:
+            return True
         if is_storage(folder):
             self.stores.append(folder)
             return False
@@ -172,6 +177,8 @@ class Found:
                 return
         if not stat.S_ISREG(info.st_mode):
             self._closed[file] = NO_FILE
+        elif self._is_code:
+            self._add_code(file)
         elif not _CACHES.isdisjoint(file.removeprefix(self.path).split("/")):
             found = inspect(file)
             if found.verdict is not Verdict.NOT_A_MODEL:
@@ -182,6 +189,11 @@ class Found:
             self._database(file)
         elif not is_beside(file):
             self._file(file, inspect(file))
+
+    def _add_code(self, file: str) -> None:
+        if is_code(file) or (self._is_code and file == self.path):
+            self.code.append(file)
+            self.counts["Python file"] += 1
 
     def _leave(self, names: list[str], path: str) -> None:
         names.append(quoted(os.path.relpath(path, self.path)))
@@ -239,9 +251,8 @@ class Found:
         elif not is_text and found.kind is not Kind.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
-        if (is_text or found.kind is Kind.SEALED) and is_code(file):
-            self.code.append(file)
-            self.counts["Python file"] += 1
+        if is_text or found.kind is Kind.SEALED:
+            self._add_code(file)
 
     def _whole(self, *, is_empty: bool) -> Iterator[Finding]:
         """Yield what concerns the path as a whole, and what nobody looked at."""
@@ -258,7 +269,9 @@ class Found:
             yield from location(folder)
         for folder in _topmost(state):
             yield finding("SP02.unsealed", folder)
-        if is_empty:
+        if self._is_code and not self.code:
+            yield finding("SP26.no-code", self.path)
+        elif is_empty:
             self.counts["empty folder"] += 1
             yield finding("SP02.empty", self.path)
         elif not (self.stores or +self.counts or self.findings):
@@ -270,13 +283,12 @@ class Found:
             "SP25.skipped": self._skipped,
         }.items():
             if names:
-                said = {"count": len(names), "names": listed(names, _NAMED)}
-                yield finding(which, self.path, **said)
+                yield finding(which, self.path, count=len(names), names=listed(names, _NAMED))
 
 
-def check_code(found: Found) -> list[Finding]:
+def check_code(found: Found) -> Iterator[Finding]:
     """Look at the loads in the code that a walk met."""
-    return loads(check_paths(found.code))
+    return loads(found.code)
 
 
 def check_tested(found: Found) -> list[Finding]:

@@ -58,29 +58,7 @@ _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
 
 def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
-    """Look at the folder of a file storage. Nothing is created, opened for writing or changed.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint.audit import check_location
-
-    state = Path("state")
-    state.mkdir()
-    for mode in (0o777, 0o700):
-        state.chmod(mode)
-        print([each.id for each in check_location(state) if each.severity == "error"])
-        #> ['SP04.writable']
-        #> []
-    ```
-
-    Returns:
-        What was found, the refusals of `FileCheckpointStorage` first; empty if all is well.
-
-    Raises:
-        StorageUnavailable: there is nothing at that path, or it cannot be looked at.
-        UnsafeLocation: its parent is not a folder.
-    """
+    """Look at the folder of a file storage. Nothing is created, opened for writing or changed."""
     require_posix()
     path = absolute(storage_path)
     if not os.path.lexists(path):
@@ -210,44 +188,7 @@ def check_places(
     journal: str | os.PathLike[str] | None = None,
     journal_anchor: str | os.PathLike[str] | None = None,
 ) -> list[Finding]:
-    """Look at the folders of a store: at each, and at how they lie to each other.
-
-    Nothing is created, opened for writing or changed.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint.audit import check_places
-
-    for name in ("state", "state/keys"):
-        Path(name).mkdir(mode=0o700)
-    for finding in check_places("state", keys="state/keys"):
-        if finding.severity == "error":
-            print(finding.what)
-            #> The keys /home/you/state/keys and the storage /home/you/state are in one place.
-    Path("state/keys").rename("keys")
-    found = check_places("state", keys="keys")
-    print([each.id for each in found if each.severity == "error"])
-    #> []
-    ```
-
-    Args:
-        storage: the folder of the storage; None if it is not on disk.
-        keys: the folder of the key files.
-        anchor: the folder of the anchor.
-        journal: the folder of the journal.
-        journal_anchor: the folder of the journal's own anchor.
-
-    Returns:
-        Under SP22, an error if one folder is inside another, for a folder that is missing, that
-        others can write or replace, for a secret key that others can read, that is not with the
-        keys, or that is in a git work tree; a warning for a folder that others can read, that is
-        temporary, in a git work tree, in the current folder, or below somebody else's. Keys in
-        the storage are for `check_keys`.
-
-    Raises:
-        StorageUnavailable: the system is not POSIX.
-    """
+    """Look at the folders of a store: at each, and at how they lie to each other."""
     require_posix()
     parts = ("storage", "keys", "anchor", "journal", "journal's anchor")
     places: dict[str, str] = {}
@@ -306,38 +247,7 @@ def key_file(part: str, file: File) -> Iterator[Finding]:
 
 
 def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
-    """Look for what an append-only folder cannot have: gaps, strange names, late changes.
-
-    It goes by names and times. Whoever can write the folder can fake these; what proves that a
-    record is the one that was saved is its seal, and `check_records` asks for that.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
-    from safepoint.audit import check_append_only
-
-    storage, keys = FileCheckpointStorage("state"), Keyring(SigningKey.generate())
-    ledger = Ledger(storage, store="invoices", keys=keys)
-    for amount in (1, 2, 3):
-        ledger.save("order-7", {"amount": amount})
-    print(check_append_only("state"))
-    #> []
-    Path("state/order-7/0000000002.checkpoint").unlink()
-    for finding in check_append_only("state"):
-        print(finding.rule, finding.severity, finding.what)
-        #> SP13 error Thread 'order-7' has checkpoint 3 but not 2.
-    ```
-
-    Returns:
-        Under SP13, an error for each thread with a gap; a warning for a name outside the layout,
-        for records left below the base, for records that were written after later ones, which a
-        restore does, too, and for what could not be looked at. Of a folder that no file storage
-        wrote, one note. Who else could change a record is for `check_location`.
-
-    Raises:
-        StorageUnavailable: there is no such folder.
-    """
+    """Look for what an append-only folder cannot have: gaps, strange names, late changes."""
     root = existing_folder(path)
     found, strange, threads = list[Finding](), list[str](), list[str]()
     try:
@@ -413,37 +323,7 @@ def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
 
 
 def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:
-    """Look for threads that no worker owns or ever owned, in a storage in files or in SQLite.
-
-    ```python
-    from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey
-    from safepoint.audit import check_ownership
-
-    storage, keys = FileCheckpointStorage("state"), Keyring(SigningKey.generate())
-    ledger = Ledger(storage, store="invoices", keys=keys)
-    ledger.save("order-7", {"amount": 42})
-    with ledger.own("order-8", "worker-1"):
-        ledger.save("order-8", {"amount": 42})
-    for finding in check_ownership("state"):
-        print(finding.rule, finding.severity, finding.what)
-        #> SP07 note No worker ever owned thread 'order-7', so any worker may write it.
-    with ledger.own("order-7", "worker-1"):
-        print(check_ownership("state"))
-        #> []
-    ```
-
-    Args:
-        path: the folder of a file storage, or the file of an SQLite storage.
-        now: what to reckon from; the present if None.
-
-    Returns:
-        Under SP07, an error for a lease that does not say who owns its thread, or that ends later
-        than any can; a warning for one that ended, and was never released; a note for a thread
-        that was never owned.
-
-    Raises:
-        StorageUnavailable: there is no such folder, and no such file.
-    """
+    """Look for threads that no worker owns or ever owned, in a storage in files or in SQLite."""
     in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
     root = absolute(path) if in_file else existing_folder(path)
     moment = datetime.now(UTC) if now is None else now

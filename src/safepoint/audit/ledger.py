@@ -46,33 +46,7 @@ _LAG: Final = 2
 
 
 def check_anchor(ledger: Ledger) -> list[Finding]:
-    """Compare the store, with its tenants, with its anchor, and look at where the two are kept.
-
-    Nothing is changed: the anchor is asked and never moved. What does not verify by its own seal
-    is for `check_records`, and a note here.
-
-    ```python
-    from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-    from safepoint.audit import check_anchor
-
-    keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
-    ledger.save("order-7", {"amount": 42})
-    print(check_anchor(ledger))
-    #> []
-    emptied = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
-    print(check_anchor(emptied)[0].what)
-    #> order-7 is gone, and the anchor has seen #1.
-    ```
-
-    Returns:
-        Under SP15, an error for each thread that contradicts the anchor, and if the anchor cannot
-        be asked; a warning if there is no anchor, for a thread that was never anchored, and for
-        one whose newest state is not; a note if storage and anchor have one owner, or one device.
-
-    Raises:
-        StorageError: the storage cannot be listed.
-    """
+    """Compare the store, with its tenants, with its anchor, and look at where the two are kept."""
     if ledger.anchor is None:
         return [finding("SP15.no-anchor", ledger.store)]
     threads, found = all_threads(ledger)
@@ -144,42 +118,7 @@ def check_keys(
     *,
     ledger: Ledger | None = None,
 ) -> list[Finding]:
-    """Look at the keys of a store, at their files, and at what they still seal.
-
-    What is wrong with the mode or the owner of a key's file is said when the key is loaded.
-
-    ```python
-    from datetime import UTC, datetime, timedelta
-
-    from safepoint import Keyring, SigningKey
-    from safepoint.audit import check_keys
-
-    keys = Keyring(SigningKey.from_file("keys/signing.key", create=True))
-    print(check_keys(keys))
-    #> []
-    for finding in check_keys(keys, now=datetime.now(UTC) + timedelta(days=400)):
-        print(finding.rule, finding.severity, finding.what.split("/keys/")[1])
-        #> SP08 warning signing.key is 400 days old, and the limit is 365.
-    ```
-
-    Args:
-        keys: the ring.
-        path: the folder of the storage, to look for keys that lie in it.
-        now: what to reckon the age from, with a time zone; the present if None.
-        max_age_days: how old the file of the newest key may be. Older keys of a ring are there
-            because it was rotated, so their age is no finding.
-        ledger: the store, to count what each key seals. A record counts if its seal verifies,
-            whether its key was revoked or not; what to say of the others is for `check_records`.
-
-    Returns:
-        Under SP08, an error for each key that lies in the storage folder; a warning if the newest
-        key is older than the limit, and for a revoked key that still seals records; a note for a
-        retired key that does or does not.
-
-    Raises:
-        ConfigurationError: `now` has no time zone.
-        StorageUnavailable: there is no such folder.
-    """
+    """Look at the keys of a store, at their files, and at what they still seal."""
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
         raise ConfigurationError(
@@ -264,42 +203,7 @@ def _secrets(ledger: Ledger, people: Approvers, which: str) -> Iterator[Finding]
 
 
 def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
-    """Look whether people who approve and hold runs have a desk at which to do it.
-
-    Nothing is changed, and no record is read.
-
-    ```python
-    from safepoint import (
-        Approvers,
-        Gate,
-        InMemoryAnchor,
-        InMemoryCheckpointStorage,
-        Keyring,
-        Ledger,
-        SigningKey,
-    )
-    from safepoint.resume.answers import Answers
-    from safepoint.audit import check_operators
-
-    writer, dana, omar = (SigningKey.generate() for _ in range(3))
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=Keyring(writer))
-    approvers, operators = Approvers({"dana": dana.public}), Approvers({"omar": omar.public})
-    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-    print(check_operators(ledger, Gate(None, approvers, answers=answers, operators=operators)))
-    #> []
-    print(check_operators(ledger, Gate(None, approvers))[0].what.partition(":")[0])
-    #> invoices has approvers and no place for answers
-    ```
-
-    Args:
-        ledger: the store, with its keys.
-        gate: the gate of your workflow: the people, and the place of their answers.
-
-    Returns:
-        Under SP21, an error for an operator's key that is here as an open secret; a note if there
-        is no place for answers, or nobody who may hold a run. An approver's key that is here is for
-        `check_approvals`.
-    """
+    """Look whether people who approve and hold runs have a desk at which to do it."""
     found = list(_secrets(ledger, gate.operators, "SP21.open-key"))
     if gate.people.keys:
         if gate.answers is None:
@@ -337,40 +241,7 @@ def check_journal(
     name: str = "journal",
     anchor: Anchor | None = None,
 ) -> list[Finding]:
-    """Verify a journal. Nothing is changed. Where it is kept is for `check_places`.
-
-    ```python
-    from pathlib import Path
-
-    from safepoint import InMemoryAnchor, Keyring, SigningKey, SQLiteJournal
-    from safepoint.audit import check_journal
-    from safepoint.core.journal import Actor, Event
-
-    keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
-    with SQLiteJournal("journal/journal.db", keys=keys, anchor=anchor, create=True) as journal:
-        journal.record(Event("resume", "done", Actor("ana", "login"), "invoices", "order-7"))
-    print(check_journal("journal/journal.db", keys, anchor=anchor))
-    #> []
-    Path("journal/journal.db").unlink()
-    print(check_journal("journal/journal.db", keys, anchor=anchor)[0].severity)
-    #> error
-    ```
-
-    Args:
-        path: the file of the journal, or its folder.
-        keys: the keys that sign or signed it.
-        name: the journal's name.
-        anchor: its anchor, if it has one.
-
-    Returns:
-        Under SP20, an error if the journal is missing, does not verify, or can be changed by
-        others; a warning if it has no anchor, and if that is far behind.
-
-    Raises:
-        InvalidId: the name is outside the grammar.
-        ConfigurationError: the anchor is none.
-        StorageUnavailable: `path` is not a path.
-    """
+    """Verify a journal. Nothing is changed. Where it is kept is for `check_places`."""
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
     found = list[Finding]()

@@ -250,20 +250,7 @@ class Database:
 
 
 def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
-    """Look at the logins of a store, at what the server would refuse them, and at the way to it.
-
-    Each connection string is the one that the application uses: the check logs in with it, reads
-    the catalogs, compares them with what `migrate` makes, and changes nothing.
-
-    Args:
-        parts: the connection string of the store, and of its anchor, its journal and its answers.
-
-    Raises:
-        MissingPackage: psycopg is not installed.
-        ConfigurationError: an argument is no connection string.
-        StorageUnavailable: there is no server, it does not let the login in, or there is no schema
-            of safepoint in the database.
-    """
+    """Look at the logins of a store, at what the server would refuse them, and at the way to it."""
     with ExitStack() as stack:
         seen = {part: stack.enter_context(looking(dsn)) for part, dsn in parts.items()}
         found = [each for database in seen.values() for each in _way(database)]
@@ -345,7 +332,7 @@ def _langgraph(database: Database) -> list[Finding]:
         found.setdefault(schema, {}).setdefault(table, []).append(column)
     for schema, tables in sorted(found.items()):
         if (known := known_by("postgres", tables)) is not None:
-            where, ask = f"{schema}.checkpoints", database.connection.execute
+            where, ask = schema + ".checkpoints", database.connection.execute
             try:
                 return [*judged_rows(known, where, tables, ask, f"{schema}.")]
             except psycopg.Error as error:
@@ -474,6 +461,6 @@ def _changed(database: Database) -> Iterator[Finding]:
                 values = {"holder": named(found[key]), "owner": roles["{owner}"]}
                 yield finding("SP05.owner", key, name=named(name), **values)
             elif kind not in ("grant", "owner"):
-                which = "changed" if key in found and key in made else "not-made"
-                which = which if key in found else "dropped"
-                yield finding(f"{rule}.{which}", key, named=f"{kind.capitalize()} {named(name)}")
+                which = f"{rule}.changed" if key in made else f"{rule}.not-made"
+                which = which if key in found else f"{rule}.dropped"
+                yield finding(which, key, named=f"{kind.capitalize()} {named(name)}")

@@ -39,45 +39,7 @@ _BELOW: Final = "SELECT count(*) FROM checkpoints WHERE tenant = ? AND thread = 
 def check_database(
     path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
 ) -> list[Finding]:
-    """Look at the file of an SQLite storage. Nothing is changed.
-
-    ```python
-    import sqlite3
-
-    from safepoint import SQLiteCheckpointStorage
-    from safepoint.audit import check_database
-
-    with SQLiteCheckpointStorage("state/checkpoints.db") as storage:
-        storage.append("order-7", 1, b"safepoint/1 ...")
-    found = check_database("state/checkpoints.db")
-    print([each.id for each in found if each.severity == "error"])
-    #> []
-    with sqlite3.connect("state/checkpoints.db") as thief:
-        thief.execute("drop trigger checkpoints_update")
-    thief.close()
-    for finding in check_database("state/checkpoints.db"):
-        if finding.severity == "error":
-            print(finding.rule, finding.what.split(": ")[1])
-            #> SP13 'checkpoints_update' is missing, new or changed.
-    ```
-
-    Args:
-        path: the file.
-        limits: how large a record may be.
-
-    Returns:
-        Under SP04, an error for each reason why the storage refuses the place, and for a file that
-        others can read; under SP01, a warning for a place that others can read or replace, that is
-        temporary, or in a git work tree. Under SP13, an error if the schema was changed, the
-        database is damaged, or a thread has a gap or records from before its base; a warning for
-        names of threads that this package never gives. Under SP10 and SP03, a warning for each
-        record of the others that is not sealed, or is a pickle; under SP11, an error for each that
-        is over the limit.
-
-    Raises:
-        StorageUnavailable: there is no such file, or the system is not POSIX.
-        UnsafeLocation: what is above it is not a folder.
-    """
+    """Look at the file of an SQLite storage. Nothing is changed."""
     require_posix()
     place = absolute(path)
     if not os.path.lexists(place):

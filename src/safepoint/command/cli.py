@@ -58,7 +58,7 @@ GROUPS: Final = {
         "convert": "safepoint.models.command",
         "seal-model": "safepoint.models.command",
         "verify-model": "safepoint.models.command",
-        "lint": "safepoint.models.lint",
+        "lint": "safepoint.audit.command",
     },
     "to try": {
         "attack": "safepoint.attacks.command",
