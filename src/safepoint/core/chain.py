@@ -9,10 +9,10 @@ A thread that was pruned begins with a base: a sealed record without a state, wh
 place the thread begins, and which digest the record there names as the one before it. So whoever
 removes the beginning without the key is noticed, and whoever has the key is not.
 
-Who steals the key, and can write the storage, can append to a thread until somebody notices. They
-cannot change what the anchor has seen: the walk back from the end meets another digest there. The
-operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then on
-what the thief appended is refused.
+Whoever steals the key, and can write the storage, can append to a thread until somebody notices.
+They cannot change what the anchor has seen: the walk back from the end meets another digest there.
+The operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then
+on what the thief appended is refused.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
-    """Return what the codec wrote. Whether that is encrypted says the reader, not the record.
+    """Return what the codec wrote. The reader, not the record, decides whether it is encrypted.
 
     Raises:
         DecodeError: the record says otherwise, or the cipher cannot read it.
@@ -156,11 +156,13 @@ class End(NamedTuple):
         head: its last record.
         anchored: what the anchor said at the time.
         state: the sequence of its newest state; None if notes follow that, and nobody looked.
+        is_deleted: whether the last record is a tombstone.
     """
 
     head: Head
     anchored: Head | None
     state: int | None
+    is_deleted: bool
 
 
 class View:
@@ -402,9 +404,9 @@ class View:
             check_is(opened, known.head, PROCESS)
         if anchored is not None and (known is None or known[:2] != (head, anchored)):
             self._check_extends(opened, anchored)
-        if kind != "deleted":
-            same = known.state if known and known.head == head else None
-            self._remember(thread, End(head, anchored, number if kind == "state" else same))
+        same = known.state if known and known.head == head else None
+        state = number if kind == "state" else same
+        self._remember(thread, End(head, anchored, state, kind == "deleted"))
         return opened, anchored
 
     def _check_extends(self, opened: Opened, anchored: Head) -> None:
@@ -523,14 +525,13 @@ class View:
         after: int | Head | None = None,
         fence: int | None = None,
         rides_along: bool = False,
-        tries: int = TRIES,
-        missed: Callable[[CheckpointError], object] = id,
+        missed: Callable[[CheckpointError], object] = lambda _: None,
     ) -> Opened:
         """Append a record after the end of a thread, and let the anchor see it.
 
-        Where this process wrote the end and the anchor agrees, it does not look at the storage
-        first: that takes a record at the next place alone. If another writer was faster, it looks,
-        and tries again.
+        Where this process knows the end, and the storage and the anchor say the same, it reads no
+        record first: the storage takes one only at the next place. If another writer was faster, it
+        looks, and tries again.
 
         Args:
             thread: the thread.
@@ -540,7 +541,6 @@ class View:
                 record to follow.
             fence: the token of a lease.
             rides_along: leave it to the next record to move the anchor.
-            tries: how often others may be faster; once, for what must follow the end as it is.
             missed: is told why a record that was written for a place did not get there.
 
         Raises:
@@ -552,7 +552,7 @@ class View:
         end = self._remembered(thread)
         if end is None or after not in (None, end.state, end.head):
             end = self._end_to_build_on(thread, after)
-        for left in range(tries - 1, -1, -1):
+        for left in range(TRIES - 1, -1, -1):
             place = self._place(thread, end.head.sequence + 1 if end else 1)
             record, opened = write(place, end.head.digest if end else None)
             try:
@@ -568,9 +568,8 @@ class View:
         if self.anchor is not None and not rides_along:
             self._move_after(thread, opened.head)
             anchored = opened.head
-        if kind != "deleted":
-            state = place.sequence if kind == "state" else end and end.state
-            self._remember(thread, End(opened.head, anchored, state))
+        state = place.sequence if kind == "state" else end and end.state
+        self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
@@ -585,12 +584,12 @@ class View:
             if after is not None:
                 number = self.at(thread).header.sequence
         if after not in (None, number, head):
-            built = after if isinstance(after, Head) else f"#{quoted(after)}"
+            at = f"{thread} is at #{number}, and this save builds on #{quoted(after)}."
             raise Conflict(
-                f"{thread} is at #{number}, and this save builds on {built}.",
+                f"{thread} does not end at {after} any more." if isinstance(after, Head) else at,
                 "Nothing was overwritten. Load the latest, and decide again.",
             )
-        return None if opened is None else End(opened.head, anchored, number or None)
+        return None if opened is None else End(opened.head, anchored, number or None, False)
 
     def _move_after(self, thread: str, head: Head) -> None:
         """Move the anchor to what was just saved."""
@@ -610,16 +609,19 @@ class View:
             with anchor_errors("be moved for", thread):
                 self.anchor.advance(self.store, thread, head)
 
-    # --- what this process knows of its threads: an aid to speed, and a witness while it runs
+    # --- what this process knows of its threads: it spares a read, and shows what is cut off
 
     def _remembered(self, thread: str) -> End | None:
         known = self.known.get(thread)
-        if known is None:
+        if known is None or known.is_deleted:
             return None
         anchored = self.anchored(thread)
         if anchored is None and self.anchor is not None:
             return None  # nothing vouches for its past
-        return known._replace(anchored=anchored) if anchored in known[:2] else None
+        with storage_errors("find the latest of", thread):
+            is_there = self.storage.head(thread) == known.head.sequence
+        agrees = is_there and anchored in (known.head, known.anchored)
+        return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:
         if len(self.known) >= _REMEMBERED and thread not in self.known:
@@ -658,11 +660,15 @@ def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:
 def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:
     """Refuse a key, an anchor or a journal that whoever can write the storage could write too.
 
+    And an anchor that moves, as the point up to which a revoked key counts.
+
     Raises:
         KeyRefused: a key's file is inside the storage folder, or one is the journal's, too.
-        ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
+        ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
+            a key is revoked until the ledger's own anchor, or there is none.
     """
-    journals = {key.id for key in getattr(journal, "keys", ())}
+    home, journals = _home(storage), {key.id for key in getattr(journal, "keys", ())}
+    places = [("anchor", _home(anchor)), ("journal", _home(journal))]
     for key in keys:
         if key.id in journals:
             raise KeyRefused(
@@ -670,75 +676,55 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 "Whoever has it could write down what nobody did. Give the journal a key of its"
                 " own.",
             )
-    folder = _home(storage)
-    if folder is None:
-        return
-    for key in keys:
-        if key.path is not None and key.path.resolve().is_relative_to(folder):
+        if home and key.path is not None and key.path.resolve().is_relative_to(home):
             raise KeyRefused(
                 f"The key {shell(str(key.path))} is inside the storage folder.",
                 "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
                 " replace it if anyone may have read it.",
             )
-    points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
-    others = [("anchor", _home(each)) for each in (anchor, *points)]
-    for name, apart in [*others, ("journal", getattr(journal, "folder", None) or _folder(journal))]:
-        if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
+        revoked = keys.revoked(key.id)
+        if revoked is not None and revoked.until is not None:
+            _check_frozen(key.id, revoked.until, anchor)
+            places.append(("anchor", _home(revoked.until)))
+    for name, apart in places:
+        if home and apart and (apart.is_relative_to(home) or home.is_relative_to(apart)):
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"
-                f" {shell(str(folder))}.",
+                f" {shell(str(home))}.",
                 f"Whoever changes or rolls back one could do so to the other. Give the {name} a"
                 " folder elsewhere, best of another user or machine.",
             )
 
 
-def check_other(storage: object, target: object) -> None:
-    """Refuse to copy a storage into itself, where every record would be left as it is.
-
-    Raises:
-        ConfigurationError: both are one.
-    """
-    folder = _folder(storage)
-    if storage is target or (folder is not None and folder == _folder(target)):
+def _check_frozen(key: str, until: object, anchor: object) -> None:
+    """Refuse an anchor that moves as the point up to which a revoked key counts."""
+    if anchor is None:
         raise ConfigurationError(
-            "Source and target are one storage, so nothing would be sealed anew.",
-            "Copy into a new, empty storage, and use that one from then on.",
+            f"Key {key} is revoked from a point on, and this ledger has no anchor.",
+            "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
+            " anchor=SQLiteAnchor(path)).",
+        )
+    if is_same(until, anchor):
+        raise ConfigurationError(
+            f"Key {key} is revoked until the anchor that this ledger moves.",
+            "Each save would move the point, too. Give a copy that nobody writes any more:"
+            ' until=SQLiteAnchor("before/heads.db").',
         )
 
 
-def check_frozen(keys: Keyring, anchor: Any) -> None:
-    """Refuse an anchor that moves as the point up to which a revoked key counts.
-
-    Raises:
-        ConfigurationError: a key is revoked until the ledger's own anchor, or there is none.
-    """
-    for key in keys:
-        revoked = keys.revoked(key.id)
-        until = None if revoked is None else revoked.until
-        if until is None:
-            continue
-        if anchor is None:
-            raise ConfigurationError(
-                f"Key {key.id} is revoked from a point on, and this ledger has no anchor.",
-                "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
-                " anchor=SQLiteAnchor(path)).",
-            )
-        folder = _folder(anchor)
-        if until is anchor or (folder is not None and folder == _folder(until)):
-            raise ConfigurationError(
-                f"Key {key.id} is revoked until the anchor that this ledger moves.",
-                "Each save would move the point, too. Give a copy that nobody writes any more:"
-                ' until=SQLiteAnchor("before/heads.db").',
-            )
+def is_same(one: object, other: object) -> bool:
+    """Tell whether two storages or anchors are one: the same object, or in one place."""
+    path = _path(one)
+    return one is other or (path is not None and path == _path(other))
 
 
-def _folder(value: object) -> Path | None:
-    """Return the folder that a storage or an anchor of ours is in; others keep theirs to them."""
+def _path(value: object) -> Path | None:
+    """Return where a storage or an anchor of ours is; others keep theirs to them."""
     path = getattr(value, "path", None)
     return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
 
 
-def _home(storage: object) -> Path | None:
-    """Return the folder in which whoever can write the storage can write: of a file, its own."""
-    path = _folder(storage)
+def _home(value: object) -> Path | None:
+    """Return the folder in which whoever can write it can write: of a file, the one around it."""
+    path = _path(value)
     return path.parent if path is not None and path.is_file() else path

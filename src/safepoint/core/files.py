@@ -23,7 +23,7 @@ READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) |
 
 
 def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
-    """Yield that others, or another group too, can replace what lies in a folder."""
+    """Yield a refusal for each way in which others can replace what lies in a folder."""
     info, shown = folder.lstat(), shell(str(folder))
     inside = f"replace what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o})."
     if info.st_mode & stat.S_ISVTX or stat.S_ISLNK(info.st_mode):
@@ -37,7 +37,7 @@ def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield that a folder belongs to somebody who is neither root nor this user."""
+    """Yield a refusal if a folder belongs to somebody who is neither root nor this user."""
     if info.st_uid not in (0, os.geteuid()):
         yield UnsafeLocation(
             f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",

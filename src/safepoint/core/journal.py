@@ -140,7 +140,7 @@ What = Literal[
 """What somebody did, or tried to do."""
 
 Outcome = Literal["intended", "done", "refused"]
-"""How it ended: not yet, well, or not at all."""
+"""How it ended: not yet, well, or with an error, which the detail names."""
 
 WHATS: Final[tuple[str, ...]] = get_args(What)
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
@@ -257,7 +257,7 @@ class Journal:
         storage: where the entries are, for this journal alone.
         keys: the key that signs, and older ones that verify. A ring that only verifies reads.
         name: the journal's name, which each entry carries, and under which an anchor knows it.
-        anchor: where the newest entry of each chain is kept in mind, out of reach of whoever writes
+        anchor: where the newest entry of each chain is remembered, out of reach of whoever writes
             the storage.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,13 +15,11 @@ from typing import Any, Final, NamedTuple, cast
 
 from safepoint.core.anchor import Anchor, RewindingAnchor
 from safepoint.core.chain import (
-    TRIES,
     View,
     anchor_errors,
     check_apart,
-    check_frozen,
-    check_other,
     cipher_errors,
+    is_same,
     plain_of,
     refuse_deleted,
     scoped,
@@ -40,7 +38,7 @@ from safepoint.core.errors import (
     RecordsMissing,
     quoted,
 )
-from safepoint.core.journal import NO_NEWS, READING, Actor, Journal, Log, What
+from safepoint.core.journal import READING, Actor, Journal, Log, What
 from safepoint.core.keys import Keyring
 from safepoint.core.names import (
     MAX_SEQUENCE,
@@ -143,7 +141,6 @@ class Ledger:
                 "Write Ledger(..., keys=Keyring(key), anchor=SQLiteAnchor(path)).",
             )
         check_apart(storage, keys, anchor, journal)
-        check_frozen(keys, anchor)
         self._whole: Final = storage, anchor, journal
         if tenant:
             storage = scoped(storage, tenant)
@@ -160,12 +157,6 @@ class Ledger:
         self.log: Final = Log(journal, actor, store, tenant)
         self.owners = Owners(storage, tenant, self.log, Held(worker, seconds))
         self._view: Final = self._make_view(anchor)
-
-    def _watching(
-        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
-    ) -> AbstractContextManager[None]:
-        """Write down what is refused in this block, if there is a journal."""
-        return self.log.watching(what, thread, quiet=quiet) if self.journal else nullcontext()
 
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
@@ -241,7 +232,7 @@ class Ledger:
             Conflict: the thread has another state than the one that you built on.
             ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify. This process does not look again
-                at one that it saved itself.
+                at one that it saved or verified itself.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
             StorageError: the storage refused. Nothing was saved.
             NotOwner: another worker owns the thread.
@@ -289,7 +280,7 @@ class Ledger:
         rides_along: bool = False,
     ) -> Checkpoint:
         check_name("thread", thread)
-        with self._watching("save", thread):
+        with self.log.watching("save", thread):
             payload = self.codec.encode(value)
             opened = self._append(thread, payload, fields, after, rides_along=rides_along)
             return opened.checkpoint(value)
@@ -327,7 +318,6 @@ class Ledger:
             after=after,
             fence=self.owners.token(thread),
             rides_along=rides_along,
-            tries=1 if fields.kind == "deleted" else TRIES,  # what ends is what was verified
             missed=missed,
         )
 
@@ -379,7 +369,7 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence.sequence if isinstance(sequence, Head) else sequence)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
@@ -394,7 +384,7 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.at(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
@@ -408,7 +398,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             for opened in islice(self._view.back(thread), 1):
                 refuse_deleted(opened)  # a tombstone comes last, and must be heard first
             for opened in self._view.forward(thread):
@@ -418,8 +408,8 @@ class Ledger:
     def back(self, thread: str) -> Iterator[Link]:
         """Return each state and note, newest first, each named by the one after it.
 
-        It begins at the verified end, and reads headers. A state is decoded when you ask for it,
-        so that to look for a record costs little.
+        It begins at the verified end, and reads and verifies each record. A state is decoded when
+        you ask for it, so that to look for a record costs little.
 
         ```python
         from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
@@ -442,7 +432,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             opened = None
             for opened in self._view.back(thread):
                 refuse_deleted(opened)
@@ -534,11 +524,25 @@ class Ledger:
         detail = f"from {before or 'none'} to {after or 'none'}"
         with self.log.doing("accept-loss", thread, detail=detail):
             self._seal_base_anew(bare, thread)
-            bare.verify(thread, every_signature=True)
+            self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
             self._view.known.pop(thread, None)
             return before, after
+
+    def _check_points(self, bare: View, thread: str) -> None:
+        """Verify each record; what a revoked key sealed, by the point up to which it counts."""
+        seen = set[Head]()
+        for opened in bare.back(thread, every_signature=True):
+            seen.add(opened.head)
+            revoked = self.keys.revoked(opened.key)
+            point = revoked and revoked.head(self.store, thread, self.tenant_name)
+            if point and point not in seen:
+                raise KeyRevoked(
+                    f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
+                    f" {point}, up to which that counts, is not in the storage.",
+                    "Whoever stole that key may have written it. Restore a copy that has that one.",
+                )
 
     def _seal_base_anew(self, bare: View, thread: str) -> None:
         """Put a base of our own key in the place of one whose key was revoked."""
@@ -575,7 +579,8 @@ class Ledger:
     ) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
-        A signed base says where the thread begins now, so that what is left still verifies.
+        A signed base says where the thread begins now, so that what is left still verifies. Of one
+        that was deleted it removes nothing: that is for `erase`.
 
         Args:
             thread: the thread.
@@ -597,8 +602,9 @@ class Ledger:
                 "Write keep=1, or more.",
             )
         self._retention()
-        if not self.verify(thread, anchor=self.anchor is not None and not dry_run):
-            self._last(thread)
+        self.verify(thread, anchor=self.anchor is not None and not dry_run)
+        if self._last(thread).header.kind == "deleted":
+            return 0  # `erase` is for that
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
@@ -646,7 +652,7 @@ class Ledger:
                 self.verify(thread, anchor=True)
             return opened.head
         with self.log.watching("delete", thread, opened.head):
-            return self._append(thread, _NOTHING, _Fields("deleted")).head
+            return self._append(thread, _NOTHING, _Fields("deleted"), opened.head).head
 
     def _last(self, thread: str) -> Opened:
         """Return the newest record, a tombstone too."""
@@ -741,7 +747,11 @@ class Ledger:
                 f"A record of {ours.scope} means nothing in {theirs.scope}.",
                 "Open the target for the same store, and for the same tenant.",
             )
-        check_other(self.storage, target.storage)
+        if is_same(self.storage, target.storage):
+            raise ConfigurationError(
+                "Source and target are one storage, so nothing would be sealed anew.",
+                "Copy into a new, empty storage, and use that one from then on.",
+            )
         if up_to is not None and self.tenant_name:
             up_to = scoped(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
@@ -775,7 +785,7 @@ class Ledger:
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return what a copy finds here already, from where it begins."""
         view = self._make_view(None)
-        with suppress(NotFound):  # it was pruned here, further than that
+        with suppress(NotFound, RecordsMissing):  # it was pruned here further, or ends before that
             try:
                 return {
                     each.header.sequence: each.digest for each in view.back(thread, first=first)

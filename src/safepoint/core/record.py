@@ -116,8 +116,8 @@ class Place(NamedTuple):
 class Cipher(Protocol):
     """Turns the encoded state into another form and back, between the codec and the seal.
 
-    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
-    never a record. This package has none; the smallest one that is sound:
+    The seal covers what it makes, and its place. The reader decides whether a store is encrypted,
+    and never a record. This package has none; the smallest one that is sound:
 
     ```python
     import os

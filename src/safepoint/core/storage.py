@@ -264,7 +264,7 @@ class LeasingStorage(Protocol):
 
     Its `append` takes a `fence`: the token of the lease under which somebody saves, None if the
     thread is not leased. It raises NotOwner if the thread has an owner whose token is not `fence`,
-    be the lease expired or not; or if it has none, and `fence` is not None.
+    whether or not the lease has expired; or if it has none, and `fence` is not None.
 
     A token is one higher than the one before it, whatever became of that lease: expired, released,
     or lost in a crash. Hand it out once it is durable. Compare it and keep the record in one step:
