@@ -1,16 +1,16 @@
 """Chains of sealed records: one walk, back from the verified end, and one append.
 
-The anchor is always asked before the storage. A save writes the storage first, so a save at the
-same moment, or one that was killed between its two writes, can only make the storage longer than
-the anchor, and that is no alarm: the next save anchors both. A prune moves the anchor first, and
-only then removes records, so what is missed while the anchor moves is looked for again.
+The anchor is always read before the storage. A save writes the storage first. So a concurrent save,
+or a save that was killed between its two writes, can only make the storage longer than the anchor.
+That is not an alarm: the next save anchors both. A prune moves the anchor first and removes records
+afterwards, so a record that is missing while the anchor moves is looked for again.
 
-A thread that was pruned begins with a base: a sealed record without a state, which says at which
-place the thread begins, and which digest the record there names as the one before it. So whoever
-removes the beginning without the key is noticed, and whoever has the key is not.
+A pruned thread begins with a base: a sealed record without a state. It says at which sequence the
+thread begins, and which digest the record there names as its predecessor. So an attacker without
+the key cannot remove the beginning unnoticed; a thief of the key can.
 
-Whoever steals the key, and can write the storage, can append to a thread until somebody notices.
-They cannot change what the anchor has seen: the walk back from the end meets another digest there.
+A thief of the key who can write the storage can append to a thread until somebody notices. The
+thief cannot change what the anchor has seen: the walk back from the end finds another digest there.
 The operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then
 on what the thief appended is refused.
 """
@@ -70,7 +70,7 @@ _T = TypeVar("_T")
 
 
 class _Translated:
-    """Turns whatever custom code raises in the block into an error of the tree."""
+    """Turns any exception of custom code in the block into an error of this package."""
 
     __slots__ = ("_do", "_to", "_what")
 
@@ -86,25 +86,25 @@ class _Translated:
 
 
 def storage_errors(doing: str, what: object) -> _Translated:
-    """Turn whatever a custom storage raises into an error of the tree."""
+    """Turn an exception of a custom storage into an error of this package."""
     do = "See the error it came from, and make the storage raise errors of safepoint.core.errors."
     return _Translated(StorageUnavailable, do, "The storage could not", doing, what)
 
 
 def anchor_errors(doing: str, what: str) -> _Translated:
-    """Turn whatever a custom anchor raises into an error of the tree."""
+    """Turn an exception of a custom anchor into an error of this package."""
     do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
     return _Translated(AnchorUnavailable, do, "The anchor could not", doing, what)
 
 
 def journal_errors() -> _Translated:
-    """Turn whatever a custom journal raises into an error of the tree."""
+    """Turn an exception of a custom journal into an error of this package."""
     do = "Nothing is done without it. See the error it came from, and mend the journal."
     return _Translated(JournalUnavailable, do, "The journal could not be written")
 
 
 def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
-    """Turn whatever a cipher raises into an error of the tree."""
+    """Turn an exception of a cipher into an error of this package."""
     do = "See the error it came from, and give the ledger a cipher that has the key."
     return _Translated(to, do, "The cipher could not", doing, "the state")
 
@@ -136,7 +136,7 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
 
 
 def scoped(value: Any, tenant: str) -> Any:
-    """Return what a storage or an anchor keeps of one tenant.
+    """Return the part of a storage or an anchor that belongs to one tenant.
 
     Raises:
         ConfigurationError: it keeps no tenants apart.
@@ -150,12 +150,12 @@ def scoped(value: Any, tenant: str) -> Any:
 
 
 class End(NamedTuple):
-    """The end of a thread as this process last saw it, or wrote it.
+    """The end of a thread as this process last read or wrote it.
 
     Attributes:
         head: its last record.
-        anchored: what the anchor said at the time.
-        state: the sequence of its newest state; None if notes follow that, and nobody looked.
+        anchored: the anchor's head at that time.
+        state: the sequence of its newest state; None if notes follow it and it was not looked up.
         is_deleted: whether the last record is a tombstone.
     """
 
@@ -166,23 +166,23 @@ class End(NamedTuple):
 
 
 class View:
-    """Reads the records of a store and vouches for them, and appends to them.
+    """Reads and verifies the records of a store, and appends to them.
 
-    All is read by going back from the end. The newest record is verified by its seal and by what
-    the anchor has seen, and each one before it by the digest that the one after it names. So a load
-    of an old record costs the records above it.
+    Every read goes back from the end. The newest record is verified by its seal and against the
+    anchor. Each earlier one is verified by the digest that its successor names. So loading an old
+    record costs a read of all records after it.
 
     Args:
-        storage: where they are.
+        storage: where the records are.
         store: the name of the store.
-        keys: which keys to trust.
-        anchor: what has seen the end of each thread, if anything has.
+        keys: the trusted keys.
+        anchor: the heads of the threads, if there is an anchor.
         limits: how large a record may be.
-        use: what they were signed as.
-        tenant: whose they are, or "". Storage and anchor are that tenant's.
+        use: the use that the signatures name.
+        tenant: the tenant that storage and anchor are scoped to, or "".
 
     Attributes:
-        known: where threads end, as this process saw it.
+        known: the end of each thread, as this process last saw it.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class View:
         self.known: dict[str, End] = {}
 
     def for_tenant(self, tenant: str) -> View:
-        """Return what is seen of one tenant.
+        """Return the same for one tenant.
 
         Raises:
             ConfigurationError: the storage or the anchor knows no tenants, or this is another
@@ -220,7 +220,7 @@ class View:
         return View(storage, self.store, self.keys, anchor, self.limits, self.use, tenant)
 
     def threads(self) -> list[str]:
-        """Return the names that the storage has or the anchor knows: one that is gone shows."""
+        """Return the threads of the storage and of the anchor, so that a missing one is listed."""
         with storage_errors("list", "the threads"):
             names = set(self.storage.threads())
         if self.anchor is not None:
@@ -229,7 +229,7 @@ class View:
         return sorted(names)
 
     def tenants(self) -> list[str]:
-        """Return the names of the tenants that the storage has or the anchor knows."""
+        """Return the tenants of the storage and of the anchor."""
         names = set[str]()
         if isinstance(self.storage, TenantStorage):
             with storage_errors("list", "the tenants"):
@@ -241,7 +241,7 @@ class View:
         return sorted(names)
 
     def anchored(self, thread: str) -> Head | None:
-        """Return what the anchor has seen of a thread."""
+        """Return the anchor's head of a thread."""
         return None if self.anchor is None else read_head(self.anchor, self.store, thread)
 
     # --- the walk
@@ -254,13 +254,13 @@ class View:
         first: int | None = None,
         every_signature: bool = False,
     ) -> Iterator[Opened]:
-        """Return each record, newest first; none of a thread that has none.
+        """Return each record of a thread, newest first.
 
         Args:
             thread: the thread.
-            end: the record to begin with, if not the newest. What follows it is not looked at.
-            first: the sequence to end with, if not where the thread begins.
-            every_signature: check that of each record, too, and not of the newest alone.
+            end: the record to start from instead of the newest. Later ones are not read.
+            first: the sequence to stop at instead of the beginning of the thread.
+            every_signature: check every signature, not only the newest record's.
 
         Raises:
             CheckpointError: one does not verify. Those after it were already handed out.
@@ -294,9 +294,9 @@ class View:
     def forward(
         self, thread: str, *, end: Head | None = None, every_signature: bool = False
     ) -> Iterator[Opened]:
-        """Return the same, oldest first, once all of it is verified.
+        """Return the same, oldest first, once the whole thread is verified.
 
-        It is read again for that: only digests are kept in mind.
+        The records are read a second time, because only their digests are kept in memory.
         """
 
         def look() -> tuple[int, list[str]]:
@@ -311,10 +311,10 @@ class View:
             yield self._open(record, place, digest=digests.pop())
 
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
-        """Return the record at `sequence`, or the newest that is no note.
+        """Return the record at `sequence`, or the newest one that is not a note.
 
-        One that this process has verified before is known by its digest, as a `Head`: then nothing
-        above it is read.
+        A record that this process verified before can be named by its `Head`: then its digest is
+        checked, and no later record is read.
 
         Raises:
             NotFound: there is none.
@@ -347,8 +347,8 @@ class View:
 
         Args:
             thread: the thread.
-            every_signature: check that of each record, too.
-            anchor: let the anchor see the end that was verified.
+            every_signature: check every signature, not only the newest record's.
+            anchor: move the anchor to the verified end.
 
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
@@ -366,7 +366,7 @@ class View:
         return count
 
     def base(self, thread: str) -> Opened | None:
-        """Return what `prune` left of a thread's beginning, verified, or None if all is there."""
+        """Return the verified base of a pruned thread, or None if it was never pruned."""
         found = self._stored_base(thread)
         if found is None:
             return None
@@ -377,7 +377,7 @@ class View:
         return Place(self.store, self.tenant, thread, sequence)
 
     def _retry_if_pruned(self, thread: str, look: Callable[[], _T]) -> _T:
-        """Look, and look again if what was missing had been pruned meanwhile."""
+        """Look, and look again if a missing record was pruned in the meantime."""
         before: object = None
         for _ in range(TRIES):
             try:
@@ -390,7 +390,7 @@ class View:
         return look()
 
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
-        """Return the newest record, verified, and what the anchor had seen before it was read."""
+        """Return the newest record, verified, and the anchor's head as read before it."""
         anchored, known = self.anchored(thread), self.known.get(thread)
         number, record = self._newest(thread)
         check_reaches(thread, number, anchored, ANCHOR)
@@ -410,7 +410,7 @@ class View:
         return opened, anchored
 
     def _check_extends(self, opened: Opened, anchored: Head) -> None:
-        """Follow the links from the newest record back to the one that the anchor has seen."""
+        """Follow the links from the newest record back to the anchored one."""
         last = opened
         try:
             for last in self._predecessors(opened, anchored.sequence):  # noqa: B007
@@ -420,7 +420,7 @@ class View:
         check_is(last, anchored, ANCHOR)
 
     def _read_known(self, thread: str, end: Head, witness: Witness) -> Opened:
-        """Return a record that somebody else vouches for."""
+        """Return a record whose digest is known."""
         check_reaches(thread, self._newest(thread)[0], end, witness)
         try:
             opened = self._read(thread, end.sequence)
@@ -434,7 +434,7 @@ class View:
     def _predecessors(
         self, opened: Opened, first: int, *, every_signature: bool = False
     ) -> Iterator[Opened]:
-        """Return what comes before a record, down to `first`, each as the one after it names it."""
+        """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
             following, digest = opened, None if every_signature else opened.header.previous
@@ -459,12 +459,12 @@ class View:
             return head, record
 
     def _read(self, thread: str, sequence: int) -> Opened:
-        """Return one record that must be there, verified by its seal."""
+        """Return one record that must exist, verified by its seal."""
         [(place, record)] = self._records(thread, range(sequence, sequence + 1))
         return self._open(record, place)
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
-        """Return the records of a range that must all be there, as fast as the storage can.
+        """Return the records of a range, which must all exist, as fast as the storage can.
 
         Raises:
             RecordsMissing: one is gone.
@@ -499,7 +499,7 @@ class View:
         )
 
     def _first(self, thread: str) -> int:
-        """Return where the storage says that a thread begins, 1 if nothing was pruned."""
+        """Return where a thread begins according to the storage; 1 if it was never pruned."""
         found = self._stored_base(thread)
         return 1 if found is None else found[0]
 
@@ -527,21 +527,21 @@ class View:
         rides_along: bool = False,
         missed: Callable[[CheckpointError], object] = lambda _: None,
     ) -> Opened:
-        """Append a record after the end of a thread, and let the anchor see it.
+        """Append a record to a thread and move the anchor to it.
 
-        Where this process knows the end, and the storage and the anchor say the same, it reads no
-        record first: the storage takes one only at the next place. If another writer was faster, it
-        looks, and tries again.
+        If this process knows the end, and the storage and the anchor agree with it, no record is
+        read first: the storage accepts a record only at the next sequence. If another writer was
+        faster, it reads the end and tries again.
 
         Args:
             thread: the thread.
-            write: seals the record for a place, after the record of a digest. It is asked again
-                for each try.
-            after: the newest state to build on, if the caller cares; or the head of the very
-                record to follow.
+            write: seals the record for a place and the digest of its predecessor. It is called once
+                per try.
+            after: the sequence of the newest state to build on, or the head of the record to
+                follow; None to follow any record.
             fence: the token of a lease.
-            rides_along: leave it to the next record to move the anchor.
-            missed: is told why a record that was written for a place did not get there.
+            rides_along: do not move the anchor; the next record will.
+            missed: called with the error when a try failed because another writer was faster.
 
         Raises:
             Conflict: the thread has another state than `after`, or others were faster.
@@ -573,7 +573,7 @@ class View:
         return opened
 
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
-        """Return where a thread ends, if that is what a record builds on."""
+        """Return the verified end of a thread, if `after` allows to build on it."""
         opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
         number, head = 0, None
         if opened is not None:
@@ -592,7 +592,7 @@ class View:
         return None if opened is None else End(opened.head, anchored, number or None, False)
 
     def _move_after(self, thread: str, head: Head) -> None:
-        """Move the anchor to what was just saved."""
+        """Move the anchor to the record that was just saved."""
         saved = f"{thread} {head} is saved, but not anchored."
         try:
             self._move(thread, head)
@@ -630,7 +630,7 @@ class View:
 
 
 def refuse_deleted(opened: Opened) -> None:
-    """Refuse to hand out a tombstone as a checkpoint.
+    """Refuse to return a tombstone as a checkpoint.
 
     Raises:
         ThreadDeleted: the record says that the thread was deleted.
@@ -658,9 +658,9 @@ def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:
 
 
 def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:
-    """Refuse a key, an anchor or a journal that whoever can write the storage could write too.
+    """Refuse a key, an anchor or a journal that a writer of the storage could also change.
 
-    And an anchor that moves, as the point up to which a revoked key counts.
+    Also refuse an anchor that still moves as the point up to which a revoked key counts.
 
     Raises:
         KeyRefused: a key's file is inside the storage folder, or one is the journal's, too.
@@ -697,7 +697,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
 
 
 def _check_frozen(key: str, until: object, anchor: object) -> None:
-    """Refuse an anchor that moves as the point up to which a revoked key counts."""
+    """Refuse an anchor that still moves as the point up to which a revoked key counts."""
     if anchor is None:
         raise ConfigurationError(
             f"Key {key} is revoked from a point on, and this ledger has no anchor.",
@@ -713,18 +713,18 @@ def _check_frozen(key: str, until: object, anchor: object) -> None:
 
 
 def is_same(one: object, other: object) -> bool:
-    """Tell whether two storages or anchors are one: the same object, or in one place."""
+    """Tell whether two storages or anchors are the same object, or use the same path."""
     path = _path(one)
     return one is other or (path is not None and path == _path(other))
 
 
 def _path(value: object) -> Path | None:
-    """Return where a storage or an anchor of ours is; others keep theirs to them."""
+    """Return the path of a storage or an anchor, if it has one."""
     path = getattr(value, "path", None)
     return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
 
 
 def _home(value: object) -> Path | None:
-    """Return the folder in which whoever can write it can write: of a file, the one around it."""
+    """Return the folder of a storage or an anchor: for a file, the folder that contains it."""
     path = _path(value)
     return path.parent if path is not None and path.is_file() else path
