@@ -82,8 +82,7 @@ def _of_checkpoints(folder: Path) -> None:
         for n in range(CHECKPOINTS):
             ledger.save(f"order-{n % THREADS}", {"step": n, "note": "x" * 1000})
     told = folder / "safepoint.toml"
-    parts = "storage = 'state'\nkey = ['keys/key']\nanchor = 'anchor'\n"
-    told.write_text(f"[stores.invoices]\n{parts}")
+    told.write_text("[stores.invoices]\nstorage='state'\nkey=['keys/key']\nanchor='anchor'\n")
     runs = _turns({"ours": ["-m", "safepoint", "audit", "--config", str(told)]})["ours"]
     taken, most = (statistics.median(each) for each in zip(*runs, strict=True))
     rows = [[beside(taken * 1000 / CHECKPOINTS, EACH_AIM), f"{most:.0f}"]]

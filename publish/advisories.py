@@ -12,8 +12,6 @@ from publish.project import BrokenPage, Project
 from publish.sources import read_text
 
 FILE: Final = "publish/advisories.toml"
-FILES: Final = (FILE, "src/safepoint/audit/advisories.toml")
-"""Those that the audit compares with what is installed come with the package."""
 GROUPS: Final = {
     "checkpoints": "Stored state",
     "approvals": "Approvals and sessions",
@@ -71,15 +69,14 @@ class Advisory:
 
 
 def read(project: Project) -> list[Advisory]:
-    """Return all of them, in the order of the files.
+    """Return all of them, in the order of the file.
 
     Raises:
         BrokenPage: a file is no list of them, or one has another form, or names a rule, a page, a
             group or an id that there is not.
     """
     found: dict[str, Advisory] = {}
-    for file in FILES:
-        _read(project, file, found)
+    _read(project, FILE, found)
     return list(found.values())
 
 

@@ -138,9 +138,7 @@ FILES: Final = {
     "docs/vectors/records.json": '{"vectors": [{"record": "good\\nrecord\\n", "opens": {}}]}',
     "src/safepoint/m.py": MODULE,
     "src/other/m.py": MODULE,
-    "tests/attacks/test_check.py": "from safepoint.audit import check_pickles\n\n\n"
-    "class Desk:\n    def found(self):\n        return check_pickles\n\n\n"
-    "def test_a_check():\n    assert Desk().found()\n",
+    "tests/attacks/test_check.py": "def test_a_check():\n    assert 'SP03.pickle state/a'\n",
     "tests/attacks/test_ladder.py": LADDER,
     "tests/attacks/test_models.py": "def test_it():\n    [].append('stray-plugin')\n",
     "tests/docs/test_snippets.py": (ROOT / "tests/docs/test_snippets.py").read_text("utf-8"),
@@ -234,7 +232,7 @@ def test_the_run_left_evidence_of_what_the_rules_stand_on(run: Run) -> None:
         ("test", RULES["passed"], "passed"),
         ("test", RULES["failed"], "failed"),
         ("test", RULES["error"], "failed"),
-        ("check", "safepoint.audit:check_pickles", "passed"),
+        ("check", "SP03.pickle", "passed"),
         ("attack", "edit-state", "passed"),
         ("attack", "stray-plugin", "passed"),
         ("defence", "snippets/journal.py", "passed"),

@@ -103,8 +103,8 @@ def framework(root: Path) -> None:
     from agent_framework import FileCheckpointStorage, WorkflowCheckpoint
 
     state = {"at": {1, 2}, "key": KEY}
-    named = {"checkpoint_id": "made", "workflow_name": "w", "graph_signature_hash": "h"}
-    made = WorkflowCheckpoint(**named, state=state)
+    made = WorkflowCheckpoint(workflow_name="w", graph_signature_hash="h", state=state)
+    made.checkpoint_id = "made"
     asyncio.run(FileCheckpointStorage(root).save(made))
 
 
