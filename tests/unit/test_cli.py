@@ -318,9 +318,8 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
         *(lambda path: path.symlink_to("nowhere"), lambda path: path.write_text(late)),
     ):
         make(found)
-        assert world.said("audit {states}")[0] == 2
         with no_longer_than(60):
-            assert world.said("verify good")[0] == 2
+            assert world.said("audit {states}")[0] == 2
         found.rmdir() if found.is_dir() else found.unlink()
     (world.root / "safepoint.toml").unlink()
 

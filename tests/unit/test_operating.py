@@ -373,7 +373,7 @@ def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.Monkey
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     Path("safepoint.toml").write_text('[stores.invoices]\nstorage = "state"\nkey = ["k"]\n')
     for command in ("init invoices", "keys rotate invoices"):
-        status, out, err = said(*command.split())
+        status, out, err = said(*command.split(), "--config", "safepoint.toml")
         assert (status, out) == (2, "")
         assert "says where store invoices is, and this is for the default places." in err
     assert tree(home) == []
@@ -577,16 +577,3 @@ def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
     status, out, err = said("move", "foreign.db", "invoices")
     line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
     assert (status, out, err.count("\n"), err[: len(line)]) == (2, "", 1, line)
-
-
-# --- settings that were found -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("told", "status"), [("", 0), ("people = 2", 0), ("app = ['a@1']", 0), ("anchor = 'x'", 2)]
-)
-def test_a_found_table_that_moves_nothing_is_taken(told: str, status: int) -> None:
-    good()
-    Path("safepoint.toml").write_text(f"[stores.invoices]\n{told}\n")
-    ended, _, err = said("prune", "invoices", "order-7", "--keep", "1", "--dry-run")
-    assert (ended, "says something else of it" in err) == (status, status == 2), err

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 
 from safepoint._command import (
     add,
+    add_config,
     counted,
     flag,
     own_id,
@@ -130,7 +131,7 @@ def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.Ar
         many |= {"type": int} if shown == "SEQUENCE" else {}
         parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **many)
     if "NAME" in given:
-        parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+        add_config(parser)
     return parser
 
 
@@ -194,21 +195,13 @@ def _store(options: argparse.Namespace) -> Store:
     return read(options.config).store(options.name)
 
 
-def _to_change(options: argparse.Namespace, stack: ExitStack) -> tuple[Ledger, str]:
-    """Open a store for writing, unless it is a dry run, and say which settings it is by."""
-    settings = read(options.config, "change")
-    ledger = _opened(options, stack, settings.to_change(options.name), write=not options.dry_run)
-    return ledger, settings.line(options.name)
+def _to_change(options: argparse.Namespace, stack: ExitStack) -> Ledger:
+    """Open a store for writing, unless it is a dry run."""
+    return _opened(options, stack, write=not options.dry_run)
 
 
-def _opened(
-    options: argparse.Namespace,
-    stack: ExitStack,
-    store: Store | None = None,
-    *,
-    write: bool = False,
-) -> Ledger:
-    ledger = (store or _store(options)).opened(stack, write=write)
+def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Ledger:
+    ledger = _store(options).opened(stack, write=write)
     ours = options.tenant in ("", ledger.tenant_name)
     return ledger if ours else ledger.tenant(options.tenant)
 
@@ -538,16 +531,15 @@ def _public_key(options: argparse.Namespace) -> int:
 
 def _rotate(options: argparse.Namespace) -> int:
     """Make the next key; or, if it is there, sign with it from now on."""
-    name, settings = options.name, read(options.config, "change")
+    name, settings = options.name, read(options.config)
     do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
-    store, there, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
+    store, there, coming = settings.store(name), places.key_files(of), places.next_key(of)
     if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys rotate {name}" + " --journal" * options.journal
     signs = SigningKey.from_file(there[0])
-    print(settings.line(name), end="")
     if not os.path.lexists(coming):
         if options.dry_run:
             print(f"A key would be made in {shell(str(coming))}. Nothing was done.")
@@ -596,11 +588,10 @@ def _prune(options: argparse.Namespace) -> int:
     if options.keep < 1:
         options.refuse("argument --keep: write 1 or more")
     with ExitStack() as stack:
-        ledger, settings = _to_change(options, stack)
+        ledger = _to_change(options, stack)
         thread, keep = options.thread, options.keep
         count = ledger.prune(thread, keep=keep, dry_run=True)
         named = f"{_named(ledger, thread)} in store {options.name}"
-        print(settings, end="")
         if not count:
             print(f"There is nothing to remove of {named}.")
             return 0
@@ -614,12 +605,11 @@ def _prune(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger, settings = _to_change(options, stack)
+        ledger = _to_change(options, stack)
         thread = check_name("thread", options.thread)
         end, count = _newest(ledger, thread).header, ledger.verify(thread)
         gone = end.kind == "deleted"
         named = f"{_named(ledger, thread)} in store {options.name}"
-        print(settings, end="")
         if gone and not (options.erase and count > 1):
             print(f"{named} was deleted on {end.created}.")
             return 0
