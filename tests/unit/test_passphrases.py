@@ -137,17 +137,13 @@ def test_a_key_is_made_with_a_passphrase_and_its_public_half_taken(tmp_path: Pat
     ):
         status, screen, out = talk(tmp_path, new, *steps)
         assert (status, out, why in screen, list(tmp_path.iterdir())) == (2, "", True, [])
-    for file, why in (("no/own.key", "Run: mkdir -m 700 no"), (".", "is there already")):
-        status, screen, out = talk(tmp_path, ("keys", "new", file, "--passphrase"))
-        assert (status, out, why in screen) == (2, "", True)
     words = "four words at random\n"
     status, screen, out = talk(tmp_path, new, (NEW, words), (AGAIN, words))
     assert (status, "four" in screen + out) == (0, False)
     made = read_key_file(tmp_path / "own.key").public
     assert out.startswith(f"Key {made.id} is in own.key, for you alone, under a passphrase.\n")
     assert (tmp_path / "own.key").stat().st_mode & 0o777 == 0o600
-    assert talk(tmp_path, ("keys", "public", "own.key", "own.pub"), (PHRASE, words))[0] == 0
-    assert VerifyingKey.from_file(tmp_path / "own.pub") == made
+    assert VerifyingKey.from_file(tmp_path / "own.key.pub") == made
 
 
 def test_such_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> None:

@@ -451,10 +451,9 @@ def _audit(options: argparse.Namespace) -> int:
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings))
     complete = not options.path and not options.store and not report.failures
-    today = datetime.now(UTC).date()
     alone = len(report.stores) < 2 and len(settings.stores) < 2
     told = {"complete": complete, "alone": alone}
-    found = accept(report.findings, accepted, settings.folder, today, **told)
+    found = accept(report.findings, accepted, settings.folder, datetime.now(UTC).date(), **told)
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:

@@ -53,10 +53,9 @@ def commands(sub: Any) -> None:
     releasing = _parser(sub, "release", _release, "end the hold of a run")
     _person(releasing)
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    who = "list or add those who may approve, or hold runs"
+    who = "add or remove those who may approve, or hold runs"
     people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
     inner = people.add_subparsers(metavar="COMMAND", required=True)
-    _parser(inner, "list", _people, "list those who may, with the ids of their keys")
     adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
     adding.add_argument("person", metavar="PERSON", help="their name")
     adding.add_argument("file", metavar="FILE", help="their public key")
@@ -225,17 +224,6 @@ def _release(options: argparse.Namespace) -> int:
 # --- who may
 
 
-def _people(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        gate = _opened(options, stack).gate
-    for what, people in (("approver", gate.people), ("operator", gate.operators)):
-        for key, (name, _) in people.keys.items():
-            print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
-    if not gate.people.keys and not gate.operators.keys:
-        print(f"Nobody may approve or hold in {options.store}.")
-    return 0
-
-
 def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
     """Return a store of the default places, who, and the folder of such keys."""
     told = settings.read(options.config)
@@ -274,7 +262,7 @@ def _remove(options: argparse.Namespace) -> int:
     store, name, folder = _folder(options)
     if not os.path.lexists(folder / f"{name}.pub"):
         raise NotFound(
-            f"{name} is not among those.", f"Look who is: safepoint people list {store.store}"
+            f"{name} is not among those.", f"Look who is: safepoint keys list {store.store}"
         )
     key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
     disk.create_root(str(gone))
