@@ -38,7 +38,6 @@ from types import GenericAlias
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
-from safepoint._command import add, add_config, counted, flag, imported
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
@@ -66,6 +65,7 @@ from safepoint.models.look import PICKLED, Kind, identified, unbased
 from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.settings import database_in, is_database, read
+from safepoint.shared.terminal import add, add_config, counted, flag, imported
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage

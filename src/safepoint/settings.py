@@ -30,7 +30,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import beginning, keyring_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import ConfigurationError, NotFound, quoted, shell
 from safepoint.core.files import replaceable_refusals
@@ -43,6 +42,7 @@ from safepoint.places import default_locations, settings_file
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approvers, Reason
 from safepoint.resume.gate import Gate, Policy
+from safepoint.shared.terminal import beginning, keyring_of
 from safepoint.stores.database import BESIDE, is_open
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal

@@ -30,7 +30,7 @@ CEILINGS: Final = {
     "attacks": ([f"{PACKAGE}/attacks"], 3075),
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
-    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
+    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 2095),
     "all of src": (["src"], 27211),
     "tests": (["tests"], 43824),
     "publish": (["publish"], 2160),

@@ -34,11 +34,11 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint._command import keyring_of
 from safepoint.audit.command import CHECKS
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.journal import Event
 from safepoint.resume.workflow import Call
+from safepoint.shared.terminal import keyring_of
 from tests.unit.commands import audit as main
 
 

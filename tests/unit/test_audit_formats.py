@@ -16,13 +16,13 @@ import pytest
 from sarif_pydantic import Sarif
 
 from safepoint import settings
-from safepoint._command import Screen
 from safepoint.audit.accepting import Entry, accept, entries
 from safepoint.audit.finding import Accepted, Finding, Severity, finding
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.report import Failure, Report
 from safepoint.command import cli
 from safepoint.core.errors import ConfigurationError
+from safepoint.shared.terminal import Screen
 from tests.unit.json_schemas import SARIF, complaints
 
 TODAY = date(2026, 11, 17)

@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from safepoint._command import imported, keyring_of
 from safepoint.audit import command as audit_command
 from safepoint.command.cli import COMMANDS, main
 from safepoint.core.errors import (
@@ -43,6 +42,7 @@ from safepoint.core.keys import SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
 from safepoint.settings import OPTIONS
+from safepoint.shared.terminal import imported, keyring_of
 from tests.harness.optional import need
 from tests.unit import commands
 
@@ -105,7 +105,7 @@ LINES = {
     "attack --models --in-memory": "safepoint attack: --in-memory goes with",
     "postgres": "safepoint postgres: the following arguments are required: COMMAND.",
     "postgres sql --prefix X!": "'X!' cannot begin the names of roles.",
-    "postgres migrate host=/nowhere": "The server of the database cannot be used",
+    "postgres create host=/nowhere": "The server of the database cannot be used",
     "attack --target :x": "':x' is not MODULE:NAME. Write ",
     "attack --target no_such_module:x": "'no_such_module:x' cannot be imported: it raised",
     "prune good t1 --keep 0": "safepoint prune: argument --keep: write 1 or more.",
@@ -337,7 +337,7 @@ def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: obje
     told.write_text(f"[stores.s]\nkey = '{world.key}'\npostgres = {value}\n")
     lines = [["verify", "s", "--config", str(told)]]
     if isinstance(dsn, str):
-        lines += [["postgres", "migrate", dsn], ["postgres", "assign", dsn, "x", "--no-tenant"]]
+        lines += [["postgres", "create", dsn], ["postgres", "assign", dsn, "x", "--no-tenant"]]
         lines += [["audit", "--postgres", dsn]]
     for line in lines:
         status, out, err = commands.said(*line)
@@ -466,7 +466,7 @@ GONE = "Put it back from a backup, or construct the storage again to begin an em
     [
         "attack --network",
         "audit --postgres host=h",
-        "postgres migrate host=h",
+        "postgres create host=h",
     ],
 )
 def test_a_missing_extra_is_one_line_that_says_what_to_install(
@@ -545,7 +545,7 @@ def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path)
     (tmp_path / "ast.py").write_text("raise SystemExit('ran')\n")
     (tmp_path / "mine.py").write_text("class N:\n    value = 7\n")
     code = "from safepoint.command.cli import main; print(main(['lint', '.']))"
-    code += "; from safepoint._command import imported; print(imported('mine:N.value', ''))"
+    code += "; from safepoint.shared.terminal import imported; print(imported('mine:N.value', ''))"
     command = [sys.executable, "-P", "-c", code]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.stdout == "No findings in 2 Python files.\n0\n7\n", done.stderr

@@ -31,8 +31,6 @@ from safepoint import (
     Workflow,
     open_ledger,
 )
-from safepoint.command.desk import Desk
-from safepoint.command.questions import open_questions
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     AnchorUnavailable,
@@ -49,6 +47,8 @@ from safepoint.places import Locations, open_answers
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.workflow import Call, Run
+from safepoint.shared.desk import Desk
+from safepoint.shared.questions import open_questions
 from safepoint.stores.sqlite import SQLiteJournal
 from tests.unit.commands import said, settled
 from tests.unit.terminal import LAST, MORE, talk

@@ -13,8 +13,8 @@ from signal import SIGCONT, SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from safepoint import Approver, SigningKey, VerifyingKey
-from safepoint.command.questions import open_questions
 from safepoint.core.keys import read_key_file
+from safepoint.shared.questions import open_questions
 from tests.unit.commands import settled
 from tests.unit.openssh import PASSPHRASE, put, text
 from tests.unit.terminal import AGAIN, LAST, NEW, PHRASE, Step, talk

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import add, key_of, keyring_of, progress
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import File, check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
@@ -74,6 +73,7 @@ from safepoint.settings import (
     read_for_audit,
 )
 from safepoint.settings import read as read_settings
+from safepoint.shared.terminal import add, key_of, keyring_of, progress
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from safepoint import settings
-from safepoint._command import add_config, keyring_of, own_id, rows, typed, unlock
-from safepoint.command.desk import Desk, Verb, Wait, where
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -31,6 +29,8 @@ from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
 from safepoint.places import default_locations
 from safepoint.resume.approval import Approver, Approvers, shown
+from safepoint.shared.desk import Desk, Verb, Wait, where
+from safepoint.shared.terminal import add_config, keyring_of, own_id, rows, typed, unlock
 from safepoint.stores import disk
 
 

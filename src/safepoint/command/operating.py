@@ -20,19 +20,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from safepoint._command import (
-    add,
-    add_config,
-    counted,
-    flag,
-    passphrase,
-    progress,
-    status_of,
-    tell,
-    tick,
-)
-from safepoint.command.desk import beside
-from safepoint.command.states import read_as_json
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
@@ -53,6 +40,19 @@ from safepoint.places import (
     open_ledger,
 )
 from safepoint.settings import Settings, Store, read
+from safepoint.shared.desk import beside
+from safepoint.shared.states import read_as_json
+from safepoint.shared.terminal import (
+    add,
+    add_config,
+    counted,
+    flag,
+    passphrase,
+    progress,
+    status_of,
+    tell,
+    tick,
+)
 from safepoint.stores import disk
 
 _EVERY: Final = 1.0  # seconds between two looks of --follow

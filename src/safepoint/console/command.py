@@ -13,8 +13,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from safepoint import settings
-from safepoint._command import add, add_config, ended_by, key_of, own_id
-from safepoint.command.desk import Desk
 from safepoint.core.errors import (
     ApprovalUntrusted,
     CheckpointError,
@@ -25,6 +23,8 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey
 from safepoint.core.names import check_name
+from safepoint.shared.desk import Desk
+from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
 
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer

@@ -32,7 +32,7 @@ _REWIND: Final = "select safepoint_anchor.rewind($1, $2, $3, $4, $5)"
 class PostgresAnchor(Server):
     """Keeps the head of each thread in PostgreSQL, of any number of stores.
 
-    Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
+    Give it a login in the role that `create_schema` made for anchors, and give it to nobody who
     writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
     operator who accepts a loss, takes a login in the role of the anchor's operators and is written
     down in `safepoint_anchor.rewinds`. The operators of the store are not in it: they read heads,

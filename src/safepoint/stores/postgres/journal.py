@@ -16,8 +16,8 @@ from safepoint.stores.postgres.storage import Records
 class PostgresJournal(Journal):
     """A journal in a table, for workers on many machines.
 
-    Give it a login in the role that `migrate` made for journals: the database lets it add an entry
-    after the last one of a chain and read, and lets nobody change or remove one. The chains and the
+    Give it a login in the role that `create_schema` made for journals: it may add an entry
+    after the last one of a chain and read, and nobody may change or remove one. The chains and the
     signatures show what somebody did who administers the server; that the newest entries were cut
     off, or a whole chain, shows with an anchor, on another server.
 

@@ -55,7 +55,7 @@ _MAKE_ROLE: Final = (
 )
 
 
-def migrate(
+def create_schema(
     dsn: str, *, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint"
 ) -> tuple[str, ...]:
     """Make the schema and the roles in a database, or leave them if they are there.
@@ -104,7 +104,7 @@ def assign(
 
     A login that was never assigned meets the threads without a tenant, and no others. Assign
     each login of a tenant's worker, anchor, journal and approvers, in each database that has
-    such a part, and run this as one who may run `migrate`. It counts from the next statement on.
+    such a part, and run this as one who may run `create_schema`. It counts from the next statement.
     Take the assignment away before you drop or rename a login: it goes by the name.
 
     Args:
@@ -114,7 +114,7 @@ def assign(
             away what was assigned before.
         every_tenant: if you name no tenant, it serves all of them, and the threads without one:
             for an operator, an auditor, or a worker that is trusted to keep tenants apart.
-        prefix: as for `migrate`.
+        prefix: as for `create_schema`.
 
     Returns:
         The parts in which it was assigned: all that are in this database.
@@ -157,7 +157,7 @@ def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Co
         with psycopg.connect(
             dsn,
             options=f"{given.get('options', '')} {_OPTIONS}".strip(),
-            application_name="safepoint migrate",
+            application_name="safepoint create",
             connect_timeout=given.get("connect_timeout", "10"),
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -169,7 +169,7 @@ def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Co
 
 
 def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
-    """Return the SQL that `migrate` runs, for whoever wants to read it or run it by hand.
+    """Return the SQL that `create_schema` runs, for whoever wants to read it or run it by hand.
 
     Raises:
         ConfigurationError: there is no such part, or no role can have that prefix.

@@ -186,8 +186,8 @@ class Records(Server):
 class PostgresAnswers(Records):
     """Keeps answers in PostgreSQL, where workers on many machines find them.
 
-    An approver has a login in the role that `migrate` made for approvers: the database lets it add
-    an answer after the last one of a chain, read, and move the heads of the answers in the anchor.
+    An approver has a login in the role that `create_schema` made for approvers: it may add an
+    answer after the last one of a chain, read, and move the heads of the answers in the anchor.
     A worker's login reads here, and nobody changes or removes an answer.
 
     Args:
@@ -211,7 +211,7 @@ class PostgresCheckpointStorage(Records):
     The database itself refuses what a worker must not do, so a leaked login can do no more than
     the worker could: it adds records to threads that it owns, and reads. Nobody updates or
     deletes one; `prune`, `discard` and `purge` take a login in the role of operators. The
-    schema and the roles are made by `migrate`, once, by somebody who may create roles.
+    schema and the roles are made by `create_schema`, once, by somebody who may create roles.
 
     A lease goes by the server's clock, and is bound to the login that took it. A thread that has
     no lease takes records of the login that wrote it last; another one acquires it first.
