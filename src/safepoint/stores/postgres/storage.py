@@ -209,8 +209,8 @@ class PostgresCheckpointStorage(Records):
 
     The database itself restricts the worker's login, so that a leaked login can only do what the
     worker can: read, and append to threads that it owns. No login can update or delete a record;
-    `prune`, `discard` and `purge` need a login in the role of operators. Run `create_schema` once, with
-    a login that may create roles, to create the schema and the roles.
+    `prune`, `discard` and `purge` need a login in the role of operators. Run `create_schema` once,
+    with a login that may create roles, to create the schema and the roles.
 
     Leases use the server's clock and are bound to the login that took them. A thread without a
     lease accepts records only from the login that last wrote or acquired it. Another login must
