@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -12,6 +13,12 @@ from typing import cast
 
 from safepoint.command.cli import main
 from safepoint.settings import OPTIONS
+
+
+def settled(folder: Path) -> dict[str, str]:
+    """Return an environment that names the settings of a folder, if it has some."""
+    told = {"SAFEPOINT_CONFIG": str(folder / "safepoint.toml")}
+    return {**os.environ, **(told if (folder / "safepoint.toml").exists() else {})}
 
 
 def said(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str, str]:

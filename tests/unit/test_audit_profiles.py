@@ -198,7 +198,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
     name = "langgraph_tables"
     postgres.database(name)
@@ -221,7 +221,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     assert told.failures == ()
     assert [each.id for each in looked("stranger")] == ["SP02.unseen"]
     # A store of ours in the same database does not hide them, also from who may not read them.
-    migrate(postgres.dsn(database=name))
+    create_schema(postgres.dsn(database=name))
     assert {each.id for each in found} <= {each.id for each in looked()}
     postgres.login("apart", "safepoint_writer")
     assert "public.checkpoints" in [each.where for each in looked("apart") if not each.seen]

@@ -8,14 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from safepoint._command import add
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.finding import Severity, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
 from safepoint.audit.report import Failure
 from safepoint.core.errors import CheckpointError
-from safepoint.settings import SEVERITIES, Settings, Store, read
+from safepoint.settings import SEVERITIES, Settings, Store, read, read_for_audit
+from safepoint.shared.terminal import add
 
 
 def commands(sub: Any) -> None:
@@ -47,7 +47,7 @@ def commands(sub: Any) -> None:
     parser.add_argument("path", metavar="PATH", nargs="*", help=path)
     what = "a store of the settings, or of the default places"
     parser.add_argument("--store", metavar="NAME", help=what)
-    what = "the settings (safepoint.toml or pyproject.toml, here or above)"
+    what = "the settings (for [audit], safepoint.toml here or above)"
     parser.add_argument("--config", metavar="FILE", help=what)
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
@@ -56,7 +56,7 @@ def commands(sub: Any) -> None:
 
 def _audit(options: argparse.Namespace) -> int:
     """Look, and say what was found in the format that was asked for."""
-    settings = read(options.config, "audit")
+    settings = read_for_audit(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings), is_code=options.is_code)
@@ -90,7 +90,8 @@ def _named(
         options.refuse(
             f'name a {what}, or write safepoint.toml with [audit] and paths = ["src"] in it'
         )
-    return paths, [_known(settings, name) for name in names]
+    known = read(options.config) if options.store else settings
+    return paths, [_known(known, name) for name in names]
 
 
 def _known(settings: Settings, name: str) -> Store | Failure:

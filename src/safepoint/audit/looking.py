@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from safepoint._command import key_of, keyring_of, progress
 from safepoint.audit.contents import File, check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
 from safepoint.audit.finding import (
@@ -58,6 +57,7 @@ from safepoint.core.names import check_name
 from safepoint.core.storage import is_thread
 from safepoint.resume.gate import Gate
 from safepoint.settings import Store, database_in, is_database
+from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 

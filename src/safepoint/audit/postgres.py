@@ -314,7 +314,7 @@ def _no_schema(part: str, database: Database) -> StorageUnavailable:
     return StorageUnavailable(
         f"There is no schema {PARTS[part][0]} in {place(database.given)}.",
         f"Correct the connection string of the {part}, or make it, as one who may create roles:"
-        " safepoint postgres migrate DSN",
+        " safepoint postgres create DSN",
     )
 
 
@@ -430,14 +430,14 @@ def _members(database: Database) -> Iterator[Finding]:
 
 @cache
 def _made() -> dict[str, dict[str, str]]:
-    """Return what migrate makes, as `Database.shape` says it."""
+    """Return what create_schema makes, as `Database.shape` says it."""
     text = files("safepoint.audit").joinpath("schema.json").read_text(encoding="utf-8")
     made: dict[str, dict[str, str]] = json.loads(text)
     return made
 
 
 def _changed(database: Database) -> Iterator[Finding]:
-    """Compare each schema with what migrate makes."""
+    """Compare each schema with what create_schema makes."""
     roles = {f"{{{job}}}": role for role, job in database.roles.items()}
 
     def named(text: str) -> str:
