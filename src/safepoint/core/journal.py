@@ -336,15 +336,10 @@ class Journal:
         with _as_journal_errors():
             scope = self._view.for_tenant(tenant) if tenant else self._view
             chains = _chains(scope) if thread is None else [(scope, thread)]
-            shown = (
-                [
-                    e
-                    for e in map(_entry, view.back(chain))
-                    if thread in (None, e.thread) and what in (None, e.what)
-                ][::-1]
-                for view, chain in chains
-            )
-            yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
+            shown = ([*map(_entry, view.back(chain))][::-1] for view, chain in chains)
+            for entry in merge(*shown, key=lambda each: (each.at, each.tenant, each.chain)):
+                if thread in (None, entry.thread) and what in (None, entry.what):
+                    yield entry
 
     def back(self, thread: str) -> Iterator[Entry]:
         """Yield what is about one thread, newest first, verified up to there.
