@@ -78,6 +78,7 @@ from safepoint.langgraph import SealedSaver
 PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory", "omar")}
 DANA, ERIN, MALLORY, OMAR = (Approver(name, key) for name, key in PEOPLE.items())
 KEYS = Keyring(SigningKey.generate())
+RUN: Any = {"configurable": {"thread_id": "Order 7"}}
 Durability = Literal["sync", "async"]
 
 
@@ -310,8 +311,7 @@ class Agents(Office):
 
     def start(self, run: int = 7) -> Question:
         _wait(self.paying(run).run(42))
-        ((_, event),) = self.latest(run).pending_request_info_events.items()
-        question: Question = event.data
+        question: Question = [*self.latest(run).pending_request_info_events.values()][-1].data
         return question
 
     def look(self, answer: Any = "") -> str:
@@ -361,6 +361,7 @@ def _refused(error: type[CheckpointError], act: Callable[[], object]) -> None:
 
 
 ALL = pytest.mark.parametrize("kind", [Flow, Graph, Agents])
+BOTH = pytest.mark.parametrize("kind", [Graph, Agents])
 Kind = type[Office]
 
 # --- what is no answer
