@@ -91,7 +91,7 @@ def add(
         name, help=what, **{"description": about, **named}
     )
     if run is not None:  # otherwise it has commands of its own
-        parser.set_defaults(run=run, tenant="")
+        parser.set_defaults(run=run)
     for each in given:
         shown = each.rstrip("?")
         more: dict[str, Any] = {"nargs": "?"} if each != shown else {}
