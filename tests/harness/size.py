@@ -18,9 +18,9 @@ PACKAGE: Final = "src/safepoint"
 _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
-    "core": ([f"{PACKAGE}/core"], 3153),
+    "core": ([f"{PACKAGE}/core"], 3151),
     "resume": ([f"{PACKAGE}/resume"], 2020),
-    "core + stores + resume": (_KERNEL, 7564),
+    "core + stores + resume": (_KERNEL, 7562),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 803),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 359),
     "moving": ([f"{PACKAGE}/moving.py"], 750),
@@ -31,8 +31,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
-    "all of src": (["src"], 27211),
-    "tests": (["tests"], 43824),
+    "all of src": (["src"], 27209),
+    "tests": (["tests"], 43822),
     "publish": (["publish"], 2160),
     "benchmarks": (["benchmarks"], 1860),
 }
