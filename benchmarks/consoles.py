@@ -201,11 +201,11 @@ class _Made:
         """Put it into a database."""
         import psycopg
 
-        from safepoint.stores.postgres import migrate
+        from safepoint.stores.postgres import create_schema
 
         server.database("console")
         owner, now = server.dsn(database="console"), datetime.now(UTC)
-        migrate(owner)
+        create_schema(owner)
         with psycopg.connect(owner) as connection, connection.cursor() as cursor:
             cursor.execute("set local session_replication_role = replica")
             fills: list[tuple[str, Iterator[tuple[Any, ...]]]] = [

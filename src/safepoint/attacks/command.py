@@ -9,13 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
-from safepoint._command import add, flag, imported
 from safepoint.attacks import own
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 from safepoint.core.errors import ConfigurationError
+from safepoint.shared.terminal import add, flag, imported
 
 _EVERY = ATTACKS | RESIDUE
 _FALLS = [outcome for outcome in Outcome if outcome.succeeded]
