@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,6 +52,7 @@ class Part(NamedTuple):
     files: int
 
 
+@cache
 def code_lines(path: Path) -> int:
     """Count the lines of a file that are code."""
     text = path.read_text(encoding="utf-8")
