@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,9 +31,9 @@ CEILINGS: Final = {
     "attacks": ([f"{PACKAGE}/attacks"], 3075),
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
-    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1991),
-    "all of src": (["src"], 27040),
-    "tests": (["tests"], 43805),
+    "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1955),
+    "all of src": (["src"], 27004),
+    "tests": (["tests"], 43795),
     "publish": (["publish"], 2160),
     "benchmarks": (["benchmarks"], 1860),
 }
@@ -51,6 +52,7 @@ class Part(NamedTuple):
     files: int
 
 
+@cache
 def code_lines(path: Path) -> int:
     """Count the lines of a file that are code."""
     text = path.read_text(encoding="utf-8")
