@@ -554,6 +554,8 @@ def test_ctrl_c_ends_a_real_process_with_one_line(world: World) -> None:
     with subprocess.Popen(
         [*SAFEPOINT, "attack", "--ladder"], cwd=world.root, start_new_session=True, **pipes
     ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline()
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(60) == 130
