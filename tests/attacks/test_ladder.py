@@ -163,7 +163,7 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def trusting(asking: Asking, note: Link, now: object) -> tuple[Approval, ...] | None:
+def trusting(asking: Asking, note: Link, told: object) -> tuple[Approval, ...] | None:
     """Take what a note says for what people answered."""
     with suppress(CheckpointError, KeyError, TypeError):
         return tuple(asking.gate.people.open(text) for text in note.state["statements"]) or None
@@ -233,13 +233,13 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
         nothing,
         "memory",
         TOP,
-        "expired-approval thief-revives-expired",
+        "expired-approval",
     ),
     "resume.approval.Approval.check_answers": (
         nothing,
         "memory",
         TOP,
-        f"{ELSE} replay-approval ride-along",
+        "replay-approval ride-along",
     ),
     "resume.answers.Answers.about": (nothing, "memory", TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, "memory", TOP, "drop-hold"),

@@ -384,7 +384,7 @@ def test_the_command_looks_and_verifies(
         code = main([*arguments])
         printed = capsys.readouterr()
         assert printed.err == ""
-        *found, summary = printed.out.splitlines()
+        *found, _settings, summary = printed.out.splitlines()
         lines.extend(found)
         assert summary.startswith(f"Looked at {known} in PostgreSQL: ")
         return code, [line.partition(" ")[0] for line in found]
