@@ -803,7 +803,7 @@ class Workflow:
         name: the workflow's name; a checkpoint of another workflow is refused.
         steps: functions, in order. A checkpoint stores their names.
         version: the version of the steps. The gate decides on a checkpoint of another version.
-        tools: the tools of the run. The gate decides if a checkpoint had fewer tools.
+        tools: the tools of the run. The gate decides if a checkpoint had a narrower set.
         migrations: convert the state of an older version to this version.
         gate: decides who must approve a resume. The default is strict and has no approvers.
 
