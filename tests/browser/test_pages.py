@@ -24,7 +24,7 @@ need("playwright", "the browser tests need playwright; make test installs it")
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 DEEP: Final = pytest.mark.deep
-KILOBYTES: Final = 90
+KILOBYTES: Final = 100
 MENU: Final = ".md-sidebar--primary"
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 LOOK: Final = """() => ({
