@@ -290,11 +290,19 @@ def test_a_rotated_key_goes_on_in_one_chain_and_a_ring_that_only_verifies_reads(
         reader.record(event())
 
 
-def test_a_save_that_another_writer_came_before_is_written_down_as_refused() -> None:
+def test_a_save_that_another_writer_came_before_is_written_down_as_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     storage, journal = InMemoryCheckpointStorage(), InMemoryJournal()
     one, other = (Ledger(storage, store="s", keys=WRITER, journal=journal) for _ in range(2))
     one.save("t", 1)
-    other.save("t", 2)
+
+    def append(*record: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        other.save("t", 2)
+        storage.append(*record, **options)
+
+    monkeypatch.setattr(storage, "append", append)
     kept = one.save("t", 3)
     lines = [(e.outcome, e.sequence) for e in journal.show(thread="t")]
     assert lines == [*(("intended", n) for n in (1, 2, 2)), ("refused", None), ("intended", 3)]

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import (
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    Keyring,
+    Ledger,
+    SigningKey,
+    SQLiteCheckpointStorage,
+    SQLiteJournal,
+)
 from safepoint.core.errors import (
     AnchorUnavailable,
+    ConfigurationError,
+    Conflict,
     Forked,
     InvalidId,
     KeyRevoked,
     NotFound,
     RecordsMissing,
+    RolledBack,
     SealBroken,
 )
-from safepoint.core.journal import InMemoryJournal
+from safepoint.core.journal import InMemoryJournal, Journal
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 
@@ -171,3 +184,89 @@ def test_a_point_that_knows_no_tenants_is_no_point() -> None:
     keys = Keyring(new, revoked=Revoked(stolen, Plain()))
     with pytest.raises(AnchorUnavailable, match="AttributeError"):
         Ledger(storage, keys=keys, **options).latest("order-7")
+
+
+def test_a_loss_is_not_accepted_with_what_a_revoked_key_may_have_forged() -> None:
+    """Below the point the anchor vouches for its records, and a loss sets the anchor back."""
+    stolen, new = SigningKey.generate(), SigningKey.generate()
+    options: dict[str, Any] = {"store": "invoices", "anchor": InMemoryAnchor()}
+    storage, forged = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
+    ledger = Ledger(storage, keys=Keyring(stolen), **options)
+    for number in range(5):
+        ledger.save("order-7", {"n": number})
+    before = InMemoryAnchor()
+    before.advance("invoices", "order-7", cast("Head", ledger.anchored("order-7")))
+    keys = Keyring(stolen).rotated(new).revoking(stolen, until=before)
+    for number in range(3):
+        Ledger(forged, store="invoices", keys=Keyring(stolen)).save("order-7", {"n": -number})
+    with pytest.raises(KeyRevoked, match="#5, up to which that counts, is not in the storage"):
+        Ledger(forged, keys=keys, **options).accept_loss("order-7")
+    ledger = Ledger(storage, keys=keys, **options)
+    ledger.save("order-7", {"n": 6})
+    del storage._records["order-7"][6]
+    storage._heads["order-7"] = 5
+    assert Ledger(storage, keys=keys, **options).accept_loss("order-7")[1] == before.read(
+        "invoices", "order-7"
+    )
+
+
+@pytest.mark.parametrize("use", [lambda it: it.latest("order-7"), lambda it: it.save("order-7", 2)])
+def test_a_tombstone_that_this_process_wrote_is_not_cut_off_unnoticed(
+    use: Callable[[Ledger], object],
+) -> None:
+    storage = InMemoryCheckpointStorage()
+    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+    ledger.save("order-7", 1)
+    ledger.delete("order-7")
+    del storage._records["order-7"][2]
+    storage._heads["order-7"] = 1
+    with pytest.raises(RolledBack, match="this process has seen #2"):
+        use(ledger)
+
+
+def test_a_thread_that_is_gone_is_not_begun_anew_by_whoever_knew_it() -> None:
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+    keys = Keyring(SigningKey.generate())
+    ledger = Ledger(storage, store="invoices", keys=keys, anchor=anchor)
+    for number in range(3):
+        ledger.save("order-7", number)
+    storage._records.clear()
+    storage._heads.clear()
+    with pytest.raises(RolledBack, match="order-7 is gone, and the anchor has seen #3"):
+        ledger.save("order-7", 3)
+    assert storage.threads() == []
+
+
+def test_a_copy_of_what_was_pruned_meanwhile_is_a_conflict_and_no_alarm() -> None:
+    keys = Keyring(SigningKey.generate())
+    source, target = (
+        Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys) for _ in range(2)
+    )
+    for number in range(3):
+        source.save("order-7", number)
+    source.copy_to(target)
+    for number in range(3, 6):
+        source.save("order-7", number)
+    source.prune("order-7", keep=1)
+    with pytest.raises(Conflict, match="Copy into a new, empty storage"):
+        source.copy_to(target)
+
+
+def test_what_is_deleted_is_erased_and_not_pruned() -> None:
+    storage = InMemoryCheckpointStorage()
+    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
+    ledger.save("order-7", 1)
+    ledger.delete("order-7")
+    assert ledger.prune("order-7", keep=1) == 0
+    assert len(storage._records["order-7"]) == 2
+
+
+def test_a_journal_is_kept_apart_from_the_storage_like_an_anchor(tmp_path: Path) -> None:
+    keys, writer = Keyring(SigningKey.generate()), Keyring(SigningKey.generate())
+    storage = SQLiteCheckpointStorage(tmp_path / "state/checkpoints.db")
+    for journal in (
+        SQLiteJournal(tmp_path / "state/journal.db", keys=keys, create=True),
+        Journal(SQLiteCheckpointStorage(tmp_path / "state/other.db"), keys=keys),
+    ):
+        with pytest.raises(ConfigurationError, match=r"The journal .* is in one place with"):
+            Ledger(storage, store="invoices", keys=writer, journal=journal)

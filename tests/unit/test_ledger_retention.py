@@ -179,7 +179,7 @@ def test_a_save_that_is_faster_than_a_deletion_keeps_the_thread(
     fill(ledger, 3)
     rival = lambda: fill(opened(storage), 1, first=4)  # noqa: E731
     once(monkeypatch, storage, "append", rival, after=False)
-    with pytest.raises(CheckpointError, match="already has a checkpoint 4"):
+    with pytest.raises(CheckpointError, match="does not end at #3 any more"):
         ledger.delete(THREAD)
     assert states(opened(storage)) == [1, 2, 3, 4]
 

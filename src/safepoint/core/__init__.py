@@ -1,6 +1,5 @@
 """The reference implementation: sealed records, their chain, and the ledger on top.
 
-Read it in this order, each stands on those before it: errors, names, files, keys, codec, record,
-storage, anchor, chain, journal, ledger.
-It imports nothing of the package outside this folder.
+Read the modules in this order; each one uses only earlier ones: errors, names, files, keys, codec,
+record, storage, anchor, chain, journal, ledger. Nothing here imports the rest of the package.
 """

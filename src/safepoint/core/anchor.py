@@ -1,4 +1,4 @@
-"""Anchors: the head of each thread, kept out of reach of whoever writes the storage."""
+"""Anchors: the head of each thread, stored where a writer of the storage cannot change it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _T = TypeVar("_T")
 
 
 class Anchor(Protocol):
-    """Remembers how far each thread had come, where the storage's writer cannot write.
+    """Remembers the head of each thread in a place that the storage's writer cannot change.
 
-    A signed chain shows an edit. It does not show that its end was cut off, that a thread is gone,
-    or that last week's copy was restored: what is left is genuine. The anchor shows these.
+    A signed chain reveals an edit. It does not reveal that its end was cut off, that a thread is
+    gone, or that last week's copy was restored, because the remaining records are genuine. The
+    anchor reveals these.
 
-    Write your own in ten lines, for a database, a bucket or a service that you have:
+    You can write your own in ten lines, for a database, a bucket or a service:
 
     ```python
     from safepoint.core.names import Head
@@ -46,18 +47,18 @@ class Anchor(Protocol):
     #> #2
     ```
 
-    What yours must guarantee, and what this dict does not:
+    Your anchor must guarantee the following, which this dict does not:
 
-    - **Monotonic**: a head never moves back, whoever calls and in whichever order.
-    - **Atomic**: the comparison and the write are one step for all processes that share it (a
-      lock, a transaction, a compare-and-set), and a reader sees the old head or the new one.
+    - **Monotonic**: a head never moves back, regardless of the caller and the order of calls.
+    - **Atomic**: comparison and write are one step for all processes that share it (a lock, a
+      transaction, a compare-and-set), and a reader sees either the old head or the new one.
     - **Durable**: when `advance` returns, the head survives a crash of the machine.
     - **Out of reach**: it is written under a credential that the storage's other writers do not
-      have. An anchor that they can write protects from nothing.
-    - **Never silent**: if it cannot be asked, it raises `AnchorUnavailable`. None means that the
-      thread was never seen, and nothing else.
+      have. An anchor that they can write protects nothing.
+    - **Never silent**: if it cannot answer, it raises an error. None means only that the thread
+      was never seen.
 
-    Ours are a `TenantAnchor` and a `RewindingAnchor`, too.
+    The anchors of this package also implement `TenantAnchor` and `RewindingAnchor`.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -94,7 +95,7 @@ class TenantAnchor(Protocol):
         """Return the same anchor for the threads of one tenant."""
 
     def tenants(self, store: str) -> Iterable[str]:
-        """Return the name of each tenant of whom a thread was ever seen."""
+        """Return the name of each tenant that has a thread in this anchor."""
 
 
 @runtime_checkable
@@ -102,16 +103,16 @@ class RewindingAnchor(Protocol):
     """An anchor that an operator can set back, with `Ledger.accept_loss`."""
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what is said, further back or forgotten (None), durably."""
+        """Set the head, to an earlier one or to none, durably."""
 
 
 def is_further(thread: str, known: Head | None, head: Head) -> bool:
-    """Tell whether an anchor that knows `known` has to move to `head`.
+    """Tell whether an anchor at `known` has to move to `head`.
 
     Args:
         thread: the thread, for the message.
-        known: what the anchor holds.
-        head: what it is asked to hold.
+        known: the current head.
+        head: the new one.
 
     Raises:
         Forked: both have the same sequence, and they are not the same record.
@@ -144,7 +145,7 @@ def checked(head: object) -> Head:
 
 
 class AnchorBase(Tenants, ABC):
-    """What each anchor of ours does, with whatever it holds while it is asked."""
+    """The common part of this package's anchors."""
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.
@@ -192,7 +193,7 @@ class AnchorBase(Tenants, ABC):
         return self._hold(store, lambda held: sorted(self._threads(held)))
 
     def tenants(self, store: str) -> list[str]:
-        """Return the name of each tenant of whom a thread was ever seen, sorted.
+        """Return the names of the tenants that have a thread in this anchor, sorted.
 
         Raises:
             AnchorMismatch: this is the anchor of another store.
@@ -203,10 +204,10 @@ class AnchorBase(Tenants, ABC):
         return self._hold(store, lambda held: self._tenants_in(self._tenants(held)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what you say, further back or forgotten (None), on disk at return.
+        """Set the head, to an earlier one or to none. It is on disk when this returns.
 
-        It is for an operator who accepts a loss, or who replaces what is damaged. What lay behind
-        `head` is given up: from now on nothing tells a rollback to it from the truth.
+        It is for an operator who accepts a loss or replaces a damaged store. Everything after
+        `head` is given up: from then on, a rollback to `head` cannot be detected.
 
         Raises:
             AnchorMismatch: this is the anchor of another store.
@@ -220,7 +221,7 @@ class AnchorBase(Tenants, ABC):
 
     @abstractmethod
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
-        """Return what `act` makes of the anchor of this store, held alone in order to write."""
+        """Run `act` on the anchor of this store, with exclusive access if it writes."""
 
     @abstractmethod
     def _head(self, held: Any, thread: str) -> Head | None: ...
@@ -238,8 +239,8 @@ class AnchorBase(Tenants, ABC):
 class InMemoryAnchor(AnchorBase):
     """Keeps the heads in this process until it ends, of any number of stores.
 
-    It notices what is done to a storage while the process runs, and forgets with it: after a
-    restart nothing is anchored. Several threads of one process may share it.
+    It detects changes to a storage only while the process runs: after a restart nothing is
+    anchored. Several threads of one process may share it.
     """
 
     def __init__(self) -> None:

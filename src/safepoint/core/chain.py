@@ -1,18 +1,18 @@
 """Chains of sealed records: one walk, back from the verified end, and one append.
 
-The anchor is always asked before the storage. A save writes the storage first, so a save at the
-same moment, or one that was killed between its two writes, can only make the storage longer than
-the anchor, and that is no alarm: the next save anchors both. A prune moves the anchor first, and
-only then removes records, so what is missed while the anchor moves is looked for again.
+The anchor is always read before the storage. A save writes the storage first. So a concurrent save,
+or a save that was killed between its two writes, can only make the storage longer than the anchor.
+That is not an alarm: the next save anchors both. A prune moves the anchor first and removes records
+afterwards, so a record that is missing while the anchor moves is looked for again.
 
-A thread that was pruned begins with a base: a sealed record without a state, which says at which
-place the thread begins, and which digest the record there names as the one before it. So whoever
-removes the beginning without the key is noticed, and whoever has the key is not.
+A pruned thread begins with a base: a sealed record without a state. It says at which sequence the
+thread begins, and which digest the record there names as its predecessor. So an attacker without
+the key cannot remove the beginning unnoticed; a thief of the key can.
 
-Who steals the key, and can write the storage, can append to a thread until somebody notices. They
-cannot change what the anchor has seen: the walk back from the end meets another digest there. The
-operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then on
-what the thief appended is refused.
+A thief of the key who can write the storage can append to a thread until somebody notices. The
+thief cannot change what the anchor has seen: the walk back from the end finds another digest there.
+The operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then
+on what the thief appended is refused.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _T = TypeVar("_T")
 
 
 class _Translated:
-    """Turns whatever custom code raises in the block into an error of the tree."""
+    """Turns any exception of custom code in the block into an error of this package."""
 
     __slots__ = ("_do", "_to", "_what")
 
@@ -86,31 +86,31 @@ class _Translated:
 
 
 def storage_errors(doing: str, what: object) -> _Translated:
-    """Turn whatever a custom storage raises into an error of the tree."""
+    """Turn an exception of a custom storage into an error of this package."""
     do = "See the error it came from, and make the storage raise errors of safepoint.core.errors."
     return _Translated(StorageUnavailable, do, "The storage could not", doing, what)
 
 
 def anchor_errors(doing: str, what: str) -> _Translated:
-    """Turn whatever a custom anchor raises into an error of the tree."""
+    """Turn an exception of a custom anchor into an error of this package."""
     do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
     return _Translated(AnchorUnavailable, do, "The anchor could not", doing, what)
 
 
 def journal_errors() -> _Translated:
-    """Turn whatever a custom journal raises into an error of the tree."""
+    """Turn an exception of a custom journal into an error of this package."""
     do = "Nothing is done without it. See the error it came from, and mend the journal."
     return _Translated(JournalUnavailable, do, "The journal could not be written")
 
 
 def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
-    """Turn whatever a cipher raises into an error of the tree."""
+    """Turn an exception of a cipher into an error of this package."""
     do = "See the error it came from, and give the ledger a cipher that has the key."
     return _Translated(to, do, "The cipher could not", doing, "the state")
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
-    """Return what the codec wrote. Whether that is encrypted says the reader, not the record.
+    """Return what the codec wrote. The reader, not the record, decides whether it is encrypted.
 
     Raises:
         DecodeError: the record says otherwise, or the cipher cannot read it.
@@ -136,7 +136,7 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
 
 
 def scoped(value: Any, tenant: str) -> Any:
-    """Return what a storage or an anchor keeps of one tenant.
+    """Return the part of a storage or an anchor that belongs to one tenant.
 
     Raises:
         ConfigurationError: it keeps no tenants apart.
@@ -150,37 +150,39 @@ def scoped(value: Any, tenant: str) -> Any:
 
 
 class End(NamedTuple):
-    """The end of a thread as this process last saw it, or wrote it.
+    """The end of a thread as this process last read or wrote it.
 
     Attributes:
         head: its last record.
-        anchored: what the anchor said at the time.
-        state: the sequence of its newest state; None if notes follow that, and nobody looked.
+        anchored: the anchor's head at that time.
+        state: the sequence of its newest state; None if notes follow it and it was not looked up.
+        is_deleted: whether the last record is a tombstone.
     """
 
     head: Head
     anchored: Head | None
     state: int | None
+    is_deleted: bool
 
 
 class View:
-    """Reads the records of a store and vouches for them, and appends to them.
+    """Reads and verifies the records of a store, and appends to them.
 
-    All is read by going back from the end. The newest record is verified by its seal and by what
-    the anchor has seen, and each one before it by the digest that the one after it names. So a load
-    of an old record costs the records above it.
+    Every read goes back from the end. The newest record is verified by its seal and against the
+    anchor. Each earlier one is verified by the digest that its successor names. So loading an old
+    record costs a read of all records after it.
 
     Args:
-        storage: where they are.
+        storage: where the records are.
         store: the name of the store.
-        keys: which keys to trust.
-        anchor: what has seen the end of each thread, if anything has.
+        keys: the trusted keys.
+        anchor: the heads of the threads, if there is an anchor.
         limits: how large a record may be.
-        use: what they were signed as.
-        tenant: whose they are, or "". Storage and anchor are that tenant's.
+        use: the use that the signatures name.
+        tenant: the tenant that storage and anchor are scoped to, or "".
 
     Attributes:
-        known: where threads end, as this process saw it.
+        known: the end of each thread, as this process last saw it.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class View:
         self.known: dict[str, End] = {}
 
     def for_tenant(self, tenant: str) -> View:
-        """Return what is seen of one tenant.
+        """Return the same for one tenant.
 
         Raises:
             ConfigurationError: the storage or the anchor knows no tenants, or this is another
@@ -218,7 +220,7 @@ class View:
         return View(storage, self.store, self.keys, anchor, self.limits, self.use, tenant)
 
     def threads(self) -> list[str]:
-        """Return the names that the storage has or the anchor knows: one that is gone shows."""
+        """Return the threads of the storage and of the anchor, so that a missing one is listed."""
         with storage_errors("list", "the threads"):
             names = set(self.storage.threads())
         if self.anchor is not None:
@@ -227,7 +229,7 @@ class View:
         return sorted(names)
 
     def tenants(self) -> list[str]:
-        """Return the names of the tenants that the storage has or the anchor knows."""
+        """Return the tenants of the storage and of the anchor."""
         names = set[str]()
         if isinstance(self.storage, TenantStorage):
             with storage_errors("list", "the tenants"):
@@ -239,7 +241,7 @@ class View:
         return sorted(names)
 
     def anchored(self, thread: str) -> Head | None:
-        """Return what the anchor has seen of a thread."""
+        """Return the anchor's head of a thread."""
         return None if self.anchor is None else read_head(self.anchor, self.store, thread)
 
     # --- the walk
@@ -252,13 +254,13 @@ class View:
         first: int | None = None,
         every_signature: bool = False,
     ) -> Iterator[Opened]:
-        """Return each record, newest first; none of a thread that has none.
+        """Return each record of a thread, newest first.
 
         Args:
             thread: the thread.
-            end: the record to begin with, if not the newest. What follows it is not looked at.
-            first: the sequence to end with, if not where the thread begins.
-            every_signature: check that of each record, too, and not of the newest alone.
+            end: the record to start from instead of the newest. Later ones are not read.
+            first: the sequence to stop at instead of the beginning of the thread.
+            every_signature: check every signature, not only the newest record's.
 
         Raises:
             CheckpointError: one does not verify. Those after it were already handed out.
@@ -292,9 +294,9 @@ class View:
     def forward(
         self, thread: str, *, end: Head | None = None, every_signature: bool = False
     ) -> Iterator[Opened]:
-        """Return the same, oldest first, once all of it is verified.
+        """Return the same, oldest first, once the whole thread is verified.
 
-        It is read again for that: only digests are kept in mind.
+        The records are read a second time, because only their digests are kept in memory.
         """
 
         def look() -> tuple[int, list[str]]:
@@ -309,10 +311,10 @@ class View:
             yield self._open(record, place, digest=digests.pop())
 
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
-        """Return the record at `sequence`, or the newest that is no note.
+        """Return the record at `sequence`, or the newest one that is not a note.
 
-        One that this process has verified before is known by its digest, as a `Head`: then nothing
-        above it is read.
+        A record that this process verified before can be named by its `Head`: then its digest is
+        checked, and no later record is read.
 
         Raises:
             NotFound: there is none.
@@ -345,8 +347,8 @@ class View:
 
         Args:
             thread: the thread.
-            every_signature: check that of each record, too.
-            anchor: let the anchor see the end that was verified.
+            every_signature: check every signature, not only the newest record's.
+            anchor: move the anchor to the verified end.
 
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
@@ -364,7 +366,7 @@ class View:
         return count
 
     def base(self, thread: str) -> Opened | None:
-        """Return what `prune` left of a thread's beginning, verified, or None if all is there."""
+        """Return the verified base of a pruned thread, or None if it was never pruned."""
         found = self._stored_base(thread)
         if found is None:
             return None
@@ -375,7 +377,7 @@ class View:
         return Place(self.store, self.tenant, thread, sequence)
 
     def _retry_if_pruned(self, thread: str, look: Callable[[], _T]) -> _T:
-        """Look, and look again if what was missing had been pruned meanwhile."""
+        """Look, and look again if a missing record was pruned in the meantime."""
         before: object = None
         for _ in range(TRIES):
             try:
@@ -388,7 +390,7 @@ class View:
         return look()
 
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
-        """Return the newest record, verified, and what the anchor had seen before it was read."""
+        """Return the newest record, verified, and the anchor's head as read before it."""
         anchored, known = self.anchored(thread), self.known.get(thread)
         number, record = self._newest(thread)
         check_reaches(thread, number, anchored, ANCHOR)
@@ -402,13 +404,13 @@ class View:
             check_is(opened, known.head, PROCESS)
         if anchored is not None and (known is None or known[:2] != (head, anchored)):
             self._check_extends(opened, anchored)
-        if kind != "deleted":
-            same = known.state if known and known.head == head else None
-            self._remember(thread, End(head, anchored, number if kind == "state" else same))
+        same = known.state if known and known.head == head else None
+        state = number if kind == "state" else same
+        self._remember(thread, End(head, anchored, state, kind == "deleted"))
         return opened, anchored
 
     def _check_extends(self, opened: Opened, anchored: Head) -> None:
-        """Follow the links from the newest record back to the one that the anchor has seen."""
+        """Follow the links from the newest record back to the anchored one."""
         last = opened
         try:
             for last in self._predecessors(opened, anchored.sequence):  # noqa: B007
@@ -418,7 +420,7 @@ class View:
         check_is(last, anchored, ANCHOR)
 
     def _read_known(self, thread: str, end: Head, witness: Witness) -> Opened:
-        """Return a record that somebody else vouches for."""
+        """Return a record whose digest is known."""
         check_reaches(thread, self._newest(thread)[0], end, witness)
         try:
             opened = self._read(thread, end.sequence)
@@ -432,7 +434,7 @@ class View:
     def _predecessors(
         self, opened: Opened, first: int, *, every_signature: bool = False
     ) -> Iterator[Opened]:
-        """Return what comes before a record, down to `first`, each as the one after it names it."""
+        """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
             following, digest = opened, None if every_signature else opened.header.previous
@@ -457,12 +459,12 @@ class View:
             return head, record
 
     def _read(self, thread: str, sequence: int) -> Opened:
-        """Return one record that must be there, verified by its seal."""
+        """Return one record that must exist, verified by its seal."""
         [(place, record)] = self._records(thread, range(sequence, sequence + 1))
         return self._open(record, place)
 
     def _records(self, thread: str, sequences: range) -> Iterator[tuple[Place, bytes]]:
-        """Return the records of a range that must all be there, as fast as the storage can.
+        """Return the records of a range, which must all exist, as fast as the storage can.
 
         Raises:
             RecordsMissing: one is gone.
@@ -497,7 +499,7 @@ class View:
         )
 
     def _first(self, thread: str) -> int:
-        """Return where the storage says that a thread begins, 1 if nothing was pruned."""
+        """Return where a thread begins according to the storage; 1 if it was never pruned."""
         found = self._stored_base(thread)
         return 1 if found is None else found[0]
 
@@ -523,25 +525,23 @@ class View:
         after: int | Head | None = None,
         fence: int | None = None,
         rides_along: bool = False,
-        tries: int = TRIES,
-        missed: Callable[[CheckpointError], object] = id,
+        missed: Callable[[CheckpointError], object] = lambda _: None,
     ) -> Opened:
-        """Append a record after the end of a thread, and let the anchor see it.
+        """Append a record to a thread and move the anchor to it.
 
-        Where this process wrote the end and the anchor agrees, it does not look at the storage
-        first: that takes a record at the next place alone. If another writer was faster, it looks,
-        and tries again.
+        If this process knows the end, and the storage and the anchor agree with it, no record is
+        read first: the storage accepts a record only at the next sequence. If another writer was
+        faster, it reads the end and tries again.
 
         Args:
             thread: the thread.
-            write: seals the record for a place, after the record of a digest. It is asked again
-                for each try.
-            after: the newest state to build on, if the caller cares; or the head of the very
-                record to follow.
+            write: seals the record for a place and the digest of its predecessor. It is called once
+                per try.
+            after: the sequence of the newest state to build on, or the head of the record to
+                follow; None to follow any record.
             fence: the token of a lease.
-            rides_along: leave it to the next record to move the anchor.
-            tries: how often others may be faster; once, for what must follow the end as it is.
-            missed: is told why a record that was written for a place did not get there.
+            rides_along: do not move the anchor; the next record will.
+            missed: called with the error when a try failed because another writer was faster.
 
         Raises:
             Conflict: the thread has another state than `after`, or others were faster.
@@ -552,7 +552,7 @@ class View:
         end = self._remembered(thread)
         if end is None or after not in (None, end.state, end.head):
             end = self._end_to_build_on(thread, after)
-        for left in range(tries - 1, -1, -1):
+        for left in range(TRIES - 1, -1, -1):
             place = self._place(thread, end.head.sequence + 1 if end else 1)
             record, opened = write(place, end.head.digest if end else None)
             try:
@@ -568,13 +568,12 @@ class View:
         if self.anchor is not None and not rides_along:
             self._move_after(thread, opened.head)
             anchored = opened.head
-        if kind != "deleted":
-            state = place.sequence if kind == "state" else end and end.state
-            self._remember(thread, End(opened.head, anchored, state))
+        state = place.sequence if kind == "state" else end and end.state
+        self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
-        """Return where a thread ends, if that is what a record builds on."""
+        """Return the verified end of a thread, if `after` allows to build on it."""
         opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
         number, head = 0, None
         if opened is not None:
@@ -585,15 +584,15 @@ class View:
             if after is not None:
                 number = self.at(thread).header.sequence
         if after not in (None, number, head):
-            built = after if isinstance(after, Head) else f"#{quoted(after)}"
+            at = f"{thread} is at #{number}, and this save builds on #{quoted(after)}."
             raise Conflict(
-                f"{thread} is at #{number}, and this save builds on {built}.",
+                f"{thread} does not end at {after} any more." if isinstance(after, Head) else at,
                 "Nothing was overwritten. Load the latest, and decide again.",
             )
-        return None if opened is None else End(opened.head, anchored, number or None)
+        return None if opened is None else End(opened.head, anchored, number or None, False)
 
     def _move_after(self, thread: str, head: Head) -> None:
-        """Move the anchor to what was just saved."""
+        """Move the anchor to the record that was just saved."""
         saved = f"{thread} {head} is saved, but not anchored."
         try:
             self._move(thread, head)
@@ -610,16 +609,19 @@ class View:
             with anchor_errors("be moved for", thread):
                 self.anchor.advance(self.store, thread, head)
 
-    # --- what this process knows of its threads: an aid to speed, and a witness while it runs
+    # --- what this process knows of its threads: it spares a read, and shows what is cut off
 
     def _remembered(self, thread: str) -> End | None:
         known = self.known.get(thread)
-        if known is None:
+        if known is None or known.is_deleted:
             return None
         anchored = self.anchored(thread)
         if anchored is None and self.anchor is not None:
             return None  # nothing vouches for its past
-        return known._replace(anchored=anchored) if anchored in known[:2] else None
+        with storage_errors("find the latest of", thread):
+            is_there = self.storage.head(thread) == known.head.sequence
+        agrees = is_there and anchored in (known.head, known.anchored)
+        return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:
         if len(self.known) >= _REMEMBERED and thread not in self.known:
@@ -628,7 +630,7 @@ class View:
 
 
 def refuse_deleted(opened: Opened) -> None:
-    """Refuse to hand out a tombstone as a checkpoint.
+    """Refuse to return a tombstone as a checkpoint.
 
     Raises:
         ThreadDeleted: the record says that the thread was deleted.
@@ -656,13 +658,17 @@ def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:
 
 
 def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:
-    """Refuse a key, an anchor or a journal that whoever can write the storage could write too.
+    """Refuse a key, an anchor or a journal that a writer of the storage could also change.
+
+    Also refuse an anchor that still moves as the point up to which a revoked key counts.
 
     Raises:
         KeyRefused: a key's file is inside the storage folder, or one is the journal's, too.
-        ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
+        ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
+            a key is revoked until the ledger's own anchor, or there is none.
     """
-    journals = {key.id for key in getattr(journal, "keys", ())}
+    home, journals = _home(storage), {key.id for key in getattr(journal, "keys", ())}
+    places = [("anchor", _home(anchor)), ("journal", _home(journal))]
     for key in keys:
         if key.id in journals:
             raise KeyRefused(
@@ -670,75 +676,55 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 "Whoever has it could write down what nobody did. Give the journal a key of its"
                 " own.",
             )
-    folder = _home(storage)
-    if folder is None:
-        return
-    for key in keys:
-        if key.path is not None and key.path.resolve().is_relative_to(folder):
+        if home and key.path is not None and key.path.resolve().is_relative_to(home):
             raise KeyRefused(
                 f"The key {shell(str(key.path))} is inside the storage folder.",
                 "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
                 " replace it if anyone may have read it.",
             )
-    points = [revoked.until for revoked in map(keys.revoked, (key.id for key in keys)) if revoked]
-    others = [("anchor", _home(each)) for each in (anchor, *points)]
-    for name, apart in [*others, ("journal", getattr(journal, "folder", None) or _folder(journal))]:
-        if apart and (apart.is_relative_to(folder) or folder.is_relative_to(apart)):
+        revoked = keys.revoked(key.id)
+        if revoked is not None and revoked.until is not None:
+            _check_frozen(key.id, revoked.until, anchor)
+            places.append(("anchor", _home(revoked.until)))
+    for name, apart in places:
+        if home and apart and (apart.is_relative_to(home) or home.is_relative_to(apart)):
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"
-                f" {shell(str(folder))}.",
+                f" {shell(str(home))}.",
                 f"Whoever changes or rolls back one could do so to the other. Give the {name} a"
                 " folder elsewhere, best of another user or machine.",
             )
 
 
-def check_other(storage: object, target: object) -> None:
-    """Refuse to copy a storage into itself, where every record would be left as it is.
-
-    Raises:
-        ConfigurationError: both are one.
-    """
-    folder = _folder(storage)
-    if storage is target or (folder is not None and folder == _folder(target)):
+def _check_frozen(key: str, until: object, anchor: object) -> None:
+    """Refuse an anchor that still moves as the point up to which a revoked key counts."""
+    if anchor is None:
         raise ConfigurationError(
-            "Source and target are one storage, so nothing would be sealed anew.",
-            "Copy into a new, empty storage, and use that one from then on.",
+            f"Key {key} is revoked from a point on, and this ledger has no anchor.",
+            "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
+            " anchor=SQLiteAnchor(path)).",
+        )
+    if is_same(until, anchor):
+        raise ConfigurationError(
+            f"Key {key} is revoked until the anchor that this ledger moves.",
+            "Each save would move the point, too. Give a copy that nobody writes any more:"
+            ' until=SQLiteAnchor("before/heads.db").',
         )
 
 
-def check_frozen(keys: Keyring, anchor: Any) -> None:
-    """Refuse an anchor that moves as the point up to which a revoked key counts.
-
-    Raises:
-        ConfigurationError: a key is revoked until the ledger's own anchor, or there is none.
-    """
-    for key in keys:
-        revoked = keys.revoked(key.id)
-        until = None if revoked is None else revoked.until
-        if until is None:
-            continue
-        if anchor is None:
-            raise ConfigurationError(
-                f"Key {key.id} is revoked from a point on, and this ledger has no anchor.",
-                "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
-                " anchor=SQLiteAnchor(path)).",
-            )
-        folder = _folder(anchor)
-        if until is anchor or (folder is not None and folder == _folder(until)):
-            raise ConfigurationError(
-                f"Key {key.id} is revoked until the anchor that this ledger moves.",
-                "Each save would move the point, too. Give a copy that nobody writes any more:"
-                ' until=SQLiteAnchor("before/heads.db").',
-            )
+def is_same(one: object, other: object) -> bool:
+    """Tell whether two storages or anchors are the same object, or use the same path."""
+    path = _path(one)
+    return one is other or (path is not None and path == _path(other))
 
 
-def _folder(value: object) -> Path | None:
-    """Return the folder that a storage or an anchor of ours is in; others keep theirs to them."""
+def _path(value: object) -> Path | None:
+    """Return the path of a storage or an anchor, if it has one."""
     path = getattr(value, "path", None)
     return Path(path).resolve() if isinstance(path, (str, os.PathLike)) else None
 
 
-def _home(storage: object) -> Path | None:
-    """Return the folder in which whoever can write the storage can write: of a file, its own."""
-    path = _folder(storage)
+def _home(value: object) -> Path | None:
+    """Return the folder of a storage or an anchor: for a file, the folder that contains it."""
+    path = _path(value)
     return path.parent if path is not None and path.is_file() else path

@@ -1,19 +1,20 @@
-"""State to bytes and back, without a way for the bytes to choose what happens.
+"""State to bytes and back. The bytes never choose which code runs.
 
-The bytes are MessagePack. None, bool, int, float, str, bytes, list, and dict with keys of str are
-what they are there. Everything else is an extension type, whose code says what follows:
+The bytes are MessagePack. None, bool, int, float, str, bytes, list, and dict with str keys use its
+own types. Everything else is an extension type, whose code says what follows:
 
 | code | type | what follows |
 |---|---|---|
 | 1, 2, 3 | int beyond 64 bits, Decimal, UUID | its text: `0x10000000000000000`, `12.50` |
 | 4, 5, 6 | datetime, date, time | its text in ISO 8601 |
 | 7, 8 | Path, timedelta | its text; days, seconds and microseconds: `1,3600,0` |
-| 9, 10, 11 | tuple, set, frozenset | MessagePack: an array; that of a set is sorted by its bytes |
+| 9, 10, 11 | tuple, set, frozenset | MessagePack: an array; for a set, sorted by its bytes |
 | 12 | dict with other keys | MessagePack: an array of key, value, key, value … |
 | 0 | a type that you registered | one byte that says how long its tag is, the tag, MessagePack |
 
-A tag is a key into the list of types that the reader gave to its codec. It is never imported, and
-an unknown one is refused. What people read and sign is canonical JSON: `write_json`, `read_json`.
+A tag is looked up in the allowlist of types that the reader gave to its codec. It is never
+imported, and an unknown tag is refused. Text that people read and sign is canonical JSON:
+`write_json`, `read_json`.
 """
 
 from __future__ import annotations
@@ -60,20 +61,20 @@ _NO_STATE: Final = "The encoded state is not MessagePack, or a value is malforme
 _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
 
 
-# What we raise when the library calls us is kept: it says no more than that there was an error.
-# What else a type of the caller's raises is not, since it may carry values.
+# The library reports only that a callback failed, so our own errors are kept and raised again.
+# Other exceptions of the caller's types are not, because they may carry values.
 _KEPT: Final = CodecError, LimitExceeded, RecursionError, MemoryError, KeyboardInterrupt, SystemExit
 
 
 class _Entry(NamedTuple):
-    """How one type is written and brought back.
+    """How one type is written and restored.
 
     Attributes:
         tag: its name.
-        code: of its extension type.
-        take: makes what is written out of a value.
-        revive: makes the value out of that.
-        label: of a class of the caller, how long its tag is, and the tag.
+        code: the code of its extension type.
+        take: converts a value to what is written.
+        revive: converts that back to the value.
+        label: for the caller's classes, the length of the tag and the tag.
     """
 
     tag: str
@@ -127,7 +128,7 @@ def _pair(items: list[Any]) -> dict[Any, Any]:
 
 
 def _check_hashes(values: Collection[Any]) -> list[Any]:
-    """Refuse keys that were chosen to share one hash, which makes a set or dict take forever."""
+    """Refuse keys chosen to share one hash, which make a set or dict take forever."""
     if len(values) > len(set(map(hash, values))) and _share_too_much(values):
         raise LimitExceeded(
             "Too many items of one set or dict share a hash.",
@@ -139,7 +140,7 @@ def _check_hashes(values: Collection[Any]) -> list[Any]:
 def _share_too_much(values: Collection[Any]) -> bool:
     """Tell whether too many values share one hash.
 
-    A few may, unless they are long numbers: to compare two of those takes long by itself.
+    A few may, unless they are long numbers, which are slow to compare.
     """
     times = Counter(map(hash, values))
     shared = [value for value in values if times[hash(value)] > 1]
@@ -184,17 +185,17 @@ _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]
 
 
 class Converter(NamedTuple):
-    """Teaches a codec a type that is not yours to register.
+    """Teaches a codec a type that you cannot register.
 
-    What `to` makes of a value is what is kept of it, and is written in its place. It is proven on
-    save that `from_` makes a value of this class of it again, of which `to` makes the same.
+    The result of `to` is written in place of the value. On save it is proven that `from_` restores
+    a value of this class from it, and that `to` gives the same result again.
 
     Attributes:
-        tag: what its bytes are tagged with.
-        cls: the class, and none that extends it.
-        to: makes what the codec knows out of a value. An EncodeError of its own is passed on: what
-            it says follows the way to the value.
-        from_: makes the value out of that.
+        tag: the tag of its bytes.
+        cls: the class, without its subclasses.
+        to: converts a value to types that the codec knows. If it raises EncodeError, the path to
+            the value is put before its message.
+        from_: converts that back to the value.
     """
 
     tag: str
@@ -204,7 +205,7 @@ class Converter(NamedTuple):
 
 
 def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Converter]) -> _Table:
-    """Return the entry of each type, those that are built in among them.
+    """Return the entry of each type, including the built-in ones.
 
     Raises:
         CodecError: a class could not be restored faithfully, or a tag is not free.
@@ -242,7 +243,7 @@ def _describe(tag: str, cls: Any) -> _Entry:
 
 
 def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., Any]) -> _Entry:
-    """Return the entry of a class with named fields, which its own constructor brings back."""
+    """Return the entry of a class with named fields, which its own constructor restores."""
     names, known, is_model = sorted(names), {*names}, hasattr(cls, "model_extra")
 
     def take(value: Any) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
 
 
 def _reject(cls: type) -> EncodeError:
-    """Return why a value is refused whose exact type is not known."""
+    """Return the error for a value of an unknown type."""
     do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
     if any(hasattr(cls, n) for n in ("__dataclass_fields__", "__members__", "model_validate")):
         do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
@@ -296,9 +297,9 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
 
 
 def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
-    """Return how deep lists and dicts are nested in a value, and add what they hold to `items`.
+    """Return how deep lists and dicts are nested in a value, and `items` plus their items.
 
-    It goes level by level, in C where it can, before anything is written.
+    It works level by level, in C where possible, before anything is written.
     """
     is_flat = type(value) is dict and _FIXED.issuperset(map(type, value.values()))
     if is_flat and items + len(value) <= limits.items:
@@ -318,7 +319,7 @@ def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
     return levels, items
 
 
-# What a first byte begins, and how many bytes or values follow; below 0, how long that is.
+# What a first byte begins, and how many bytes or values follow, or minus the length of that number.
 _HEADS: Final = {
     **{0x80 + n: ("map", n) for n in range(16)},
     **{0x90 + n: ("array", n) for n in range(16)},
@@ -335,10 +336,10 @@ _HEADS: Final = {
 
 
 def check_shape(data: bytes, limits: Limits) -> bool:
-    """Walk over MessagePack, header by header, without building anything.
+    """Check the structure of MessagePack, header by header, without building anything.
 
     Returns:
-        Whether each float in it is finite.
+        Whether every float is finite.
 
     Raises:
         LimitExceeded: it is too large, nested too deep, or holds too many values.
@@ -348,7 +349,7 @@ def check_shape(data: bytes, limits: Limits) -> bool:
     items, is_finite = 0, True
 
     def skip(at: int, levels: int, inside: int) -> int:
-        """Return where the value that begins here ends."""
+        """Return the end of the value that begins here."""
         nonlocal items, is_finite
         kind, size = _HEADS.get(data[at], ("", 0)) if at < len(data) else ("", len(data))
         at += 1
@@ -379,13 +380,13 @@ def check_shape(data: bytes, limits: Limits) -> bool:
 
 
 class _Writer:
-    """One walk over a state that writes it.
+    """Writes one state.
 
     Args:
-        table: the types that are known.
-        limits: what is too large, too deep or too many.
-        pairs: look for dicts whose keys are not all str, which takes longer.
-        reader: brings back what is of the caller's classes, as a proof; None for no proof.
+        table: the known types.
+        limits: how large, deep and long it may be.
+        pairs: also look for dicts with keys other than str, which is slower.
+        reader: restores the caller's classes as a proof; None for no proof.
     """
 
     def __init__(
@@ -458,7 +459,7 @@ class _Writer:
         return Ext(code, entry.label + data)
 
     def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
-        """Bring a value of the caller's, or a set or dict of them, back with all that it holds."""
+        """Prove that a value of the caller's class, or a set or dict of them, can be restored."""
         if self._reader is None:
             return True
         entry = self._table[type(value)]
@@ -490,7 +491,7 @@ class _Writer:
 
 
 def _keep(value: Any, write: Callable[[Any], bytes], table: _Table, where: str = "state") -> bytes:
-    """Return the bytes of a value, or raise an EncodeError that says what is refused and where."""
+    """Return the bytes of a value, or raise an EncodeError that names the refused part."""
     try:
         return write(value)
     except EncodeError as problem:
@@ -503,7 +504,7 @@ def _keep(value: Any, write: Callable[[Any], bytes], table: _Table, where: str =
 
 
 def _open(value: Any, table: _Table) -> Iterator[tuple[str, Any]]:
-    """Yield what a value holds, each with the step to it."""
+    """Yield the parts of a value, each with the step to it."""
     cls, entry = type(value), table.get(type(value))
     if cls is dict:
         yield from ((".keys()[…]", key) for key in value)
@@ -520,19 +521,19 @@ def _open(value: Any, table: _Table) -> Iterator[tuple[str, Any]]:
 
 
 class Tagged(NamedTuple):
-    """A value whose type a reader does not know: its tag, and what follows it."""
+    """A value of an unknown type: its tag and its content."""
 
     tag: str
     content: Any
 
 
 class _Reader:
-    """One walk over bytes that builds a state.
+    """Builds one state from bytes.
 
     Args:
-        entries: of the types that are known, by tag or by code.
-        limits: what is too deep.
-        shows: make a `Tagged` of what is not known.
+        entries: the known types, by tag or by code.
+        limits: how deep it may be.
+        shows: return a `Tagged` for an unknown type.
     """
 
     def __init__(self, entries: dict[Any, _Entry], limits: Limits, *, shows: bool = False) -> None:
@@ -541,7 +542,7 @@ class _Reader:
         self.problem: BaseException | None = None
 
     def read(self, data: bytes) -> Any:
-        """Return the value of bytes that may still be not canonical.
+        """Return the value of bytes that may not be canonical.
 
         Raises:
             DecodeError: they are not MessagePack, or a tag is unknown, or a type refuses what is
@@ -590,9 +591,9 @@ _SHOWN: Final = {entry.code: entry for entry in _BUILT_IN.values()} | {
 
 
 def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
-    """Return what bytes hold, for people and for programs that do not know all of its types.
+    """Return the contents of bytes, for people and programs that do not know all the types.
 
-    Nothing but plain types is built: whatever else is a `Tagged`.
+    Only plain types are built; everything else is a `Tagged`.
 
     Raises:
         DecodeError: they are not MessagePack.
@@ -605,11 +606,11 @@ def inspect_state(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 class Codec:
     r"""Turns state into MessagePack, and back into equal values of the same types.
 
-    What it saves it can restore: each value comes back equal and of the same type, at every
-    level, and a dict in its order. What could not come back is refused when you save it, not
-    when you need it. Of a dataclass or a pydantic model its fields are saved, and nothing else:
-    not a private attribute, nor which fields of a model were set explicitly. A bytearray comes
-    back as bytes.
+    It can restore what it saves: each value comes back equal and with the same type, at every
+    level, and a dict in its order. A value that could not be restored is refused when you save it,
+    not when you need it. Only the fields of a dataclass or a pydantic model are saved: not private
+    attributes, and not which fields of a model were set explicitly. A bytearray comes back as
+    bytes.
 
     ```python
     from dataclasses import dataclass
@@ -632,7 +633,7 @@ class Codec:
     #> 12.50
     ```
 
-    Types are exact. A subclass that you did not register is refused, on save and on load:
+    Types are exact. A subclass that you did not register is refused on save and on load:
 
     ```python
     from collections import Counter
@@ -655,22 +656,21 @@ class Codec:
         #> The encoded state holds the tag 'os.system', which is not registered.
     ```
 
-    Dataclasses and pydantic models are rebuilt through their own constructor, so their
-    validation runs on what was stored. It also runs on save, once, as the proof that it accepts
-    what it will be given.
+    Dataclasses and pydantic models are rebuilt through their own constructor, so their validation
+    runs on the stored values. It also runs once on save, as proof that it accepts them.
 
-    An instance does not change after it was made, and threads may share it.
+    A codec never changes, and threads may share it.
 
     Args:
-        types: dataclasses, Enums and pydantic models that may occur in a state. Each is
-            stored under its name; give a mapping to choose the names, which is what you do
-            before you rename a class: `Codec({"Invoice": BillingInvoice})`.
-        converters: for types that are not yours to register.
-        limits: what is too large, too deep or too many, on save and on load.
+        types: the allowlist: dataclasses, Enums and pydantic models that may occur in a state. Each
+            is stored under its name; pass a mapping to choose the names, for example when you
+            rename a class: `Codec({"Invoice": BillingInvoice})`.
+        converters: for types that you cannot register.
+        limits: how large, deep and long a state may be, on save and on load.
 
     Attributes:
-        types: those that it keeps, built in and yours.
-        limits: as they were given.
+        types: all types that it accepts, built in and yours.
+        limits: as passed.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
@@ -702,8 +702,8 @@ class Codec:
     def decode(self, data: bytes) -> Any:
         """Return the state that was encoded.
 
-        Size and count are checked before anything is parsed. What was decoded is encoded once
-        more: unless that gives the same bytes, it is refused.
+        Size and count are checked before anything is parsed. The decoded state is encoded again and
+        refused unless that gives the same bytes.
 
         Raises:
             DecodeError: the bytes are not what `encode` writes, or hold a type that is not
@@ -733,7 +733,7 @@ class Codec:
         return _Reader(self._entries, self.limits)
 
 
-# --- what people read and sign
+# --- text that people read and sign
 
 _JSON: Final[_Table] = {
     **{cls: _BUILT_IN[cls] for cls in (Decimal, UUID, datetime, date, time)},
@@ -745,8 +745,8 @@ _JSON_TAGS: Final = {f"${entry.tag}": entry.revive for entry in _JSON.values()}
 def write_json(value: Any, most: int) -> bytes:
     """Return canonical JSON of at most so many bytes: ASCII, sorted keys, no spaces.
 
-    Beside JSON's own values it keeps bytes, Decimal, UUID, datetime, date and time, each as an
-    object with one key: `{"$decimal":"12.50"}`.
+    In addition to JSON's own values it accepts bytes, Decimal, UUID, datetime, date and time, each
+    as an object with one key: `{"$decimal":"12.50"}`.
 
     Raises:
         EncodeError: a value would not come back as it is. The message says where it is.

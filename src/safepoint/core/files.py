@@ -1,6 +1,6 @@
-"""Files of keys: in folders that others cannot write, whole or not there.
+"""Key files: in folders that others cannot write, and never half written.
 
-Stores need more, which is in `safepoint.stores.disk`.
+`safepoint.stores.disk` has what the stores need in addition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) |
 
 
 def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
-    """Yield that others, or another group too, can replace what lies in a folder."""
+    """Yield a refusal for each way in which others can replace files in a folder."""
     info, shown = folder.lstat(), shell(str(folder))
     inside = f"replace what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o})."
     if info.st_mode & stat.S_ISVTX or stat.S_ISLNK(info.st_mode):
@@ -37,7 +37,7 @@ def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
 
 
 def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield that a folder belongs to somebody who is neither root nor this user."""
+    """Yield a refusal if a folder belongs to somebody who is neither root nor this user."""
     if info.st_uid not in (0, os.geteuid()):
         yield UnsafeLocation(
             f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
@@ -47,11 +47,11 @@ def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]
 
 
 def replaceable_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each reason why others could replace what lies in this absolute folder.
+    """Yield each reason why others could replace files in this absolute folder.
 
-    A link among the names counts as what it is, since its owner decides where it leads; so does
-    each folder on the way that it leads. The group of this process is let pass: where each user
-    has a group of their own, new folders can be written by it.
+    A symbolic link in the path is checked itself, because its owner decides where it leads. So is
+    each folder on the path that it leads to. Write access for the group of this process is
+    accepted: where each user has a private group, new folders have it.
     """
     for folder in (Path(path), *Path(path).parents):
         yield from stranger_refusals(str(folder), folder.lstat())
@@ -61,14 +61,14 @@ def replaceable_refusals(path: str) -> Iterator[StorageError]:
 
 
 def make_folder(name: str, dir_fd: int | None = None) -> None:
-    """Create a folder with mode 0700 whatever the umask, unless something is there."""
+    """Create a folder with mode 0700, whatever the umask, unless something exists there."""
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=dir_fd)
         os.chmod(name, 0o700, dir_fd=dir_fd)
 
 
 def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write every byte: one `write` may take a part of them, as it does on a disk that fills up."""
+    """Write every byte: one `write` may write only some, for example when the disk fills up."""
     rest = memoryview(content)
     while rest:
         written = os.write(fd, rest)
@@ -78,9 +78,9 @@ def write_all(fd: int, content: bytes | memoryview) -> None:
 
 
 def publish(path: str, content: memoryview, mode: int) -> None:
-    """Make a new file appear under its name: whole, on disk, and never over another.
+    """Create a file under its name: complete, on disk, never over an existing one.
 
-    A crash can leave a file beside it whose name begins with `.new-`: remove that.
+    A crash can leave a file in the same folder whose name begins with `.new-`: remove it.
 
     Raises:
         FileExistsError: there is one. It is as durable as what this would have made.
@@ -111,7 +111,7 @@ def publish(path: str, content: memoryview, mode: int) -> None:
 
 
 def sync(folder: Path) -> None:
-    """Let the names in a folder be on disk."""
+    """Flush the names in a folder to disk."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,9 +1,9 @@
-"""The journal: who did what, when. Chains of sealed records like any other, with their own key.
+"""The journal, or audit log: who did what, when. It is made of sealed records with their own key.
 
-Each entry is a record in a storage of the journal's own, signed as `journal`: the key of the
-checkpoints never signs it, and no checkpoint opens as an entry. What is about one thread is one
-chain, which has the thread's name, so that nobody waits for who writes about another one. What is
-about a tenant is that tenant's, in the storage, in the anchor and in the sealed place.
+Each entry is a record in a separate storage, signed for the use `journal`: the checkpoint key never
+signs an entry, and a checkpoint never opens as one. The entries about one thread form one chain,
+with the thread's name, so writers of different threads do not wait for each other. Entries about a
+tenant are scoped to that tenant in the storage, in the anchor and in the sealed place.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PART: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, and how that was established.
+    """The person or process that acts, and how that was established.
 
     ```python
     from safepoint.core.journal import Actor
@@ -71,12 +71,12 @@ class Actor:
     #> 'ana@example.org' (by 'token of the identity provider')
     ```
 
-    A journal says what it was told. A name that the acting person could choose freely proves
-    nothing, so `how` names what stands behind it: a login, a certificate, a signature.
+    A journal records what callers claim. A name that the actor could choose freely proves nothing,
+    so `how` names the evidence: a login, a certificate, a signature.
 
     Attributes:
-        name: who, as a text of at most 256 characters.
-        how: what established that, likewise.
+        name: text of at most 256 characters.
+        how: what established the name, text of the same length.
 
     Raises:
         ConfigurationError: one of them is no such text.
@@ -95,7 +95,7 @@ class Actor:
 
     @classmethod
     def process(cls) -> Actor:
-        """Return the user of the operating system as whom this process runs."""
+        """Return the operating system user of this process."""
         user = f"process {os.getpid()}" if sys.platform == "win32" else f"uid {os.geteuid()}"
         host = _valid(platform.node())[:_PART] or "an unnamed host"
         return cls(f"{user} on {host}", "operating system")
@@ -105,7 +105,7 @@ class Actor:
 
 
 def _valid(text: str) -> str:
-    """Spell lone surrogates out: half a character has no one spelling."""
+    """Escape lone surrogates, which have no UTF-8 form."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -137,10 +137,10 @@ What = Literal[
     "accept-loss",
     "own",
 ]
-"""What somebody did, or tried to do."""
+"""What an actor did, or tried to do."""
 
 Outcome = Literal["intended", "done", "refused"]
-"""How it ended: not yet, well, or not at all."""
+"""How it ended: not yet, well, or with an error, which the detail names."""
 
 WHATS: Final[tuple[str, ...]] = get_args(What)
 OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
@@ -149,7 +149,7 @@ MAX_DETAIL: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Who did what, to which thread, and how it ended.
+    """An actor, an action, its thread and its outcome.
 
     ```python
     from safepoint.core.journal import Actor, Event
@@ -163,12 +163,12 @@ class Event:
             and an act have no "done": the record is the proof.
         actor: who.
         store: the name of the store that it is about.
-        thread: the thread, or None if it is about the whole store.
+        thread: the thread, or None for the whole store.
         sequence: the checkpoint, or None.
         digest: the digest of the record, or None.
-        detail: the rest, for people. Of what is longer than 1,000 characters, the entry has the
-            beginning and says so, and half a character (a lone surrogate) is spelled out.
-        tenant: whose thread it is, or "".
+        detail: more text, for people. Longer text is cut to 1,000 characters, which is marked, and
+            lone surrogates are escaped.
+        tenant: the tenant of the thread, or "".
 
     Raises:
         InvalidId: the store, tenant, thread or sequence is outside its grammar.
@@ -203,16 +203,16 @@ class Event:
 
     @property
     def chain(self) -> str:
-        """The chain that it is in: that of its thread, or the one of its tenant's whole store."""
+        """The name of its chain: the thread, or `journal` for the whole store."""
         return THREAD if self.thread is None else self.thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry(Event):
-    """An event as the journal holds it.
+    """An event in the journal.
 
     Attributes:
-        number: 1, 2, 3 … in its chain. Order comes from it there, never from the time.
+        number: 1, 2, 3 … in its chain. It gives the order; the time does not.
         at: when it was written, by the writer's clock, in UTC.
     """
 
@@ -220,7 +220,7 @@ class Entry(Event):
     at: datetime
 
     def __str__(self) -> str:
-        """Return one line of printable ASCII, whatever the fields hold."""
+        """Return one line of printable ASCII."""
         place = f"{self.store}/@{self.tenant}" if self.tenant else self.store
         if self.thread is not None:
             place += f"/{self.thread}"
@@ -233,7 +233,7 @@ class Entry(Event):
 
 
 THREAD: Final = "journal"
-"""The chain of what is about no thread. The others have the names of their threads."""
+"""The chain of events about the whole store. Other chains have the names of their threads."""
 
 _SAID: Final = tuple(each.name for each in fields(Event))
 LIMITS: Final = Limits(state_bytes=32 * 1024)
@@ -246,18 +246,17 @@ _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of anothe
 
 
 class Journal:
-    """Writes down who did what, when, before it counts as done, in any storage that you give it.
+    """Records who did what, when, before it counts as done, in any storage.
 
-    An entry is durable when `record` returns. If it cannot be, `record` raises: then do not do
-    what could not be written down. An edit, a removed entry and a moved one show, to whoever has
-    the key. That the newest entries of a chain were cut off, or a whole chain, shows with an anchor
-    alone.
+    An entry is durable when `record` returns. If it cannot be written, `record` raises: then do not
+    perform the action. With the key, edited, removed and moved entries are detected. Only with an
+    anchor is it detected that the newest entries of a chain, or a whole chain, were removed.
 
     Args:
-        storage: where the entries are, for this journal alone.
-        keys: the key that signs, and older ones that verify. A ring that only verifies reads.
-        name: the journal's name, which each entry carries, and under which an anchor knows it.
-        anchor: where the newest entry of each chain is kept in mind, out of reach of whoever writes
+        storage: where the entries are; use it only for this journal.
+        keys: the key that signs, and older ones that verify. A ring that only verifies can read.
+        name: the journal's name, in each entry and in the anchor.
+        anchor: where the newest entry of each chain is remembered, out of reach of whoever writes
             the storage.
     """
 
@@ -273,7 +272,7 @@ class Journal:
         self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
-        """Return the journal of one tenant, which writes and reads what is about that one alone.
+        """Return the journal of one tenant, which writes and reads only that tenant's entries.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -289,11 +288,11 @@ class Journal:
 
     @property
     def path(self) -> Path | None:
-        """Where the entries are, if that is a place in the file system."""
+        """Where the entries are in the file system, if they are."""
         return getattr(self._view.storage, "path", None)
 
     def record(self, event: Event) -> Entry:
-        """Write an event down, durably, in the chain of its thread and in the scope of its tenant.
+        """Write an event durably, to the chain of its thread and the scope of its tenant.
 
         Raises:
             ConfigurationError: the storage knows no tenants, or this is another tenant's journal.
@@ -319,15 +318,15 @@ class Journal:
     def show(
         self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
     ) -> Iterator[Entry]:
-        """Yield the entries by their time, each verified with all before it in its chain.
+        """Yield the entries by time. Each is verified with all earlier ones of its chain.
 
-        Those of one chain stay in their order, whatever their times say.
+        The entries of one chain stay in order, even if their times are not.
 
         Args:
-            thread: only those about this thread. The other chains are not looked at.
-            what: only those of this kind.
-            tenant: whose thread it is. Without a thread: only those of this tenant, and of all of
-                them if you name none.
+            thread: only entries about this thread. Other chains are not read.
+            what: only entries of this kind.
+            tenant: the tenant of the thread. Without a thread: only entries of this tenant, or of
+                all tenants if it is empty.
 
         Raises:
             JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -358,7 +357,7 @@ class Journal:
     def counts(self) -> dict[str, int]:
         """Verify every entry and every link, and return how many entries each chain has.
 
-        A chain is known by its name, `order-7`, or `@acme/order-7` if it is a tenant's.
+        A chain is identified by its name: `order-7`, or `@acme/order-7` for a tenant's.
 
         Raises:
             JournalError: as `show` does.
@@ -380,7 +379,7 @@ class InMemoryJournal(Journal):
 
 
 def _chains(whole: View) -> Iterator[tuple[View, str]]:
-    """Return each chain, those of the tenants too, and where it is."""
+    """Return each chain with its view, including the tenants' chains."""
     for view in (whole, *map(whole.for_tenant, whole.tenants())):
         yield from ((view, chain) for chain in view.threads())
 
@@ -412,7 +411,7 @@ def _entry(opened: Opened) -> Entry:
 
 @contextmanager
 def _as_journal_errors() -> Iterator[None]:
-    """Say what is wrong with a journal in the words of a journal."""
+    """Turn errors of records into errors of the journal."""
     try:
         yield
     except (JournalError, KeyRefused, ConfigurationError):
@@ -426,23 +425,23 @@ def _as_journal_errors() -> Iterator[None]:
 
 
 NO_NEWS = (InvalidId, ConfigurationError, JournalError)
-"""What a caller got wrong, or what the journal itself says: neither is about the store."""
+"""Errors of the caller or of the journal itself, which say nothing about the store."""
 
 READING = (*NO_NEWS, NotFound)
-"""What is no news where somebody only reads."""
+"""Errors that are not recorded when someone only reads."""
 
 RESUMING = (InvalidId, JournalError)
-"""What is no news about a resume, of which every refusal counts."""
+"""Errors that are not recorded about a resume."""
 
 
 class Log:
-    """A journal with the store and the actor filled in. Without a journal, nothing is written.
+    """A journal for one store and one actor. Without a journal, nothing is written.
 
     Args:
         journal: where to write, or None.
         actor: who acts.
         store: the name of the store.
-        tenant: whose threads these are, or "".
+        tenant: the tenant of the threads, or "".
     """
 
     def __init__(
@@ -495,7 +494,7 @@ class Log:
         at: Head | None = None,
         quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
     ) -> Iterator[None]:
-        """Write down each refusal of what is done in this block, but for the `quiet` ones."""
+        """Record each error in this block, except the `quiet` ones."""
         try:
             yield
         except CheckpointError as error:
@@ -507,7 +506,7 @@ class Log:
     def refuse(
         self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
     ) -> None:
-        """Write that something was refused, and why."""
+        """Record that something was refused, and why."""
         # What differs between two questions is for whoever asked: it may be an argument.
         other = isinstance(error, ApprovalMismatch)
         why = "it answers another question." if other else error.what
@@ -517,7 +516,7 @@ class Log:
     def doing(
         self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
     ) -> Iterator[None]:
-        """Write that something is intended, do it in this block, and write how it ended.
+        """Record the intention, run the block, and record the outcome.
 
         Raises:
             JournalError: it cannot be written down, so it does not happen. At the end of the

@@ -1,7 +1,7 @@
 """Keys, and the keyring that says which of them to trust.
 
-Every key is an Ed25519 key in OpenSSH's format: what `ssh-keygen -t ed25519` makes. A record names
-a key only as a hint; whether that key counts is decided by the caller's keyring.
+Every key is an Ed25519 key in OpenSSH's format: what `ssh-keygen -t ed25519` makes. The key id in
+a record is only a hint; the caller's keyring decides whether that key is trusted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P +
 
 
 class Redacted:
-    """Shows its type alone, and is neither pickled nor copied."""
+    """Shows only its type, and cannot be pickled or copied."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Redacted:
 
 
 class Hidden(Redacted):
-    """What no report of an error shows: a passphrase, or the text of a key file."""
+    """A passphrase, or the text of a key file, that no error report shows."""
 
     __slots__ = ("_value",)
 
@@ -53,7 +53,7 @@ class Hidden(Redacted):
         self._value = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
 
     def reveal(self) -> bytes:
-        """Return the bytes, of a text in UTF-8."""
+        """Return the bytes; text is encoded as UTF-8."""
         return self._value
 
 
@@ -84,12 +84,12 @@ Kind = Literal["public key", "key without a passphrase", "key with a passphrase"
 
 
 class KeyFile(NamedTuple):
-    """What a key file says without a passphrase.
+    """The contents of a key file that can be read without a passphrase.
 
     Attributes:
         kind: what it holds.
-        public: its public key, a hint until the secret half is unlocked.
-        text: all of it.
+        public: its public key, only a hint until the secret half is unlocked.
+        text: the whole file.
     """
 
     kind: Kind
@@ -102,7 +102,7 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
 
     Args:
         path: the file.
-        wanted: what it is to hold; anything, if you name nothing.
+        wanted: the kind of key that the file must hold; any kind if None.
 
     Raises:
         KeyRefused: it is missing, malformed, of another kind or type, or others could have changed
@@ -138,10 +138,10 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
 
 
 def parse_key(text: Hidden) -> tuple[Kind, bytes] | None:
-    """Return what the text of a key file holds, with the public key; None if it is no such text.
+    """Return the kind of a key file and its public key, or None if the text is not a key file.
 
-    It raises nothing, since that would show the text. What costs time is bounded here, before the
-    library is asked.
+    It raises nothing, because a traceback would show the text. The cost of a passphrase is bounded
+    here, before the library is called.
     """
     data = text.reveal()
     if line := _PUBLIC.fullmatch(data):
@@ -174,14 +174,14 @@ def _parse(what: str, text: Hidden, wanted: Kind | None) -> tuple[Kind, Verifyin
 
 
 def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> None:
-    """Write a new key file, durably. What is at `path` already stays.
+    """Write a new key file durably, and never over an existing one.
 
     Args:
         path: the file.
-        text: all that it holds.
-        mode: who may read it.
-        create: make its folder too, and be content with what is at `path`. Of several processes
-            that start at once, one makes the key and all of them read it.
+        text: its contents.
+        mode: the permissions of the file.
+        create: also make its folder, and accept a file that is already at `path`. If several
+            processes start at once, one makes the key and all of them read it.
 
     Raises:
         KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
@@ -206,7 +206,7 @@ def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> 
 
 
 def _check_folder(path: FilePath) -> None:
-    """Refuse a folder in which others could put another key in place of this one."""
+    """Refuse a folder where others could replace the key."""
     folder = str(Path(path).absolute().parent)
     for refusal in files.replaceable_refusals(folder):
         raise KeyRefused(f"The key in {shell(folder)} is not safe. {refusal.what}", refusal.do)
@@ -219,8 +219,8 @@ class Key(Redacted):
     """A `SigningKey` or a `VerifyingKey`: either can verify.
 
     Attributes:
-        id: 16 hex digits, made from the public key. Both halves have the same, and are equal.
-        path: the file that it was read from or first written to, absolute, or None.
+        id: 16 hex digits derived from the public key. Both halves share it and compare equal.
+        path: the absolute path of the file that it was read from or first written to, or None.
     """
 
     __slots__ = ("_public", "_verify", "id", "path")
@@ -259,7 +259,7 @@ class Key(Redacted):
 
 
 class VerifyingKey(Key):
-    """The public half of a key. Who holds it can read and verify, and cannot forge.
+    """The public half of a key. Its holder can verify records but not forge them.
 
     ```python
     from safepoint import Keyring, SigningKey, VerifyingKey
@@ -273,8 +273,8 @@ class VerifyingKey(Key):
     keys = Keyring(verify=[reader])  # opens what the writer sealed, and can seal nothing
     ```
 
-    It is no secret, and yet it decides what is genuine: take it from the writer, over a path that
-    the writer of the storage cannot reach.
+    It is not secret, but it decides what is genuine: get it from the writer over a channel that an
+    attacker with write access to the storage cannot reach.
 
     Args:
         public: the 32 bytes of the public key.
@@ -287,7 +287,7 @@ class VerifyingKey(Key):
 
     @staticmethod
     def from_text(text: str) -> VerifyingKey:
-        """Return the key of one line of OpenSSH: `ssh-ed25519 AAAA… name`. The name says nothing.
+        """Return the key from one line of OpenSSH: `ssh-ed25519 AAAA… name`. The name is ignored.
 
         Raises:
             KeyRefused: it is something else, or of another type.
@@ -300,7 +300,7 @@ class VerifyingKey(Key):
     def from_file(path: FilePath) -> VerifyingKey:
         """Read a public key that `to_file` or `ssh-keygen` wrote.
 
-        Everybody may read the file; only you and root may write it.
+        Everyone may read the file; only you and root may write it.
 
         Raises:
             KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
@@ -323,10 +323,10 @@ class VerifyingKey(Key):
 
 
 class SigningKey(Key):
-    """The secret half of a key, which seals records, and verifies them.
+    """The secret half of a key. It seals records and verifies them.
 
-    It is made on the first run and kept in a file that only its owner can read. Keep that file
-    out of the storage folder, out of the repository, and in a backup of its own:
+    It is created on the first run, in a file that only its owner can read. Keep that file out of
+    the storage folder and the repository, and back it up separately:
 
     ```python
     from pathlib import Path
@@ -339,12 +339,13 @@ class SigningKey(Key):
     key.public.to_file("reader.pub")  # for readers who must not write
     ```
 
-    The file is what `ssh-keygen -t ed25519` makes, and either reads what the other wrote. The key
-    of a person can have a passphrase: `to_file(path, passphrase=...)`, or
-    `safepoint keys new FILE --passphrase`. A worker's has none, since nobody is there to type it.
+    The file has the format of `ssh-keygen -t ed25519`, and each tool reads what the other wrote. A
+    person's key can have a passphrase: `to_file(path, passphrase=...)`, or
+    `safepoint keys new FILE --passphrase`. A worker's key has none, because nobody is there to type
+    it.
 
-    The key's bytes are never shown: `repr` has the id alone, and a key is neither pickled nor
-    copied. Whoever seals needs `id` and `sign(bytes)` of it, and nothing else.
+    The key's bytes are never shown: `repr` shows only the id, and a key cannot be pickled or
+    copied. Sealing needs only its `id` and `sign(bytes)`.
 
     Args:
         secret: 32 random bytes, the seed of Ed25519.
@@ -380,9 +381,9 @@ class SigningKey(Key):
 
         Args:
             path: the file.
-            create: make the key, and the folder it is in, if the file is missing. A new key
-                verifies nothing that an older one sealed, so a lost key still shows.
-            passphrase: that of the key, as OpenSSH takes it. A key that has none is refused then.
+            create: make the key and its folder if the file is missing. A new key does not verify
+                what an older one sealed, so a lost key is noticed.
+            passphrase: as OpenSSH takes it. A key without one is then refused.
 
         Raises:
             KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
@@ -413,8 +414,8 @@ class SigningKey(Key):
 
         Args:
             path: the file.
-            passphrase: encrypt the file under it, 12 characters or more: whoever copies the file
-                has to guess it, at half a second a guess. For the keys of people.
+            passphrase: encrypts the file; 12 characters or more. Anyone who copies the file has to
+                guess it, at half a second per guess. Use it for the keys of people.
 
         Raises:
             KeyRefused: the file exists, cannot be written, or others could replace it there; or
@@ -426,7 +427,7 @@ class SigningKey(Key):
         self.path = self.path or Path(path).absolute()
 
     def _text(self, passphrase: Hidden | None) -> Hidden:
-        """Return the text of the key's file, under a passphrase if there is one."""
+        """Return the text of the key file, encrypted if there is a passphrase."""
         from cryptography.hazmat.primitives import serialization as form
 
         openssh = form.PrivateFormat.OpenSSH
@@ -442,7 +443,7 @@ class SigningKey(Key):
 
     @property
     def public(self) -> VerifyingKey:
-        """The half that verifies and cannot sign, for readers who must not write."""
+        """The half that verifies but cannot sign, for readers that must not write."""
         return VerifyingKey(self._public)
 
     def sign(self, message: bytes) -> bytes:
@@ -452,11 +453,11 @@ class SigningKey(Key):
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """A key that somebody else may hold by now. What it sealed counts up to a point alone.
+    """A key that someone else may hold. Its records count only up to a certain point.
 
-    A thief can sign anything, with any date. So the point is not a time: it is where each thread
-    stood, as an anchor saw it before the theft. What is below the point is vouched for by the
-    ledger's own anchor; where that knows less of a thread than the point does, keep what you trust
+    A thief can sign anything, with any date. So the point is not a time: it is the head of each
+    thread, as an anchor saw it before the theft. The ledger's own anchor vouches for the records
+    below the point. If that anchor knows less of a thread than the point does, copy what you trust
     with `Ledger.copy_to(..., up_to=before)`, which follows every link from the point.
 
     ```python
@@ -471,12 +472,10 @@ class Revoked:
 
     Attributes:
         key: the key.
-        until: where each thread stood: a copy of the anchor from before the theft, such as
-            `SQLiteAnchor("before/heads.db", read_only=True)`, that nobody moves any more. Never the
-            anchor that a ledger still moves: the point would move with it, over whatever the thief
-            sealed.
-            None if nothing that the key sealed counts.
-
+        until: the head of each thread: a copy of the anchor from before the theft, such as
+            `SQLiteAnchor("before/heads.db", read_only=True)`, that no longer changes. Never the
+            anchor that a ledger still moves: the point would move with it, past what the thief
+            sealed. None if none of its records count.
     """
 
     key: Key
@@ -495,7 +494,7 @@ class Revoked:
 
 
 class Keyring:
-    """The keys to trust: one that signs, older ones that still verify, and revoked ones.
+    """The trusted keys: one that signs, older ones that still verify, and revoked ones.
 
     ```python
     from safepoint import Keyring, SigningKey
@@ -516,11 +515,11 @@ class Keyring:
     ```
 
     Args:
-        signing: the key that seals. Leave it out for a reader that must not write.
-        verify: keys whose records are opened too, oldest first. What is revoked on a ring that you
-            pass here is revoked on this one, too.
-        revoked: keys whose records are opened up to a point alone. One that is also in `verify`
-            is revoked.
+        signing: the key that seals. Omit it for a reader that must not write.
+        verify: more keys whose records are accepted, oldest first. If you pass a ring, its revoked
+            keys stay revoked.
+        revoked: keys whose records are accepted only up to a certain point, even if the key is also
+            in `verify`.
 
     Raises:
         KeyRefused: the signing key is revoked, or a key is revoked twice.
@@ -571,7 +570,7 @@ class Keyring:
         return self._signing
 
     def find(self, key_id: str) -> Key:
-        """Return the key of that id. Ask `revoked` too: a revoked key is found as well.
+        """Return the key with that id. It also returns a revoked key: check with `revoked`.
 
         Raises:
             UnknownKey: no key of this ring has that id.
@@ -586,15 +585,15 @@ class Keyring:
 
     @property
     def has_revoked(self) -> bool:
-        """Whether a key of this ring counts up to a point alone."""
+        """Whether this ring has a revoked key."""
         return bool(self._revoked)
 
     def revoked(self, key_id: str) -> Revoked | None:
-        """Return how far the key of that id counts, or None if it is not revoked."""
+        """Return the revocation of the key with that id, or None if it is not revoked."""
         return self._revoked.get(key_id)
 
     def rotated(self, signing: SigningKey) -> Keyring:
-        """Return a ring that signs with a new key and verifies with all that are on this one.
+        """Return a ring that signs with a new key and still verifies with all keys of this one.
 
         Raises:
             KeyRefused: it is revoked.
@@ -602,7 +601,7 @@ class Keyring:
         return Keyring(signing, verify=self)
 
     def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
-        """Return a ring on which a key counts up to a point alone. Rotate first, if it signs.
+        """Return a ring on which a key is revoked. If it is the signing key, rotate first.
 
         ```python
         from safepoint import Keyring, SigningKey
@@ -612,9 +611,9 @@ class Keyring:
         ```
 
         Args:
-            key: the key, or the id of one that is on this ring.
-            until: where each thread stood when the key was still yours alone, as `Revoked` takes
-                it. None if nothing that it sealed counts.
+            key: the key, or the id of a key on this ring.
+            until: the head of each thread when only you had the key, as for `Revoked`. None if none
+                of its records count.
 
         Raises:
             KeyRefused: the key signs on this ring, or is revoked already.
@@ -624,7 +623,7 @@ class Keyring:
         return Keyring(self._signing, verify=self, revoked=gone)
 
     def __iter__(self) -> Iterator[Key]:
-        """Yield every key, oldest to newest, the signing key last. Ask `revoked` of each."""
+        """Yield every key, oldest first and the signing key last, including revoked ones."""
         return iter(self._keys.values())
 
     def __repr__(self) -> str:

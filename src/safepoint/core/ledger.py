@@ -1,11 +1,11 @@
-"""Ledger: a storage with its keys and its anchor, and all that an application talks to."""
+"""Ledger: a storage with its keys and its anchor. Applications use nothing else."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,13 +15,11 @@ from typing import Any, Final, NamedTuple, cast
 
 from safepoint.core.anchor import Anchor, RewindingAnchor
 from safepoint.core.chain import (
-    TRIES,
     View,
     anchor_errors,
     check_apart,
-    check_frozen,
-    check_other,
     cipher_errors,
+    is_same,
     plain_of,
     refuse_deleted,
     scoped,
@@ -40,7 +38,7 @@ from safepoint.core.errors import (
     RecordsMissing,
     quoted,
 )
-from safepoint.core.journal import NO_NEWS, READING, Actor, Journal, Log, What
+from safepoint.core.journal import READING, Actor, Journal, Log, What
 from safepoint.core.keys import Keyring
 from safepoint.core.names import (
     MAX_SEQUENCE,
@@ -74,7 +72,7 @@ _NOTHING: Final = b"\xc0"  # the state of a record that has none: a base, a tomb
 
 
 class Ledger:
-    """Saves and loads checkpoints. Nothing that it returns was decoded before it was verified.
+    """Saves and loads checkpoints. It verifies every record before it decodes it.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
@@ -90,26 +88,25 @@ class Ledger:
     ```
 
     Args:
-        storage: where sealed bytes are kept. Any object with the four methods of
+        storage: where sealed bytes are stored: any object with the four methods of
             `CheckpointStorage`.
         store: the name of this store. It is sealed into every record, so that a record of another
-            store is refused here. It comes from you, never from the storage.
-        keys: the key that seals and the keys that are trusted.
+            store is refused. It comes from you, never from the storage.
+        keys: the key that seals and the trusted keys.
         codec: turns state into bytes and back. Give it your own types: `Codec([Invoice])`.
-        cipher: encrypts what the codec wrote, before it is sealed. A ledger with one loads nothing
-            that is not encrypted, and a ledger without loads nothing that is.
-        anchor: remembers the head of each thread where the storage's writer cannot write. What is
-            saved is anchored when the call returns. Without one, nobody notices that the newest
+        cipher: encrypts the encoded state before it is sealed. With a cipher, a ledger refuses
+            plaintext; without one, it refuses ciphertext.
+        anchor: remembers the head of each thread where the storage's writer cannot change it. A
+            save is anchored when it returns. Without an anchor, nobody notices that the newest
             checkpoints were cut off.
-        journal: where each save and each refusal is written down. If it cannot be written, nothing
-            is saved.
-        actor: who acts, for the journal; the user of this process if you leave it out.
-        tenant: whose threads these are. Storage, anchor and journal are asked for that tenant's,
-            and the name is sealed into every record. `tenant` gives the same of a ledger that is
-            open.
-        worker: as whom this ledger writes, where nobody can call `own`: the first write to a thread
-            takes its lease, and a write renews it. Give each live worker a name of its own, and the
-            same one after a restart. What `tenant` and `rotated` give is the same worker.
+        journal: records each save and each refusal. If it cannot be written, nothing is saved.
+        actor: the actor for the journal; by default the user of this process.
+        tenant: the tenant of this ledger. Storage, anchor and journal are scoped to it, and its
+            name is sealed into every record. The method `tenant` does the same for an open ledger.
+        worker: the name under which this ledger takes leases by itself, where your code cannot call
+            `own`: the first write to a thread takes its lease, and later writes renew it. Give each
+            live worker a unique name, and the same one after a restart. The ledgers that `tenant`
+            and `rotated` return are the same worker.
         seconds: how long such a lease lasts without a write.
 
     Raises:
@@ -120,7 +117,7 @@ class Ledger:
     """
 
     places: Any = None
-    """Where things are, in a ledger that `open_ledger` gave."""
+    """The places of this ledger, if `open_ledger` made it."""
 
     def __init__(
         self,
@@ -143,7 +140,6 @@ class Ledger:
                 "Write Ledger(..., keys=Keyring(key), anchor=SQLiteAnchor(path)).",
             )
         check_apart(storage, keys, anchor, journal)
-        check_frozen(keys, anchor)
         self._whole: Final = storage, anchor, journal
         if tenant:
             storage = scoped(storage, tenant)
@@ -161,12 +157,6 @@ class Ledger:
         self.owners = Owners(storage, tenant, self.log, Held(worker, seconds))
         self._view: Final = self._make_view(anchor)
 
-    def _watching(
-        self, what: What, thread: str, quiet: tuple[type[CheckpointError], ...] = NO_NEWS
-    ) -> AbstractContextManager[None]:
-        """Write down what is refused in this block, if there is a journal."""
-        return self.log.watching(what, thread, quiet=quiet) if self.journal else nullcontext()
-
     def __repr__(self) -> str:
         anchor = "" if self.anchor is None else f", anchor={type(self.anchor).__name__}"
         storage = type(self.storage).__name__
@@ -180,8 +170,8 @@ class Ledger:
     def tenant(self, name: str) -> Ledger:
         """Return the ledger of one tenant, with the same keys, codec, journal and options.
 
-        It sees that tenant's threads alone, and refuses a record of another tenant. It is no access
-        right: whoever has this ledger opens any tenant.
+        It sees only that tenant's threads and refuses a record of another tenant. It is not an
+        access check: code that has this ledger can open any tenant.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -221,18 +211,18 @@ class Ledger:
     ) -> Checkpoint:
         """Seal `state` as the thread's next checkpoint. When this returns, it is durable.
 
-        If there is an anchor, that has seen it, too. The checkpoint that it returns carries the
-        very object that you gave as its state.
+        If there is an anchor, it is also anchored. The returned checkpoint has the object that you
+        passed as its state.
 
         Args:
             thread: one run of one workflow.
             state: anything the codec can restore faithfully.
             app: what writes it: a name, a version.
-            tools: the digest of the tool set in force.
-            label: a word that `back` shows beside it. Whoever can read the storage reads it.
+            tools: the digest of the tool set in use.
+            label: a word that `back` returns with it. It is stored in plain text.
             after: the sequence of the state that you built on, 0 for a new thread. If the thread
-                has another state since, the save is refused and nothing is lost. A note in between
-                is no other state. Without it, this one comes after whatever is there.
+                has a newer state, the save is refused and nothing is lost. Notes in between do not
+                matter. Without it, the state is appended in any case.
 
         Raises:
             InvalidId: the thread, `app`, `tools` or `label` is outside its grammar.
@@ -241,7 +231,7 @@ class Ledger:
             Conflict: the thread has another state than the one that you built on.
             ThreadDeleted: the thread was deleted.
             SealError: the checkpoint to build on does not verify. This process does not look again
-                at one that it saved itself.
+                at one that it saved or verified itself.
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
             StorageError: the storage refused. Nothing was saved.
             NotOwner: another worker owns the thread.
@@ -260,20 +250,20 @@ class Ledger:
         after: int | Head | None = None,
         rides_along: bool = False,
     ) -> Checkpoint:
-        """Seal `value` as the thread's next record, which is no new state.
+        """Seal `value` as the thread's next record, without making it a state.
 
-        It is a link of the chain like any other: nobody swaps, drops or repeats it unnoticed.
-        `latest` and `history` pass over it, `back` and `load` show it, and `verify` counts it. The
-        arguments are as in `save`, and so are the errors.
+        A note is a link of the chain like any other: swapping, dropping or repeating it is
+        detected. `latest` and `history` skip notes, `back` and `load` return them, and `verify`
+        counts them. Arguments and errors are as for `save`.
 
         Args:
             thread: the thread.
             value: what to note.
             label: as in `save`.
-            after: as in `save`; or the head of the very record to follow, with none in between.
-            rides_along: leave it to the next state to anchor this. It is for the pending writes of
-                a framework, which are done again if they are lost: until then, somebody could cut
-                the note off unnoticed.
+            after: as in `save`; or the head of the record that it must directly follow.
+            rides_along: do not anchor it; the next state will. For the pending writes of a
+                framework, which are repeated if they are lost: until the next state, they can be
+                cut off unnoticed.
 
         Raises:
             NotFound: the thread has no state to note anything about.
@@ -289,7 +279,7 @@ class Ledger:
         rides_along: bool = False,
     ) -> Checkpoint:
         check_name("thread", thread)
-        with self._watching("save", thread):
+        with self.log.watching("save", thread):
             payload = self.codec.encode(value)
             opened = self._append(thread, payload, fields, after, rides_along=rides_along)
             return opened.checkpoint(value)
@@ -303,7 +293,7 @@ class Ledger:
         *,
         rides_along: bool = False,
     ) -> Opened:
-        """Seal a record after the end of a thread, write that down, keep it and anchor it."""
+        """Seal a record, write it to the journal, append it to the thread, and anchor it."""
         what: What = "delete" if fields.kind == "deleted" else "save"
 
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
@@ -318,7 +308,7 @@ class Ledger:
             return sealed
 
         def missed(error: CheckpointError) -> None:
-            # What is written down must be what is done: that one was not.
+            # The journal says "intended", and that record was not saved.
             self.log.refuse(what, thread, error)
 
         return self._view.append(
@@ -327,7 +317,6 @@ class Ledger:
             after=after,
             fence=self.owners.token(thread),
             rides_along=rides_along,
-            tries=1 if fields.kind == "deleted" else TRIES,  # what ends is what was verified
             missed=missed,
         )
 
@@ -359,15 +348,14 @@ class Ledger:
     def load(self, thread: str, sequence: int | Head) -> Checkpoint:
         """Return the record at `sequence`, verified: a state or a note, as its `kind` says.
 
-        It is found by the links from the end of the thread back to it, so it costs a read of each
-        record between. A thief of the key cannot put another one in the place of what the anchor
-        has seen.
+        It follows the links from the end of the thread, so it reads every later record. A thief of
+        the key cannot replace a record that the anchor has seen.
 
         Args:
             thread: the thread.
-            sequence: which of its checkpoints; or its `Head`, if you walked over it before: then it
-                is known by its digest, and no other record is read: not even one that says that
-                the thread was deleted since.
+            sequence: the sequence; or the `Head` of a record that you have verified before: then
+                its digest is checked, and no other record is read, not even a later one that
+                deletes the thread.
 
         Raises:
             InvalidId: the thread or the sequence is outside its grammar.
@@ -379,14 +367,13 @@ class Ledger:
         """
         check_name("thread", thread)
         check_sequence(sequence.sequence if isinstance(sequence, Head) else sequence)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest state, verified. It never falls back to an older one.
 
-        If notes follow it, each of them is verified, too, and named by the one after it, from the
-        end of the thread back to the state.
+        If notes follow it, they are verified as well, from the end of the thread back to the state.
 
         Raises:
             NotFound: the thread has no checkpoint.
@@ -394,13 +381,13 @@ class Ledger:
             AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             return self._decoded(self._view.at(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
-        """Return each state, oldest first, once the whole thread was verified from its end.
+        """Return each state, oldest first, once the whole thread is verified.
 
-        Notes are verified with them, and not returned: `back` returns both.
+        Notes are verified but not returned: `back` returns both.
 
         Raises:
             SealError: one does not verify. None was handed out.
@@ -408,18 +395,18 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             for opened in islice(self._view.back(thread), 1):
-                refuse_deleted(opened)  # a tombstone comes last, and must be heard first
+                refuse_deleted(opened)  # a tombstone is last, and must be seen first
             for opened in self._view.forward(thread):
                 if opened.header.kind != "note":
                     yield self._decoded(opened)
 
     def back(self, thread: str) -> Iterator[Link]:
-        """Return each state and note, newest first, each named by the one after it.
+        """Return each state and note, newest first, each verified by its successor.
 
-        It begins at the verified end, and reads headers. A state is decoded when you ask for it,
-        so that to look for a record costs little.
+        Every record is read and verified, but a state is decoded only when you access it, so
+        searching for a record is cheap.
 
         ```python
         from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
@@ -442,7 +429,7 @@ class Ledger:
             AnchorError: the storage contradicts the anchor, or that cannot be asked.
         """
         check_name("thread", thread)
-        with self._watching("verify", thread, READING):
+        with self.log.watching("verify", thread, quiet=READING):
             opened = None
             for opened in self._view.back(thread):
                 refuse_deleted(opened)
@@ -451,17 +438,17 @@ class Ledger:
                 self._view.at(thread)  # which says that there is none
 
     def threads(self) -> list[str]:
-        """Return the names of the threads that the storage has or the anchor knows, sorted.
+        """Return the names of the threads in the storage or in the anchor, sorted.
 
-        Names are not verified; a thread that somebody removed is listed if it was anchored.
+        The names are not verified. A removed thread is listed if it was anchored.
         """
         return self._view.threads()
 
     def tenants(self) -> list[str]:
-        """Return the names of the tenants that the storage has or the anchor knows, sorted.
+        """Return the names of the tenants in the storage or in the anchor, sorted.
 
-        As with `threads`, one whose records somebody removed is listed if it was anchored. The
-        ledger of a tenant has none.
+        As with `threads`, a tenant whose records were removed is listed if it was anchored. The
+        ledger of a tenant returns none.
         """
         return self._view.tenants()
 
@@ -472,20 +459,20 @@ class Ledger:
     # --- verify and anchor
 
     def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
-        """Verify each record of a thread and each link, notes too, without decoding any.
+        """Verify each record of a thread, including notes, and each link, without decoding any.
 
-        The newest record's signature vouches for it, and each record for the one before: the
-        digests prove that header and state are the ones that were sealed.
+        The signature proves the newest record, and each record proves its predecessor: the digests
+        show that header and state are as they were sealed.
 
         Args:
             thread: the thread.
-            every_signature: check the signatures of the others, too.
-            anchor: let the anchor see the end of the thread then, if it has not: of a thread from
-                before there was an anchor, or whose writer died between its two writes. A save does
-                so by itself.
+            every_signature: check every signature, not only the newest record's.
+            anchor: then move the anchor to the end of the thread. Use it for a thread from before
+                there was an anchor, or whose writer died between its two writes. A save does it by
+                itself.
 
         Returns:
-            How many there are; 0 for a thread that nobody has seen.
+            The number of records; 0 for an unknown thread.
 
         Raises:
             ConfigurationError: it is to be anchored, and there is no anchor.
@@ -499,7 +486,7 @@ class Ledger:
             return self._view.verify(thread, every_signature=every_signature, anchor=anchor)
 
     def anchored(self, thread: str) -> Head | None:
-        """Return what the anchor has seen of a thread; None if there is none.
+        """Return the anchor's head of a thread, or None if there is none.
 
         Raises:
             AnchorError: it cannot be asked.
@@ -507,15 +494,15 @@ class Ledger:
         return self._view.anchored(check_name("thread", thread))
 
     def accept_loss(self, thread: str) -> tuple[Head | None, Head | None]:
-        """Verify what the storage has of a thread, and set the anchor back to that.
+        """Verify a thread as it is in the storage, and set the anchor back to its end.
 
-        For an operator who restored a backup and knows what is missing: from now on nobody will
-        notice that there ever was more, not even that the thread had been deleted. Stop the
-        writers first, and save once afterwards: until then, what was lost still fits, if somebody
-        kept it. A base that a revoked key sealed is sealed anew.
+        For an operator who restored a backup and knows what is missing. Afterwards nobody can
+        detect that there was more, not even that the thread was deleted. Stop the writers first,
+        and save once afterwards: until then, the lost records still fit, if someone kept them. A
+        base that a revoked key sealed is resealed.
 
         Returns:
-            What the anchor had seen, and what it says now.
+            The anchor's head before and after.
 
         Raises:
             ConfigurationError: there is no anchor, or it cannot be set back.
@@ -534,14 +521,28 @@ class Ledger:
         detail = f"from {before or 'none'} to {after or 'none'}"
         with self.log.doing("accept-loss", thread, detail=detail):
             self._seal_base_anew(bare, thread)
-            bare.verify(thread, every_signature=True)
+            self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
             self._view.known.pop(thread, None)
             return before, after
 
+    def _check_points(self, bare: View, thread: str) -> None:
+        """Verify each record. What a revoked key sealed must lead up to its point."""
+        seen = set[Head]()
+        for opened in bare.back(thread, every_signature=True):
+            seen.add(opened.head)
+            revoked = self.keys.revoked(opened.key)
+            point = revoked and revoked.head(self.store, thread, self.tenant_name)
+            if point and point not in seen:
+                raise KeyRevoked(
+                    f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
+                    f" {point}, up to which that counts, is not in the storage.",
+                    "Whoever stole that key may have written it. Restore a copy that has that one.",
+                )
+
     def _seal_base_anew(self, bare: View, thread: str) -> None:
-        """Put a base of our own key in the place of one whose key was revoked."""
+        """Replace a base whose key was revoked by one that our key seals."""
         try:
             bare.base(thread)
         except KeyRevoked:
@@ -575,16 +576,17 @@ class Ledger:
     ) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
-        A signed base says where the thread begins now, so that what is left still verifies.
+        A signed base says where the thread begins now, so the rest still verifies. A deleted thread
+        is left as it is: use `erase`.
 
         Args:
             thread: the thread.
-            keep: how many states, the newest at that moment.
-            since: a sequence, from which on all is kept, however many others save meanwhile.
-            dry_run: change nothing, and say how many would be removed.
+            keep: how many of the newest states to keep.
+            since: also keep everything from this sequence on.
+            dry_run: change nothing, and return how many would be removed.
 
         Returns:
-            How many were removed.
+            How many records were removed.
 
         Raises:
             ConfigurationError: the storage cannot remove records, or `keep` is not 1 or more.
@@ -597,8 +599,9 @@ class Ledger:
                 "Write keep=1, or more.",
             )
         self._retention()
-        if not self.verify(thread, anchor=self.anchor is not None and not dry_run):
-            self._last(thread)
+        self.verify(thread, anchor=self.anchor is not None and not dry_run)
+        if self._last(thread).header.kind == "deleted":
+            return 0  # `erase` is for that
         # What is verified is anchored, and the anchored record stays.
         anchored = None if dry_run else self._view.anchored(thread)
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
@@ -623,15 +626,15 @@ class Ledger:
             return self._cut(first)
 
     def delete(self, thread: str) -> Head:
-        """Delete a thread: end it with a signed record that says so, and is anchored at once.
+        """Delete a thread: append a signed tombstone, which is anchored at once.
 
-        Whoever may write the thread may; on PostgreSQL, whoever does not own it must own it first.
-        Nobody loads or continues it from then on, and its name stays taken. Nothing is removed:
-        until `erase`, whoever reads the storage can read what came before. Interrupted, it can be
-        called again, and finishes.
+        Any writer of the thread may delete it; on PostgreSQL it must own the thread first. From
+        then on nobody can load or continue the thread, and its name stays taken. Nothing is removed
+        yet: until `erase`, the storage still contains the earlier states. If it was interrupted,
+        call it again.
 
         Returns:
-            Where the thread ends now: at its tombstone.
+            The head of the thread: its tombstone.
 
         Raises:
             NotFound: the thread has no checkpoint.
@@ -646,19 +649,19 @@ class Ledger:
                 self.verify(thread, anchor=True)
             return opened.head
         with self.log.watching("delete", thread, opened.head):
-            return self._append(thread, _NOTHING, _Fields("deleted")).head
+            return self._append(thread, _NOTHING, _Fields("deleted"), opened.head).head
 
     def _last(self, thread: str) -> Opened:
-        """Return the newest record, a tombstone too."""
+        """Return the newest record, even a tombstone."""
         check_name("thread", thread)
         return next(self._view.back(thread), None) or self._view.at(thread)  # which says that none
 
     def erase(self, thread: str) -> int:
-        """Remove what came before the tombstone of a deleted thread, and what was set aside of it.
+        """Remove everything before the tombstone of a deleted thread.
 
-        When this returns, the storage holds the tombstone and a base, and no state of it any more;
-        a backup, a replica or a disk may. A storage may leave that to an operator: then nothing is
-        erased, and the thread stays deleted. Interrupted, it can be called again, and finishes.
+        When this returns, the storage has only the tombstone and a base; a backup, a replica or the
+        disk may still have the states. A storage may allow this only to an operator: then nothing
+        is erased, and the thread stays deleted. If it was interrupted, call it again.
 
         Returns:
             How many records were removed.
@@ -687,7 +690,7 @@ class Ledger:
             return removed
 
     def _cut(self, first: Opened) -> int:
-        """Leave a signed base before a record, remove what is there, and return how many."""
+        """Remove the records before one, leave a signed base, and return how many were removed."""
         place = first.header.place
         base, _ = self._seal(_NOTHING, place, _Fields("base"), first.header.previous)
         with storage_errors("prune", place.thread):
@@ -696,13 +699,13 @@ class Ledger:
     # --- keys, and copies under another key
 
     def rotated(self, keys: Keyring) -> Ledger:
-        """Return a ledger of the same store with another keyring, and write that down.
+        """Return a ledger of the same store with another keyring, and record that.
 
         Raises:
             KeyRefused: a key lies inside the storage folder.
             JournalError: it cannot be written down.
         """
-        following = self._like(keys=keys)  # what this ledger owns, it goes on owning
+        following = self._like(keys=keys)  # it keeps the leases of this ledger
         detail = f"from {self.keys!r} to {keys!r}"
         with self.log.doing("rotate", detail=detail):
             return following
@@ -714,20 +717,20 @@ class Ledger:
         threads: Iterable[str] | None = None,
         up_to: Heads | None = None,
     ) -> int:
-        """Verify each thread, and copy it into the target's storage, sealed by the target's key.
+        """Verify each thread, and copy it to the target's storage, sealed by the target's key.
 
-        The links do not depend on the key, so the anchor stays right; a target with an anchor of
-        its own moves that. What is there already is compared and left alone, so an interrupted
-        copy goes on where it was. Stop the writers first.
+        The links do not depend on the key, so an anchor stays valid; the target's own anchor is
+        moved. Existing records are compared and left alone, so an interrupted copy can be repeated.
+        Stop the writers first.
 
         Args:
-            target: where to. What is encrypted is copied as it is: give it the same cipher.
-            threads: which of this ledger's own; all, and those of each tenant, if you leave it out.
-            up_to: an anchor as it stood before a key was stolen. Each thread is copied up to the
-                head that it knows, and a thread that it does not know is left out.
+            target: the ledger to copy to. Ciphertext is copied as it is: use the same cipher.
+            threads: the threads to copy; by default all, including those of each tenant.
+            up_to: an anchor from before a key was stolen. Each thread is copied up to the head in
+                that anchor; a thread that is not in it is skipped.
 
         Returns:
-            How many records there were to copy.
+            How many records were copied or were already there.
 
         Raises:
             ConfigurationError: the target is another store, or the same storage.
@@ -741,7 +744,11 @@ class Ledger:
                 f"A record of {ours.scope} means nothing in {theirs.scope}.",
                 "Open the target for the same store, and for the same tenant.",
             )
-        check_other(self.storage, target.storage)
+        if is_same(self.storage, target.storage):
+            raise ConfigurationError(
+                "Source and target are one storage, so nothing would be sealed anew.",
+                "Copy into a new, empty storage, and use that one from then on.",
+            )
         if up_to is not None and self.tenant_name:
             up_to = scoped(up_to, self.tenant_name)
         names = self.threads() if threads is None else [check_name("thread", t) for t in threads]
@@ -754,7 +761,7 @@ class Ledger:
         return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
-        """Verify a thread, then copy each record, up to a head if one is given."""
+        """Verify a thread, then copy each record."""
         end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
@@ -773,19 +780,19 @@ class Ledger:
         return count
 
     def _digests(self, thread: str, first: int) -> dict[int, str]:
-        """Return what a copy finds here already, from where it begins."""
+        """Return the digests of the records that are already here."""
         view = self._make_view(None)
-        with suppress(NotFound):  # it was pruned here, further than that
+        with suppress(NotFound, RecordsMissing):  # it begins later here, or ends before `first`
             try:
                 return {
                     each.header.sequence: each.digest for each in view.back(thread, first=first)
                 }
-            except RecordsMissing:  # a copy was killed before it put the base before its first
+            except RecordsMissing:  # an earlier copy was killed before it wrote the base
                 return {first: view._read(thread, first).digest}  # noqa: SLF001  of our own kind
         return {}
 
     def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
-        """Keep a record of another storage under our key; if a thread begins there, with a base."""
+        """Reseal and store a record of another ledger, with a base if a thread begins there."""
         thread, sequence = opened.header.thread, opened.header.sequence
         if begins:
             self._retention()
@@ -808,17 +815,17 @@ class Ledger:
     # --- who writes a thread
 
     def own(self, thread: str, worker: str, *, seconds: float = 60.0) -> Owned:
-        """Own a thread: from now on the storage refuses what anybody else saves to it.
+        """Own a thread: from now on the storage refuses saves by anyone else.
 
-        Use it in a `with`. The storage counts the owners, and knows a former one, who was paused
-        or cut off, by the number that comes with each of its saves. A step of a workflow renews
-        the lease before it runs.
+        Use it in a `with`. The storage numbers the owners, so it recognizes a former owner that was
+        paused or cut off by the number in its saves. Each step of a workflow renews the lease
+        before it runs.
 
         Args:
             thread: the thread, which may be new.
-            worker: the name of this worker, and of no other live one: whoever gives the same name
-                takes the thread at once, with a new token.
-            seconds: after how long without renewal another worker may take the thread.
+            worker: the unique name of this worker. Another worker with the same name would take the
+                thread at once, with a new token.
+            seconds: how long without renewal before another worker may take the thread.
 
         Raises:
             NotOwner: another worker owns it.
@@ -829,15 +836,15 @@ class Ledger:
 
 
 def with_codec(ledger: Ledger, codec: Codec) -> Ledger:
-    """Return a ledger of the same store that writes and reads states by another codec.
+    """Return a ledger of the same store and the same worker, with another codec.
 
-    An adapter takes it, to add the types of its framework. Both are one worker.
+    An adapter uses it to add the types of its framework.
     """
     return ledger._like(codec=codec)  # noqa: SLF001  the other half of the class
 
 
 class _Fields(NamedTuple):
-    """What a record says of itself, besides its place, its time and its link."""
+    """The fields of a header that a caller chooses."""
 
     kind: Kind
     app: str = ""
@@ -846,15 +853,15 @@ class _Fields(NamedTuple):
 
 
 class Link:
-    """A record on the way back: its header is verified, its state is decoded when you ask.
+    """A verified record from `back`. Its state is decoded when you access it.
 
     Attributes:
-        header: all of line 2: `app`, `created`, `previous`, `tools` and the rest.
-        digest: the digest of it, which the record after it names.
-        sequence: its place in the thread.
+        header: line 2: `app`, `created`, `previous`, `tools` and the rest.
+        digest: the digest of line 2, which the next record names.
+        sequence: its sequence in the thread.
         kind: `state` or `note`.
-        label: the word that its writer put on it, or "".
-        opened: the record, verified, with the bytes that the codec wrote.
+        label: a word chosen by its writer, or "".
+        opened: the verified record with its encoded state.
     """
 
     def __init__(self, opened: Opened, decode: Callable[[Opened], Checkpoint]) -> None:
@@ -868,7 +875,7 @@ class Link:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """The whole of it, decoded once.
+        """The decoded checkpoint.
 
         Raises:
             DecodeError: it holds a type that the ledger's codec does not know.
@@ -877,19 +884,19 @@ class Link:
 
     @property
     def state(self) -> Any:
-        """The state, or what was noted, decoded once."""
+        """The decoded state or note."""
         return self.checkpoint.state
 
 
-# --- who writes a thread: the leases that a ledger has, or takes when it first writes
+# --- leases: who may write a thread
 
 
 class Held:
-    """What one worker holds, of all tenants. A ledger and its `tenant` and `rotated` share it.
+    """The leases of one worker, for all tenants. Ledgers from `tenant` and `rotated` share them.
 
     Attributes:
-        worker: as whom the first write to a thread takes its lease; None if none does.
-        seconds: how long such a lease lasts. A write renews it once half of that has passed.
+        worker: the name under which the first write takes a lease; None to take none.
+        seconds: how long such a lease lasts. A write renews it after half of that time.
     """
 
     def __init__(self, worker: str | None, seconds: float) -> None:
@@ -903,10 +910,10 @@ class Owners:
     """The leases on the threads of one ledger.
 
     Args:
-        storage: what knows them, if it is a `LeasingStorage`.
-        tenant: whose threads these are, or "".
-        log: where each owner is written down.
-        held: what this worker holds.
+        storage: where the leases are, if it is a `LeasingStorage`.
+        tenant: the tenant of the threads, or "".
+        log: where each owner is recorded.
+        held: the leases of this worker.
 
     Raises:
         ConfigurationError: a worker is named, and the storage knows no owners.
@@ -937,18 +944,18 @@ class Owners:
         return owned
 
     def owner(self, thread: str) -> str | None:
-        """Return the name of the worker whose lease on a thread counts, None if it is free.
+        """Return the name of the worker that owns a thread, or None if it is free.
 
-        A lease that has ended counts until somebody owns the thread after it: until then the
-        storage refuses what anybody else saves.
+        An expired lease counts until another worker takes the thread: until then the storage
+        refuses saves by anyone else.
         """
         lease = self._lease(thread)
         return None if lease is None else lease.owner
 
     def other(self, thread: str) -> str | None:
-        """Return the same, if that is another worker than this one.
+        """Return the same, if it is not this worker.
 
-        A worker that takes leases by itself takes over one that has ended.
+        An expired lease is free for a worker that takes leases by itself.
         """
         lease, owned = self._lease(thread), self._mine(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
@@ -958,7 +965,7 @@ class Owners:
         return lease.owner
 
     def token(self, thread: str) -> int | None:
-        """Return the token to save with, of a lease that is taken or renewed if need be."""
+        """Return the token to save with, and take or renew the lease if necessary."""
         owned, held = self._mine(thread), self.held
         if held.worker is not None:
             if owned is None:
@@ -992,16 +999,16 @@ class Owners:
             )
 
     def release(self, thread: str | None = None) -> None:
-        """Let a thread go that this worker holds; all of them, if you name none.
+        """Release a thread of this worker, or all of them.
 
-        If another worker has it by now, it stays theirs.
+        If another worker has taken it in the meantime, it stays theirs.
         """
         for (tenant, name), owned in list(self.held.threads.items()):
             if tenant == self._tenant and thread in (None, name):
                 owned.release()
 
     def let_go(self, owned: Owned) -> None:
-        """Let one lease go, once."""
+        """Release one lease, once."""
         at = self._tenant, owned.lease.thread
         if self.held.threads.get(at) is owned:
             del self.held.threads[at]
@@ -1010,7 +1017,7 @@ class Owners:
                     self._leasing().release(owned.lease)
 
     def _mine(self, thread: str) -> Owned | None:
-        """Return what this worker holds of a thread. What it took before a fork is left."""
+        """Return this worker's lease on a thread, unless it was taken before a fork."""
         owned = self.held.threads.get((self._tenant, thread))
         if owned and owned.process != os.getpid() and self.held.worker is not None:
             self.held.threads.pop((self._tenant, thread), None)
@@ -1056,7 +1063,7 @@ class Owned(AbstractContextManager["Owned"]):
     process: int = field(default_factory=os.getpid, init=False, repr=False)
 
     def release(self) -> None:
-        """Let the thread go. If another worker has it by now, it stays theirs."""
+        """Release the thread. If another worker has taken it, it stays theirs."""
         self.owners.let_go(self)
 
     def __exit__(self, *_: object) -> None:

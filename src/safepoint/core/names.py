@@ -20,11 +20,11 @@ from safepoint.core.errors import (
 
 MAX_SEQUENCE = 9_999_999_999
 RESERVED = "safepoint-"
-"""How the names of stores begin that no ledger may have. Seals of models are of one of them."""
+"""The prefix of store names that no ledger may have. Model seals use one of them."""
 ANSWERS = "answers"
-"""The store whose name each record of the answers carries, and under which an anchor knows it."""
+"""The store name of answers, in their records and in an anchor."""
 JOURNAL = "journal"
-"""The same of a journal, unless you give it another name."""
+"""The store name of a journal, unless you give it another name."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _MARK = re.compile(r"[tbh]--")  # of the names that thread_name makes
@@ -37,7 +37,7 @@ _DEVICES = frozenset(
 
 
 def check_name(kind: str, name: object) -> str:
-    """Return `name` if it is one that every backend can hold.
+    """Return `name` if every backend can store it.
 
     Args:
         kind: what the name is for, as it should read in the message: "thread" or "store".
@@ -61,12 +61,12 @@ def check_name(kind: str, name: object) -> str:
 
 
 def thread_name(text: str) -> str:
-    """Return the thread name that stands for any text, for example an id of another system.
+    """Return a thread name for any text, for example for an id of another system.
 
-    No two texts have the same name. A text that is a thread name already keeps it, unless it begins
-    with one of these marks: `t--` comes before a text with escapes, `b--` before one in base32,
-    and `h--` before a SHA-256 where both are longer than a name. `thread_text` gives the text back,
-    but for the last.
+    No two texts get the same name. A text that is already a thread name is returned as it is,
+    unless it begins with one of these prefixes: `t--` marks text with escapes, `b--` base32, and
+    `h--` a SHA-256 for text that is too long for the other two. `thread_text` returns the text,
+    except for the last.
 
     ```python
     from safepoint.core.names import thread_name, thread_text
@@ -93,7 +93,7 @@ def thread_name(text: str) -> str:
 
 
 def thread_text(name: str) -> str | None:
-    """Return the text that `thread_name` made a name of, None if the name does not tell."""
+    """Return the text that `thread_name` encoded, or None if the name does not contain it."""
     with suppress(ValueError, TypeError, AttributeError):  # nothing that thread_name has made
         text, coded = name, name[3:].encode("utf-8", "surrogatepass")
         if name.startswith("t--"):
@@ -130,7 +130,7 @@ def check_tenant(name: object, within: str = "") -> str:
 
     Args:
         name: the value to check.
-        within: the tenant that was asked for it, which has none of its own.
+        within: the tenant of the caller, if any: a tenant cannot have tenants.
 
     Raises:
         InvalidId: it is outside the grammar.
@@ -159,18 +159,18 @@ def check_sequence(sequence: object) -> int:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the digest of `data` as records write it."""
+    """Return the digest of `data` in the form that records use."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def is_digest(text: object) -> bool:
-    """Tell whether `text` is a digest as records write it."""
+    """Tell whether `text` is a digest in the form that records use."""
     return isinstance(text, str) and _IS_DIGEST.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How large a checkpoint may be. Everything above is refused with `LimitExceeded`.
+    """How large a checkpoint may be. Anything larger is refused with `LimitExceeded`.
 
     Attributes:
         state_bytes: the encoded state.
@@ -192,13 +192,13 @@ DEFAULT_LIMITS = Limits()
 
 
 def spelled(moment: datetime) -> str:
-    """Return an aware time in UTC as records, approvals, leases and journals write it."""
+    """Return an aware time in UTC in the form that all records use."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Head:
-    """The end of a thread as somebody saw it: its last sequence, and that record's digest.
+    """The end of a thread: the sequence and the digest of its last record.
 
     Attributes:
         sequence: of its last record.
@@ -224,14 +224,14 @@ class Head:
 
 
 class Heads(Protocol):
-    """Anything that remembers how far a thread had come: an anchor, or a copy of one."""
+    """Anything that remembers the heads of threads: an anchor, or a copy of one."""
 
     def read(self, store: str, thread: str) -> Head | None:
-        """Return the thread's head as it was last seen, or None if it never was."""
+        """Return the thread's head, or None if the thread was never seen."""
 
 
 def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | None:
-    """Return what an anchor, or a copy of one, has seen of a thread.
+    """Return the head of a thread from an anchor or a copy of one.
 
     Raises:
         AnchorError: it cannot be asked, or is the anchor of another store.

@@ -35,22 +35,22 @@ from safepoint.core.names import (
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a ledger hands out. If you hold one, its seal, place and digest were checked.
+    """A checkpoint that a ledger returned. Its seal, place and digest were verified.
 
-    The `repr` leaves the state out, so that a log line cannot leak it.
+    The `repr` omits the state, so that a log line cannot leak it.
 
     Attributes:
         store: the store that the ledger was opened for.
-        tenant: whose it is, or "" if the store has no tenants.
+        tenant: the tenant, or "" if the store has none.
         thread: one run of one workflow.
-        sequence: 1, 2, 3 … in the thread. Order comes from it, never from a clock.
-        app: what wrote it, as told to `Ledger.save`.
+        sequence: 1, 2, 3 … in the thread. It gives the order; the clock does not.
+        app: what wrote it, as passed to `Ledger.save`.
         created: when it was written, in UTC, by the writer's clock. For people, not for ordering.
         previous: the digest of the checkpoint before it, or None for the first.
-        digest: the digest of this one's sealed header, which covers everything else.
-        tools: the digest of the tool set in force, or None.
-        kind: "state"; or "note", for a record of the chain that is no new state.
-        label: the word that its writer put on it, or "".
+        digest: the digest of its sealed header, which covers everything else.
+        tools: the digest of the tool set in use, or None.
+        kind: "state"; or "note", for a record of the chain that is not a state.
+        label: a word chosen by its writer, or "".
         state: the decoded state. It is yours: changing it changes nothing stored.
     """
 
@@ -69,8 +69,7 @@ class Checkpoint:
 
 
 Kind = Literal["state", "note", "base", "deleted"]
-"""What a record is: a state; something noted that is no new state; where a pruned thread begins; or
-that a thread was deleted."""
+"""A state, a note between states, the base of a pruned thread, or a tombstone."""
 
 
 _NAME: Final = "[a-z0-9][a-z0-9_-]{0,63}"
@@ -92,12 +91,12 @@ _FIELDS: Final = {
     "thread": f'"({_NAME})"',
     "tools": f'(?:null|"({_DIGEST})")',
 }
-"""What line 2 holds, and how each of it is spelled."""
+"""The fields of line 2, and the grammar of each."""
 _LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS.items()) + "}")
 
 
 class Place(NamedTuple):
-    """Where the reader expects a record to belong. The tenant may be empty."""
+    """The place where the reader expects a record. The tenant may be empty."""
 
     store: str
     tenant: str
@@ -109,15 +108,15 @@ class Place(NamedTuple):
 
     @property
     def scope(self) -> str:
-        """Whose it is, for a message."""
+        """The store and the tenant, for a message."""
         return f"store {self.store}" + (self.tenant and f", tenant {self.tenant}")
 
 
 class Cipher(Protocol):
-    """Turns the encoded state into another form and back, between the codec and the seal.
+    """Encrypts the encoded state before it is sealed, and decrypts it after verification.
 
-    The seal covers what it makes, and its place. Whether a store is encrypted says the reader, and
-    never a record. This package has none; the smallest one that is sound:
+    The seal covers the ciphertext and its place. The reader decides whether a store is encrypted; a
+    record never does. This package has no cipher. A minimal sound one:
 
     ```python
     import os
@@ -150,14 +149,14 @@ class Cipher(Protocol):
     """
 
     def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
-        """Return the id of the key, 16 hex digits in lower case, and what it encrypted.
+        """Return the id of the key, 16 lowercase hex digits, and the ciphertext.
 
-        That is at most 2,048 bytes more, and never the same twice. The place tells whose state it
-        is, if each tenant or thread has a key of its own.
+        The ciphertext is at most 2,048 bytes longer, and never the same twice. The place tells
+        which key to use, if each tenant or thread has its own.
         """
 
     def open(self, text: bytes, key: str, place: Place) -> bytes:
-        """Return what was closed for that place, under the key of that id: perhaps an older one."""
+        """Return the plaintext for that place, using the key with that id, which may be old."""
 
 
 class Header(NamedTuple):
@@ -178,7 +177,7 @@ class Header(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where it says that it belongs."""
+        """The place that it names."""
         return Place(self.store, self.tenant, self.thread, self.sequence)
 
     def __bytes__(self) -> bytes:
@@ -194,7 +193,7 @@ class Header(NamedTuple):
 
     @classmethod
     def parse(cls, line: bytes) -> Header | None:
-        """Return the header that `line` spells, or None if it spells none."""
+        """Return the header in `line`, or None if it is malformed."""
         # Latin-1 never fails, and what it makes of a byte above 127 is in no grammar below.
         found = _LINE_2.fullmatch(line.decode("latin-1"))
         if found is None:
@@ -214,7 +213,7 @@ class Header(NamedTuple):
 
 
 def check_word(word: object, called: str = "an app name") -> str:
-    """Return the name of an app, or the label of a record, if it is one.
+    """Return the name of an app, or the label of a record, if it is valid.
 
     Raises:
         InvalidId: it is outside the grammar.
@@ -229,9 +228,9 @@ def check_word(word: object, called: str = "an app name") -> str:
 
 FORMAT: Final = "safepoint/1"
 Use = Literal["record", "journal", "approval", "order", "model"]
-"""What the envelope holds. The signature covers it, so that none of them opens as another.
+"""The use of an envelope. The signature covers it, so that none opens as another.
 
-An `order` is an answer, or a hold, as it is kept among the answers.
+An `order` is an answer or a hold in the answers store.
 """
 
 # A signature has 64 bytes. Its last letter has no bits to spare, so that it has one spelling.
@@ -242,13 +241,13 @@ _MAX_HEADER: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A record that passed: its header, its digest for the next link, and the encoded state.
+    """A verified record: its header, its digest for the next link, and the encoded state.
 
     Attributes:
         header: line 2.
-        digest: the digest of line 2, which the next record names. It does not depend on the key.
+        digest: the digest of line 2, which the next record names. It is independent of the key.
         key: the id of the key that sealed it.
-        payload: the encoded state, encrypted if there is a cipher.
+        payload: the encoded state, or its ciphertext.
     """
 
     header: Header
@@ -258,11 +257,11 @@ class Opened:
 
     @property
     def head(self) -> Head:
-        """This record, as the end of its thread."""
+        """The head of its thread if this is the last record."""
         return Head(self.header.sequence, self.digest)
 
     def checkpoint(self, state: Any) -> Checkpoint:
-        """Return what a ledger hands out for this record, with its state decoded."""
+        """Return the checkpoint for this record and its decoded state."""
         header = self.header
         created = datetime.fromisoformat(header.created)
         links = header.previous, self.digest, header.tools
@@ -285,7 +284,7 @@ def seal(
     cipher: str | None = None,
     use: Use = "record",
 ) -> tuple[bytes, Opened]:
-    """Return the record that binds `payload` to `place`, and the same as `open_sealed` gives it.
+    """Return the record that binds `payload` to `place`, as bytes and as `open_sealed` returns it.
 
     Raises:
         InvalidId: a name, the sequence or another field is outside its grammar.
@@ -320,7 +319,7 @@ def seal(
 
 
 def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
-    """Return the record again, sealed by `key`. Its digest stays, and so does every link to it."""
+    """Return the record resealed by `key`. Its digest and every link to it stay the same."""
     return _sealed(bytes(opened.header), opened.payload, key, use)
 
 
@@ -335,7 +334,7 @@ def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
 
 
 def read_line(line_1: bytes) -> tuple[str, bytes] | None:
-    """Return the key's id and the signature that line 1 names, or None if it is malformed."""
+    """Return the key id and the signature in line 1, or None if it is malformed."""
     found = _LINE_1.fullmatch(line_1 + b"\n")
     return None if found is None else (found[1].decode(), base64.b64decode(found[2]))
 
@@ -358,14 +357,14 @@ def open_sealed(
     """Verify a record in the one order that is safe, and return it still encoded.
 
     Args:
-        record: the bytes as the storage gave them.
-        place: where they must belong.
-        keys: which keys to trust.
-        base: whether this must be what `prune` left, instead of a checkpoint.
-        digest: what a record that you trust already names as the one before it. It stands in for
-            the signature, since nobody can make another header of the same digest.
+        record: the bytes from the storage.
+        place: the place that they must name.
+        keys: the trusted keys.
+        base: whether this must be the base of a pruned thread instead of a checkpoint.
+        digest: the predecessor's digest that a verified record names. It replaces the check of the
+            signature, because nobody can make another header with the same digest.
         limits: how large it may be.
-        use: what it was signed as.
+        use: the use that the signature must name.
 
     Raises:
         LimitExceeded: it is larger than the limit.
@@ -430,7 +429,7 @@ def open_sealed(
         raise SealBroken(f"The state of {shown} is not the one that was sealed.", _DISTRUST)
     opened = Opened(header, own_digest, key.id, rest)
 
-    # 7. whether its key still counted here
+    # 7. whether its key was revoked before this record
     revoked = keys.revoked(key.id)
     if revoked is not None:
         _check_revoked(opened, revoked)
@@ -480,7 +479,7 @@ def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:
     header = opened.header
     if header.kind == "base":
-        # The record behind it cannot show whether it was the thief who removed those before.
+        # The next record cannot show whether the thief removed the earlier ones.
         raise KeyRevoked(
             f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
             " which was revoked.",
@@ -500,12 +499,12 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
 
 
 class Witness(NamedTuple):
-    """Who saw a head, and what to do when the store says otherwise.
+    """Something that saw a head, and what to do when the storage contradicts it.
 
     Attributes:
         name: as it should read in a message.
-        cut_off: what to do when the store ends earlier.
-        replaced: what to do when another record stands there.
+        cut_off: what to do when the thread ends earlier.
+        replaced: what to do when another record is there.
     """
 
     name: str
@@ -530,12 +529,12 @@ PROCESS: Final = Witness(
 
 
 def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) -> None:
-    """Refuse a thread that ends before what is known of it.
+    """Refuse a thread that ends before a known head.
 
     Args:
         thread: the thread, for the message.
-        head: the last sequence in the storage, asked after `known` was.
-        known: the head as it was last seen.
+        head: the last sequence in the storage, read after `known`.
+        known: the known head.
         witness: who saw it.
 
     Raises:
@@ -547,7 +546,7 @@ def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) 
 
 
 def check_is(opened: Opened, known: Head, witness: Witness) -> None:
-    """Refuse a record that is not the one that is known to stand at its place.
+    """Refuse a record that is not the known one at its place.
 
     Raises:
         Forked: another genuine record stands there: there are two heads, and this is the wrong one.
@@ -560,7 +559,7 @@ def check_is(opened: Opened, known: Head, witness: Witness) -> None:
 
 
 def check_follows(opened: Opened, previous: str | None) -> None:
-    """Refuse a record that does not continue the one before it, or a base in its place.
+    """Refuse a record whose predecessor is not the one before it, or the base.
 
     Raises:
         WrongPlace: one of the two was replaced.

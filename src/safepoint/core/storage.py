@@ -1,4 +1,4 @@
-"""What a storage is, who may write a thread, what every storage says, and the one in memory."""
+"""The protocol of a storage, leases, common errors, and the storage in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AGAIN: Final = "Load the latest checkpoint and decide again from there."
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write a thread, as a storage gave it.
+    """The right to write a thread, granted by a storage.
 
     ```python
     import time
@@ -50,8 +50,8 @@ class Lease:
     Args:
         thread: the thread.
         owner: the worker that holds it.
-        token: its number. Each later lease of the thread has a higher one.
-        expires: from when on another worker may take the thread over.
+        token: its number. Each later lease on the thread has a higher one.
+        expires: when another worker may take over the thread.
 
     Raises:
         InvalidId: the thread, the owner or the token is outside its grammar.
@@ -71,12 +71,12 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """All that a storage keeps of the leases of a thread. It changes nothing and asks no clock.
+    """The leases of a thread as a storage keeps them: a value, without side effects or a clock.
 
     Attributes:
         thread: the thread.
-        token: the highest token that was handed out, or 0.
-        holder: the lease that counts, also if it has expired; None if the thread is free.
+        token: the highest token issued so far, or 0.
+        holder: the current lease, even if it has expired; None if the thread is free.
     """
 
     thread: str
@@ -84,14 +84,14 @@ class Ownership:
     holder: Lease | None = None
 
     def acquired(self, owner: str, seconds: float, now: datetime) -> Ownership:
-        """Return what is to be kept once `owner` has the thread.
+        """Return the ownership after `owner` acquires the thread.
 
         Raises:
             NotOwner: another worker owns it until later than `now`.
         """
         holder = self.holder
-        # One that ends later than any can has a clock that is wrong, and counts as expired: the
-        # token keeps the two apart.
+        # A lease that ends later than any lease can comes from a wrong clock and counts as expired:
+        # the token still tells the two owners apart.
         latest = now + timedelta(seconds=MAX_SECONDS, hours=1)
         if holder is not None and holder.owner != owner and now < holder.expires <= latest:
             raise NotOwner(
@@ -104,7 +104,7 @@ class Ownership:
         return Ownership(self.thread, lease.token, lease)
 
     def renewed(self, lease: Lease, seconds: float, now: datetime) -> Ownership:
-        """Return what is to be kept once `lease` ends so many seconds after `now`.
+        """Return the ownership after `lease` is extended to so many seconds from `now`.
 
         Raises:
             NotOwner: the lease was released, or another one took its place.
@@ -113,7 +113,7 @@ class Ownership:
         return replace(self, holder=replace(lease, expires=now + timedelta(seconds=seconds)))
 
     def released(self, lease: Lease) -> Ownership:
-        """Return what is to be kept once the thread is free: its highest token.
+        """Return the ownership after the thread is released: only its highest token remains.
 
         Raises:
             NotOwner: another lease took its place.
@@ -123,7 +123,7 @@ class Ownership:
         return replace(self, holder=None)
 
     def check_fence(self, fence: int | None) -> None:
-        """Refuse a save by anybody but the holder.
+        """Refuse a save by anyone but the holder.
 
         Raises:
             NotOwner: the thread has a holder with another token, or the token is of no holder.
@@ -150,7 +150,7 @@ class Ownership:
 
 
 def check_span(seconds: float, now: datetime) -> datetime:
-    """Return `now` in UTC if a lease can last for so many seconds.
+    """Return `now` in UTC, if a lease may last so many seconds.
 
     Raises:
         ConfigurationError: a lease cannot.
@@ -166,18 +166,18 @@ def check_span(seconds: float, now: datetime) -> datetime:
 class CheckpointStorage(Protocol):
     """The four methods that a storage needs. No base class: any object that has them will do.
 
-    Treat whatever you implement this on as private infrastructure. The ledger detects a record
-    that somebody changed; it cannot give you back the one that was there.
+    Treat the backend as private infrastructure. The ledger detects a changed record, but cannot
+    restore the original.
 
-    What more a storage can do, the protocols below say, each by itself. If it has an attribute
-    `path`, a ledger keeps keys, anchor and journal out of that. Refuse bad names and sequences with
-    InvalidId, or say `guarded = False` in the suite.
+    The protocols below describe optional features, each by itself. If the storage has an attribute
+    `path`, a ledger refuses keys, an anchor or a journal inside that folder. Refuse bad names and
+    sequences with InvalidId, or set `guarded = False` in the suite.
     """
 
     def append(self, thread: str, sequence: int, record: bytes) -> None:
-        """Keep `record` at `(thread, sequence)`, durably, behind the last one and nowhere else.
+        """Store `record` durably at `(thread, sequence)`, directly after the last record.
 
-        A thread without a record takes any place: a copy begins where a pruned thread does.
+        The first record may have any sequence: the copy of a pruned thread begins later than 1.
 
         Raises:
             Conflict: there is a record already, or there was one before the thread was pruned.
@@ -200,47 +200,47 @@ class CheckpointStorage(Protocol):
 
 @runtime_checkable
 class ScanningStorage(Protocol):
-    """A storage that reads faster than one record at a time."""
+    """A storage that can read several records at once."""
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
-        """Return the head with the record there, or with None where `read` is to be asked."""
+        """Return the head and its record, or None in place of a record that `read` must get."""
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+        """Return the records from `first` to `last`, downwards if `last` is lower.
 
         Raises:
-            NotFound: one is not there. Those before it were already handed out.
+            NotFound: one is missing. Those before it were already returned.
         """
 
 
 @runtime_checkable
 class TenantStorage(Protocol):
-    """A storage that keeps the threads of each tenant apart."""
+    """A storage that separates the threads of each tenant."""
 
     def tenant(self, name: str) -> Any:
-        """Return one that shares what this is kept in, and sees that tenant's threads alone."""
+        """Return a storage on the same backend that sees only that tenant's threads."""
 
     def tenants(self) -> Iterable[str]:
-        """Return the name of each tenant that has a record; none, of a tenant's own."""
+        """Return the name of each tenant that has a record; empty for a tenant's storage."""
 
 
 @runtime_checkable
 class RetentionStorage(Protocol):
-    """A storage that can forget the beginning of a thread, which `prune` and `erase` need.
+    """A storage that can remove the beginning of a thread, as `prune` and `erase` need.
 
-    What was pruned is gone for every method: below the base there is nothing to read, to scan or
-    to append, even while the files are still being removed.
+    Pruned records are gone for every method: below the base nothing can be read, scanned or
+    appended, even while the files are still being removed.
     """
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None."""
+        """Return the first remaining sequence and the base that `prune` stored, or None."""
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base`, durably, then remove every record below `first`.
+        """Store `base` durably, then remove every record below `first`.
 
-        A thread never moves backwards: if it begins after `first` already, its base stays. If it
-        begins at `first`, the new base takes the place of the old one, which is how a base is
-        sealed anew. What an interrupted prune left below is removed in either case.
+        A thread never moves backwards: if it already begins after `first`, its base stays. If it
+        begins at `first`, the new base replaces the old one, which is how a base is resealed. In
+        either case, records that an interrupted prune left below are removed.
 
         Returns:
             How many records were removed.
@@ -252,51 +252,51 @@ class RetentionStorage(Protocol):
 
 @runtime_checkable
 class PurgingStorage(Protocol):
-    """A storage that keeps what was pruned for a while, in a log or among what was set aside."""
+    """A storage where pruned records remain for a while, for example in a log."""
 
     def purge(self, thread: str) -> int:
-        """Remove that, too, after `prune`, and return how many more went; raise if some stay."""
+        """Remove those after `prune`, and return how many there were; raise if some remain."""
 
 
 @runtime_checkable
 class LeasingStorage(Protocol):
-    """A storage that knows which worker owns a thread, and takes records of that one alone.
+    """A storage that knows which worker owns a thread, and accepts only that worker's records.
 
-    Its `append` takes a `fence`: the token of the lease under which somebody saves, None if the
+    Its `append` takes a `fence`: the token of the lease under which a worker saves, or None if the
     thread is not leased. It raises NotOwner if the thread has an owner whose token is not `fence`,
-    be the lease expired or not; or if it has none, and `fence` is not None.
+    whether or not the lease has expired; or if it has none and `fence` is not None.
 
-    A token is one higher than the one before it, whatever became of that lease: expired, released,
-    or lost in a crash. Hand it out once it is durable. Compare it and keep the record in one step:
-    if a new token goes out between the two, a worker that slept overwrites the work of another.
+    Each token is one higher than the previous one, even if that lease expired, was released or was
+    lost in a crash. Issue a token only once it is durable. Compare it and store the record in one
+    step: otherwise a worker that slept could overwrite the work of its successor.
     """
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
-        """Let a worker own a thread, with a new token, also if it owned the thread before.
+        """Give a worker a thread, with a new token, even if it owned the thread before.
 
         Raises:
             NotOwner: another worker owns it, and its lease has not expired.
         """
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Let a lease end so many seconds from now. Its token stays.
+        """Extend a lease to so many seconds from now. Its token stays the same.
 
         Raises:
             NotOwner: it was released, or another one took its place.
         """
 
     def release(self, lease: Lease) -> None:
-        """Let a thread be free.
+        """Release a thread.
 
         Raises:
             NotOwner: another one took its place.
         """
 
     def lease(self, thread: str) -> Lease | None:
-        """Return the lease that counts for a thread, also if it has expired; None if it is free.
+        """Return the current lease of a thread, even if it has expired; None if it is free.
 
-        If your storage refuses saves for another reason as well, say so with a method
-        `foreign(thread) -> bool`: a ledger asks it before a step acts.
+        If your storage refuses saves for another reason, add a method `foreign(thread) -> bool`: a
+        ledger calls it before a step acts.
         """
 
 
@@ -306,12 +306,12 @@ def utc_now() -> datetime:
 
 
 class Tenants:
-    """What keeps the threads of each tenant apart, by a name that stands before each of them."""
+    """Separates the threads of each tenant by a prefix."""
 
     _tenant = ""
 
     def tenant(self, name: str) -> Self:
-        """Return the same for one tenant, which sees its own threads alone and shares all else.
+        """Return the same for one tenant. It sees only that tenant's threads.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -322,29 +322,29 @@ class Tenants:
         return scope
 
     def _tenants_in(self, found: Iterable[str]) -> list[str]:
-        """Return the names that a tenant can have, sorted. A tenant itself has none."""
+        """Return the valid tenant names among those found, sorted."""
         return [] if self._tenant else sorted({name for name in found if is_thread(name)})
 
 
 class Leasing(ABC):
     """The leases of a storage: who may write a thread.
 
-    They keep honest workers out of each other's way. Whoever can write the storage itself can
-    change what it says of an owner, as they can change the records; the seal shows the second.
+    They keep honest workers out of each other's way. An attacker with write access to the storage
+    can change leases as well as records, but only a changed record is detected, by its seal.
     """
 
     _clock: Callable[[], datetime] = staticmethod(utc_now)
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
-        """Let a worker own a thread for so many seconds, with a token that none had before it.
+        """Give a worker a thread for so many seconds, with a new token.
 
-        The thread needs no record yet. If this worker owns it already, it gets a new token as well:
-        it was restarted, and what may be left of its former self is fenced off.
+        The thread need not have a record yet. If this worker already owns it, it still gets a new
+        token: it was restarted, and its former process can no longer write.
 
         Args:
             thread: the thread.
-            owner: the name of the worker; each worker needs one of its own.
-            seconds: after which another worker may take the thread over, unless it is renewed.
+            owner: the name of the worker, unique to it.
+            seconds: when another worker may take over the thread, unless the lease is renewed.
 
         Raises:
             InvalidId: the thread or the owner is outside the grammar.
@@ -360,9 +360,9 @@ class Leasing(ABC):
         return cast("Lease", kept.holder)
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Let a lease end so many seconds from now. Its token stays.
+        """Extend a lease to so many seconds from now. Its token stays the same.
 
-        One that has expired is renewed too, as long as nobody has taken the thread over.
+        An expired lease can be renewed as long as nobody has taken over the thread.
 
         Raises:
             ConfigurationError: the seconds are not a number from 0.001 to 86400.
@@ -374,9 +374,9 @@ class Leasing(ABC):
         return cast("Lease", kept.holder)
 
     def release(self, lease: Lease) -> None:
-        """Let a thread be free. Its tokens go on from where they are.
+        """Release a thread. The next token is still higher.
 
-        To release a lease twice does nothing.
+        Releasing a lease twice does nothing.
 
         Raises:
             NotOwner: another one took its place.
@@ -385,7 +385,7 @@ class Leasing(ABC):
         self._change_ownership(lease.thread, lambda old: old.released(lease))
 
     def lease(self, thread: str) -> Lease | None:
-        """Return the lease that counts for a thread, also if it has expired; None if it is free.
+        """Return the current lease of a thread, even if it has expired; None if it is free.
 
         Raises:
             InvalidId: the thread is outside the grammar.
@@ -394,20 +394,20 @@ class Leasing(ABC):
         return self._ownership(check_name("thread", thread)).holder
 
     def token(self, thread: str) -> int:
-        """Return the highest token that was ever handed out for a thread, 0 if none was."""
+        """Return the highest token ever issued for a thread, 0 if there was none."""
         return self._ownership(thread).token
 
     @abstractmethod
     def _ownership(self, thread: str) -> Ownership:
-        """Return what is kept of the thread's leases."""
+        """Return the stored leases of the thread."""
 
     @abstractmethod
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        """Keep what `step` makes of it, durably, with nobody in between. Return that."""
+        """Apply `step` to it and store the result durably, in one step. Return the result."""
 
 
 def is_thread(name: object) -> bool:
-    """Tell whether a name that was found is one that a thread can have."""
+    """Tell whether a name is a valid thread name."""
     try:
         check_name("thread", name)
     except InvalidId:
@@ -416,7 +416,7 @@ def is_thread(name: object) -> bool:
 
 
 def span(first: object, last: object) -> range:
-    """Return the sequences from `first` to `last`, downwards if `last` is the lower one.
+    """Return the sequences from `first` to `last`, downwards if `last` is lower.
 
     Raises:
         InvalidId: one of the two is not a sequence.
@@ -426,7 +426,7 @@ def span(first: object, last: object) -> range:
 
 
 def taken(thread: str, sequence: int, first: int) -> Conflict:
-    """Say that another writer was first; `first` is where the thread begins."""
+    """Return the error for a sequence that is taken; `first` is where the thread begins."""
     what = f"Thread '{thread}' already has a checkpoint {sequence}."
     if sequence < first:
         what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
@@ -434,13 +434,13 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
 
 
 def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
-    """Say that a record does not follow upon the last one."""
+    """Return the error for a record that does not follow the last one."""
     what = f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow."
     return RecordsMissing(what, f"Nothing was saved. {_AGAIN}")
 
 
 def missing(thread: str, sequence: int, first: int) -> NotFound:
-    """Say that there is no such record; `first` is where the thread begins."""
+    """Return the error for a missing record; `first` is where the thread begins."""
     if sequence < first:
         return NotFound(
             f"Checkpoint {sequence} of thread '{thread}' was pruned; the thread begins at {first}"
@@ -454,7 +454,7 @@ def missing(thread: str, sequence: int, first: int) -> NotFound:
 
 
 def check_place(thread: object, sequence: object) -> None:
-    """Refuse what is not the place of a record.
+    """Check the place of a record.
 
     Raises:
         InvalidId: the thread or the sequence is outside the grammar.
@@ -466,11 +466,11 @@ def check_place(thread: object, sequence: object) -> None:
 class InMemoryCheckpointStorage(Leasing):
     """Keeps records in this process, as bytes, until it ends.
 
-    It holds copies, so that changing a buffer after `append` changes nothing stored. Several
-    threads of one process may share it.
+    It stores copies, so changing a buffer after `append` has no effect. Several threads of one
+    process may share it.
 
-    In memory is not the same as trusted: whoever can run code in the process, or attach to it,
-    can change what is kept here. The ledger verifies these records as it does all others.
+    In memory does not mean trusted: code in the process, or a debugger attached to it, can change
+    the records. The ledger verifies them like all others.
 
     Args:
         clock: what time it is, for leases. A test passes its own.
@@ -487,7 +487,7 @@ class InMemoryCheckpointStorage(Leasing):
         self._tenants: dict[str, InMemoryCheckpointStorage] = {}
 
     def tenant(self, name: str) -> InMemoryCheckpointStorage:
-        """Return the storage of one tenant, which sees its own threads alone.
+        """Return the storage of one tenant, which sees only its own threads.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -502,7 +502,7 @@ class InMemoryCheckpointStorage(Leasing):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep a copy of `record` at `(thread, sequence)`, behind the last one alone."""
+        """Store a copy of `record` at `(thread, sequence)`, directly after the last record."""
         check_place(thread, sequence)
         data = bytes(record)
         with self._lock:
@@ -547,7 +547,7 @@ class InMemoryCheckpointStorage(Leasing):
             return [name for name, scope in self._tenants.items() if scope.threads()]
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None.
+        """Return the first remaining sequence and the base that `prune` stored, or None.
 
         Raises:
             InvalidId: the thread is outside the grammar.
@@ -555,9 +555,9 @@ class InMemoryCheckpointStorage(Leasing):
         return self._bases.get(check_name("thread", thread))
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base`, then remove every record below `first`. A thread never moves backwards.
+        """Store `base`, then remove every record below `first`. A thread never moves backwards.
 
-        If it begins at `first` already, the new base takes the place of the old one.
+        If it already begins at `first`, the new base replaces the old one.
 
         Returns:
             How many records were removed.
@@ -581,17 +581,17 @@ class InMemoryCheckpointStorage(Leasing):
             return len(below)
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
-        """Return the head with the record there; 0 and None of a thread that has none."""
+        """Return the head and its record; 0 and None for a thread without records."""
         head = self.head(thread)
         with self._lock:
             return head, self._records.get(thread, {}).get(head)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+        """Return the records from `first` to `last`, downwards if `last` is lower.
 
         Raises:
             InvalidId: the thread or a sequence is outside the grammar.
-            NotFound: one of them is not there. Those before it were already handed out.
+            NotFound: one is missing. Those before it were already returned.
         """
         check_name("thread", thread)
         return (self.read(thread, sequence) for sequence in span(first, last))

@@ -551,11 +551,6 @@ class SQLiteJournal(Journal):
             self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the file, which is kept apart from the storage."""
-        return self._entries.path.parent
-
     def close(self) -> None:
         """Let go of the file."""
         self._entries.close()
