@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
-from publish.lean import lean_page
+from publish.lean import lean_assets, lean_page
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
 from publish.project import Page, Project, repository
@@ -53,6 +53,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         if policy:
             whole = with_policy(whole, file.relative_to(site).as_posix(), styles)
         file.write_text(whole, encoding="utf-8")
+    lean_assets(site)
     search_later(site)
     machine.apply(site, project, counts)
     return counts

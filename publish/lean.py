@@ -1,8 +1,9 @@
-"""Send less: no style sheets and scripts of other pages, no spare spaces."""
+"""Send less: no style sheets and scripts of other pages, no spare spaces, no comments."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Final
 
 _WHOLE: Final = re.compile(r"(<(pre|script|style|textarea)\b.*?</\2>)", re.DOTALL)
@@ -18,6 +19,10 @@ _ONLY_WITH: Final = {
     "assets/checklist.js": {"checklist"},
     "assets/find.css": {"attacks", "ladder--stores"},
     "assets/home.css": {"front"},
+}
+_COMMENTS: Final = {
+    "*.css": re.compile(r"/\*.*?\*/\s*", re.DOTALL),
+    "*.js": re.compile(r"^ *//.*\n", re.MULTILINE),
 }
 _CLASSES: Final = re.compile(r'class="([^"]*)"')
 
@@ -35,3 +40,10 @@ def lean_page(html: str) -> str:
     parts[::3] = [_SPACES.sub(" ", part) for part in parts[::3]]
     del parts[2::3]
     return "".join(parts)
+
+
+def lean_assets(site: Path) -> None:
+    """Leave out of our own style sheets and scripts what only authors read."""
+    for pattern, comment in _COMMENTS.items():
+        for file in (site / "assets").glob(pattern):
+            file.write_text(comment.sub("", file.read_text("utf-8")), "utf-8")

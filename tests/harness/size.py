@@ -32,8 +32,8 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
     "all of src": (["src"], 27211),
-    "tests": (["tests"], 43680),
-    "publish": (["publish"], 1770),
+    "tests": (["tests"], 43687),
+    "publish": (["publish"], 1780),
     "benchmarks": (["benchmarks"], 1500),
 }
 _NO_CODE: Final = {

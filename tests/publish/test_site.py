@@ -20,7 +20,7 @@ import pytest
 from publish import advisories, changes, hooks
 from publish.advisories import Advisory
 from publish.charts import generated
-from publish.lean import lean_page
+from publish.lean import lean_assets, lean_page
 from publish.project import Project
 from tests.harness.blocks import ROOT
 from tests.harness.shared import build, built
@@ -95,6 +95,14 @@ def test_what_serves_no_page_is_left_out_and_code_keeps_its_spaces() -> None:
     assert "checklist.css" not in lean_page(f"{links}<p>checklist</p>")
     html = "<p>a\n   b&nbsp;\u00a0 c</p>\n\n<pre><code>x\n    y\n</code></pre>\n  <p>"
     assert lean_page(html) == "<p>a b&nbsp;\u00a0 c</p> <pre><code>x\n    y\n</code></pre> <p>"
+
+
+def test_no_comment_of_ours_is_sent(tmp_path: Path) -> None:
+    write(tmp_path, "assets/own.css", "/* why */\np {\n  color: red; /* so */\n}\n")
+    write(tmp_path, "assets/own.js", '// Why.\nopen("http://x")\n')
+    lean_assets(tmp_path)
+    assert (tmp_path / "assets/own.css").read_text() == "p {\n  color: red; }\n"
+    assert (tmp_path / "assets/own.js").read_text() == 'open("http://x")\n'
 
 
 def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Project) -> None:
