@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from publish.project import Project
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS
 from safepoint.attacks.models import MODEL_ATTACKS
 from safepoint.attacks.network import NETWORK_ATTACKS
 from tests.attacks.sql import SQL_ATTACKS
@@ -58,7 +58,6 @@ def listed(project: Project) -> list[Listed]:
     found = []
     for kind in ATTACKS.values():
         command = f"safepoint attack {kind.id}"
-        command += " --in-memory" if kind.needs is Memory else ""
         found.append(_of(kind, kind.attacker, kind.about, command, project, *rungs[kind.id]))
     for group, (catalogue, command, about) in _CATALOGUES.items():
         for other in catalogue.values():

@@ -25,7 +25,7 @@ from safepoint.attacks.home_made import (
     MacTarget,
     NaiveTarget,
 )
-from safepoint.attacks.medium import Disk, Medium
+from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.command.desk import Desk
@@ -37,7 +37,7 @@ from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, Place, seal
-from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
+from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
@@ -45,7 +45,7 @@ from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
 from safepoint.stores.disk import TEMP
-from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
+from safepoint.stores.files import BASE, FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
@@ -55,50 +55,6 @@ _Result = TypeVar("_Result")
 
 def _name(thread: str, sequence: int) -> str:
     return f"{thread}/{sequence:010d}{_RECORD}"
-
-
-class Kept(InMemoryCheckpointStorage):
-    """A storage whose memory the adversary can write between one use and the next."""
-
-    def load(self, medium: Medium) -> None:
-        """Hold what the medium holds, and nothing else."""
-        super().__init__()
-        for name, content in medium.everything().items():  # of a thread, the records come first
-            thread, _, rest = name.partition("/")
-            if thread.startswith("@"):
-                scope, (thread, _, rest) = self.tenant(thread[1:]), rest.partition("/")
-                _put(scope, thread, int(rest.removesuffix(_RECORD)), content)
-            elif rest.endswith(_RECORD):
-                _put(self, thread, int(rest.removesuffix(_RECORD)), content)
-            elif rest == BASE:
-                first, _, base = content.partition(b"\n")
-                self.prune(thread, int(first), base)
-            elif rest == LEASE:
-                self._owners[thread] = read_lease(name, thread, content)
-
-    def store(self, medium: Medium) -> None:
-        """Write back what one use can change: records, a lease, a base with nothing below."""
-        for tenant, scope in self._tenants.items():
-            for thread, records in scope._records.items():  # noqa: SLF001  of the same class
-                for sequence, record in records.items():
-                    medium.write(f"@{tenant}/{_name(thread, sequence)}", record)
-        for thread, ownership in self._owners.items():
-            medium.write(f"{thread}/{LEASE}", write_lease(ownership))
-        for thread in self.threads():
-            for sequence, record in self._records[thread].items():
-                medium.write(_name(thread, sequence), record)
-            base = self.base(thread)
-            if base is not None:
-                medium.write(f"{thread}/{BASE}", b"%d\n%b" % base)
-                for name in medium.names():
-                    if name.startswith(f"{thread}/") and name < _name(thread, base[0]):
-                        medium.delete(name)
-
-
-def _put(kept: InMemoryCheckpointStorage, thread: str, sequence: int, record: bytes) -> None:
-    """Keep a record anywhere, as whoever can write the memory does."""
-    kept._records.setdefault(thread, {})[sequence] = record  # noqa: SLF001
-    kept._heads[thread] = max(sequence, kept._heads.get(thread, 0))  # noqa: SLF001
 
 
 class _Tapped:
@@ -127,7 +83,6 @@ class SignedChainTarget(Target):
         self.keys = Keyring(SigningKey.generate())
         self.anchor: Anchor | None = None
         self.whose = ""
-        self._kept = Kept()
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Save through the ledger."""
@@ -269,13 +224,7 @@ class SignedChainTarget(Target):
 
     def use(self, act: Callable[[Ledger], _Result]) -> _Result:
         """Open the ledger as a new process does, and use it once."""
-        if isinstance(self.medium, Disk):
-            return act(self._ledger(FileCheckpointStorage(self.medium.folder)))
-        self._kept.load(self.medium)
-        try:
-            return act(self._ledger(self._kept))
-        finally:
-            self._kept.store(self.medium)
+        return act(self._ledger(FileCheckpointStorage(self.path)))
 
     def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         return Ledger(
@@ -309,9 +258,7 @@ class SealedTarget(SignedChainTarget):
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
-        on_disk = isinstance(self.medium, Disk)
-        heads = self.folder / "anchor/heads.db"
-        self.anchor: Anchor = SQLiteAnchor(heads, create=True) if on_disk else InMemoryAnchor()
+        self.anchor: Anchor = SQLiteAnchor(self.folder / "anchor/heads.db", create=True)
 
     def go_back(self, thread: str, sequence: int) -> None:
         """Drop the records, and accept the loss by name."""
