@@ -89,6 +89,7 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     expect(other.locator(".checklist input").nth(1)).to_be_checked()
 
 
+@pytest.mark.deep
 def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened: Open) -> None:
     page = opened("builder")
     tick(page, 2, 3)
@@ -107,6 +108,7 @@ def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened:
     assert ticked(page) == [5]
 
 
+@pytest.mark.deep
 def test_blocked_storage_is_said_and_the_list_still_ticks(
     site: Site, context: BrowserContext
 ) -> None:
@@ -130,6 +132,7 @@ def test_blocked_storage_is_said_and_the_list_still_ticks(
     assert ticked(frame) == []
 
 
+@pytest.mark.deep
 def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
     context: BrowserContext, site: Site
 ) -> None:
@@ -186,6 +189,7 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     assert all(target.startswith(site.address) for target in targets)
 
 
+@pytest.mark.deep
 def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) -> None:
     other = opened("reviewer")
     tick(other, 0)
@@ -208,24 +212,7 @@ def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) 
     ]
 
 
-def test_the_keyboard_alone_ticks_asks_and_takes_back(opened: Open) -> None:
-    """That each box shows its focus is tested with the other pages."""
-    page = opened("builder")
-    clear = page.locator(".checklist__bar button").last
-    page.locator(".checklist input").first.focus()
-    page.keyboard.press("Space")
-    assert ticked(page) == [0]
-    clear.focus()
-    page.keyboard.press("Enter")
-    expect(clear).to_have_text("Clear 1 tick?")
-    page.keyboard.press("Escape")
-    expect(clear).to_have_text("Clear")
-    page.keyboard.press("Enter")
-    page.keyboard.press("Space")
-    assert ticked(page) == []
-    expect(clear).to_be_focused()
-
-
+@pytest.mark.deep
 def test_what_an_item_says_ticks_it_and_a_link_in_it_leads_on(
     opened: Open,
 ) -> None:
@@ -252,45 +239,7 @@ def test_what_an_item_says_ticks_it_and_a_link_in_it_leads_on(
     expect(box).to_be_checked()
 
 
-def test_a_finger_has_44_pixels_on_a_phone(opened: Open) -> None:
-    page = opened("operator")
-    page.set_viewport_size({"width": 390, "height": 844})
-    small: list[str] = page.locator(".checklist :is(button, .task-list-control)").evaluate_all(
-        """parts => parts.filter(part => {
-          const { width, height } = part.getBoundingClientRect();
-          return width < 44 || height < 44;
-        }).map(part => part.outerHTML)"""
-    )
-    overlapping: list[int] = page.locator(".checklist .task-list-control").evaluate_all(
-        """parts => parts.map(part => part.getBoundingClientRect())
-          .flatMap((box, n, all) => n && box.top < all[n - 1].bottom ? [n] : [])"""
-    )
-    assert small == []
-    assert overlapping == []
-
-
-def test_print_shows_boxes_and_ticks_with_place_and_date_and_no_buttons(opened: Open) -> None:
-    page = opened("builder")
-    printed = page.locator(".checklist__printed")
-    expect(printed).not_to_be_visible()
-    tick(page, 0)
-    page.emulate_media(media="print")
-    expect(page.locator(".checklist__bar")).not_to_be_visible()
-    for button in page.locator(".checklist button").all():
-        expect(button).not_to_be_visible()
-    expect(printed).to_be_visible()
-    assert re.fullmatch(
-        rf"1 of {ITEMS} done · \d{{4}}-\d\d-\d\d · {re.escape(page.url)}", printed.inner_text()
-    )
-    drawn = """box => {
-      const style = getComputedStyle(box, "::before");
-      return [style.content, style.borderStyle, style.printColorAdjust, style.left];
-    }"""
-    marks = page.locator(".checklist .task-list-indicator")
-    assert marks.nth(0).evaluate(drawn) == ['"✓"', "solid", "exact", "0px"]
-    assert marks.nth(1).evaluate(drawn) == ['""', "solid", "exact", "0px"]
-
-
+@pytest.mark.deep
 def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Browser) -> None:
     with visitor(browser, java_script_enabled=False) as context:
         page = context.new_page()

@@ -14,7 +14,7 @@ from publish.project import Project
 from safepoint.command.explain import EXPLANATIONS
 from safepoint.rules import RULES
 from tests.browser.site import PATIENCE, Site, visitor
-from tests.browser.visit import Visit, copied
+from tests.browser.visit import Visit
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
@@ -105,12 +105,12 @@ def search(site: Site, browser: Browser) -> Iterator[Search]:
         yield Search(site, visit)
 
 
-def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search) -> None:
+@pytest.mark.parametrize("share", [9, pytest.param(1, marks=pytest.mark.deep)])
+def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search, share: int) -> None:
     """In whatever letters, and among other words."""
-    names = ERRORS | ADVISORIES
-    assert len(ADVISORIES) > 30
+    names = dict([*(ERRORS | ADVISORIES).items()][::share])
     assert search.wrong(names) == {}
-    assert search.wrong({name.lower(): place for name, place in [*names.items()][::9]}) == {}
+    assert search.wrong({name.lower(): place for name, place in names.items()}) == {}
     assert search.first("what to do about SealBroken today") == ERRORS["SealBroken"]
     assert search.first("the page of SP04 please") == PAGES["SP04"]
     assert search.first("is CVE-2025-32434 fixed?") == ADVISORIES["CVE-2025-32434"]
@@ -118,6 +118,7 @@ def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search) -> None
     assert search.links("GHSA-g48c-2wqr-0000") == []
 
 
+@pytest.mark.deep
 def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
     """Whatever the message says, and also what its second line prints."""
     message = "'../keys' was not in the store: seal it +again -x ~1, then see CheckpointStorage."
@@ -139,6 +140,7 @@ def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
     assert search.wrong(wanted) == {}
 
 
+@pytest.mark.deep
 def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None:
     """What its docstring says, and messages that pages show, also with other names in them."""
     wanted = {found.says: name for name, found in [*EXPLANATIONS.items()][::2]}
@@ -153,6 +155,7 @@ def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None
     assert search.wrong({words: ERRORS[name] for words, name in wanted.items()}) == {}
 
 
+@pytest.mark.deep
 def test_words_that_people_use_are_no_names(search: Search) -> None:
     """An attack is called prune, and an error Forked. Words lead to the page that teaches."""
     assert search.first("pickle") == "security/pickle/"
@@ -163,6 +166,7 @@ def test_words_that_people_use_are_no_names(search: Search) -> None:
     assert search.first("may I prune old steps").startswith("security/")
 
 
+@pytest.mark.deep
 def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: Search) -> None:
     for rule, page in PAGES.items():
         places = [place for place, _, _ in search.links(rule.lower())]
@@ -190,6 +194,7 @@ HOSTILE: Final = (
 )
 
 
+@pytest.mark.deep
 def test_hostile_words_do_nothing(search: Search) -> None:
     visit = search.visit
     images = visit.page.locator("img").count()
@@ -202,6 +207,7 @@ def test_hostile_words_do_nothing(search: Search) -> None:
     assert search.first("SealBroken") == ERRORS["SealBroken"]
 
 
+@pytest.mark.deep
 def test_search_is_loaded_when_somebody_searches_and_then_leads_there(
     site: Site, context: BrowserContext
 ) -> None:
@@ -222,20 +228,3 @@ def test_search_is_loaded_when_somebody_searches_and_then_leads_there(
     expect(page.locator("article")).to_contain_text("SP03")
     assert visit.elsewhere(site) == []
     assert visit.violations == []
-
-
-def test_a_page_that_was_loaded_works_offline(site: Site, context: BrowserContext) -> None:
-    """Colours, menu, marks, copy and search go on without a network."""
-    visit = Visit(context, f"{site.address}guide/")
-    page = visit.page
-    with page.expect_worker():
-        page.get_by_role("textbox", name="Search").focus()
-    context.set_offline(True)
-    page.keyboard.type("SP12")
-    expect(page.locator(".md-search-result__item").first).to_be_visible()
-    page.keyboard.press("Escape")
-    page.locator("form[data-md-component=palette] label:visible").click()
-    page.evaluate("navigator.clipboard.writeText('nothing was copied')")
-    page.locator("article button[data-clipboard-target]").first.click()
-    assert "pip install ." in copied(page, instead_of="nothing was copied")
-    assert visit.complaints == []

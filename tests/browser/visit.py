@@ -73,10 +73,11 @@ class Visit:
         return [url for url in self.asked if not url.startswith(here)]
 
     def weight(self, site: Site) -> int:
-        """How many bytes it asked for, as a server sends them: each file with gzip."""
-        return sum(_sent(file) for file in {site.file(url) for url in self.asked} if file)
+        """How many bytes it asked for, as a server sends them."""
+        return sum(sent(file) for file in {site.file(url) for url in self.asked} if file)
 
 
 @cache
-def _sent(file: Path) -> int:
+def sent(file: Path) -> int:
+    """How many bytes a server sends of a file, with gzip."""
     return len(gzip.compress(file.read_bytes(), 9, mtime=0))

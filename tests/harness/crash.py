@@ -8,9 +8,9 @@
             storage = FileCheckpointStorage(left.folder / "store")
             assert storage.head("a") == ("link" in left.steps)
 
-A step is a call of `os` that changes a folder or a file, or a statement that SQLite is about to
-run. Other calls change nothing, so a kill after them shows nothing new; the same goes for a sync,
-because a killed process loses nothing that it wrote. What goes through `open()` is not seen.
+A step is a call of `os` that changes a folder or a file, or a statement of SQLite that does. Other
+calls and statements change nothing, so a kill after them shows nothing new; the same goes for a
+sync, because a killed process loses nothing that it wrote. What goes through `open()` is not seen.
 `also=["psycopg:Connection.execute"]` makes calls of other Python functions steps, too. `failed`
 lets each step raise an OSError in place of the kill: what raised, left nothing behind.
 
@@ -29,6 +29,7 @@ import importlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import sqlite3
@@ -50,6 +51,10 @@ CHANGING: Final = (
     *("posix_fallocate", "pwrite", "pwritev", "rename", "replace", "rmdir", "symlink"),
     *("truncate", "unlink", "utime", "write", "writev"),
 )
+READING: Final = re.compile(
+    r"select|begin|commit|--|pragma (?!journal_mode|user_version|wal)", re.IGNORECASE
+)
+"""How statements of SQLite begin that change no file, or that end what did not."""
 Say = Callable[[str], object]
 Told = list[list[str]]
 PIECE = 200  # bytes that one write takes, or a quarter: what is written in pieces can tear
@@ -219,6 +224,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
 def _child(order: _Order, act: Callable[..., object], last: int, writer: int) -> None:
     """Do the work in a forked process, and tell the steps and what was raised through a pipe."""
     say, kill, count, code = os.write, os.kill, 0, order.code
+    changed = written = False
 
     def before(name: str) -> None:
         """Fail in place of the chosen step."""
@@ -250,10 +256,18 @@ def _child(order: _Order, act: Callable[..., object], last: int, writer: int) ->
         setattr(place, name, step)
 
     def connect(*args: Any, **kwargs: Any) -> sqlite3.Connection:
-        """Call each statement a step, at its beginning: a kill there is one after the last one."""
         connection: sqlite3.Connection = real_connect(*args, **kwargs)
-        connection.set_trace_callback(lambda _: after("sql"))
+        connection.set_trace_callback(statement)
         return connection
+
+    def statement(text: str) -> None:
+        """Begin one: a kill here is one after the statement before it, if that changed a file."""
+        nonlocal changed, written
+        if changed:
+            after("sql")
+        reads, ends = READING.match(text.lstrip()), text.lower().startswith("commit")
+        changed = not reads or (ends and written)
+        written = not reads or (written and not ends)
 
     for name in (*CHANGING, *(["fsync", "fdatasync"] if code else [])):
         if hasattr(os, name):

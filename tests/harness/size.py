@@ -27,13 +27,13 @@ CEILINGS: Final = {
     "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 1004),
     "models": ([f"{PACKAGE}/models"], 4939),
     "audit": ([f"{PACKAGE}/audit"], 3857),
-    "attacks": ([f"{PACKAGE}/attacks"], 3075),
+    "attacks": ([f"{PACKAGE}/attacks"], 3004),
     "console": ([f"{PACKAGE}/console"], 1666),
     "testing": ([f"{PACKAGE}/testing"], 1095),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/_command.py"], 2095),
-    "all of src": (["src"], 27211),
-    "tests": (["tests"], 43687),
-    "publish": (["publish"], 1780),
+    "all of src": (["src"], 27140),
+    "tests": (["tests"], 43651),
+    "publish": (["publish"], 1779),
     "benchmarks": (["benchmarks"], 1500),
 }
 _NO_CODE: Final = {

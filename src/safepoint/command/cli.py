@@ -17,7 +17,6 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
-from importlib import metadata
 from typing import Any, Final, NoReturn
 
 from safepoint._command import Screen, add, flag, status_of
@@ -177,10 +176,12 @@ def _parser(arguments: list[str]) -> Parser:
         description="Checkpoint security that you can run.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=metadata.version("safepoint"))
-    added = _Commands(parser)
     named = arguments[0] if arguments else "-"
-    wanted = COMMANDS.get(named)
+    if not (wanted := COMMANDS.get(named)):
+        from importlib import metadata  # which takes a fifth of the start of a command
+
+        parser.add_argument("--version", action="version", version=metadata.version("safepoint"))
+    added = _Commands(parser)
     if not wanted and not named.startswith("-"):
         near = difflib.get_close_matches(named[:100], COMMANDS)
         parser.error(f"there is no command {named!r}{f'. Near it: {near[0]}' if near else ''}")

@@ -1,4 +1,4 @@
-"""What stores check and say, whichever engine they stand on."""
+"""Checks and errors that all stores share."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _REMOVED: Final = (
 
 
 def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
-    """Say that a record is gone from the middle of a thread."""
+    """Return the error for a record that is missing in the middle of a thread."""
     what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
     return RecordsMissing(what, _REMOVED)
 
 
 def first_gone(thread: str, first: int) -> RecordsMissing:
-    """Say that the record with which a pruned thread begins is gone."""
+    """Return the error for a pruned thread whose first record is missing."""
     what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
     return RecordsMissing(what, _REMOVED)
 
 
 def malformed_base(path: str) -> RecordMalformed:
-    """Say that what should tell where a thread begins does not."""
+    """Return the error for a base that does not say where its thread begins."""
     return RecordMalformed(
         f"{shell(path)} does not say at which checkpoint its thread begins.",
         "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
@@ -33,7 +33,7 @@ def malformed_base(path: str) -> RecordMalformed:
 
 
 def sized(record: bytes, limit: int) -> bytes:
-    """Return the record as `bytes` that nobody else can change, if it is within the limit.
+    """Return the record as immutable `bytes`, if it is within the limit.
 
     Raises:
         LimitExceeded: it is too large.
@@ -44,7 +44,7 @@ def sized(record: bytes, limit: int) -> bytes:
 
 
 def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
-    """Return a record as a database gave it, if it was not over the limit.
+    """Return a record that was read from a database, if it is within the limit.
 
     Raises:
         LimitExceeded: it has more bytes than a record may have.

@@ -1,14 +1,14 @@
-"""SQLite done right, once: a file that is ours alone, whose every answer has a bound.
+"""Safe use of SQLite: a file that only this package uses, read within limits.
 
-Under the storage, the anchor and the journal. The threads of a process take turns on one
-connection, and SQLite's own locks keep the order among processes. A transaction that writes begins
-with BEGIN IMMEDIATE, and waits for others in short steps, so that Ctrl-C is heard.
+The storage, the anchor and the journal use it. The threads of a process take turns on one
+connection, and SQLite's own locks coordinate processes. A transaction that writes starts with BEGIN
+IMMEDIATE. It waits for other writers in short steps, so that Ctrl-C works.
 
-Whoever can write the file can put anything into it. So no value is read that is longer than ours
-can be, no statement works for longer than ours have to, and each transaction looks whether the
-schema is still the one that we made.
+An attacker with write access can put anything into the file. So the length of a value and the work
+of a statement are limited, and each transaction checks that the schema is unchanged.
 
-A connection does not survive a fork: SQLite's locks are the parent's. So a child is refused.
+A connection cannot be used after a fork, because SQLite's locks belong to the parent process. So it
+is refused in a child process.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from safepoint.stores import disk
 _T = TypeVar("_T")
 _Files = list[tuple[int, ...] | None]
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
-_STEPS: Final = 1000  # of SQLite's machine: a unit of work
-_LOOK: Final = 100  # to open it, and to look at its schema
+_STEPS: Final = 1000  # instructions of SQLite's virtual machine: a unit of work
+_LOOK: Final = 100  # to open the file and check its schema
 _WORK: Final = 100_000
-_PER_UNIT: Final = 200  # bytes of the file: whoever reads or prunes all of it needs less
+_PER_UNIT: Final = 200  # bytes of the file: reading or pruning the whole file needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
 _STEP: Final = 0.1
-"""How many seconds SQLite waits for others before Python looks whether Ctrl-C was pressed."""
+"""How many seconds SQLite waits for other writers before Python can handle Ctrl-C."""
 _SETTINGS: Final = (
     "trusted_schema = OFF",
     "cell_size_check = ON",
@@ -47,11 +47,11 @@ _SETTINGS: Final = (
     "fullfsync = ON",
     "checkpoint_fullfsync = ON",
     "secure_delete = ON",
-    # What SQLite puts aside for a moment holds records, and would go to the system's /tmp.
+    # Temporary data contains records, and SQLite would write it to the system's /tmp.
     "temp_store = MEMORY",
 )
 _PARTS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
-# What the system has said to SQLite, by SQLite's exact code or by its primary one.
+# The error of the system, by SQLite's extended or primary result code.
 _ERRNOS: Final = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
     sqlite3.SQLITE_IOERR_WRITE: errno.ENOSPC,  # a quota, a limit on the size of a file
@@ -63,12 +63,12 @@ _ERRNOS: Final = {
     sqlite3.SQLITE_PERM: errno.EACCES,
 }
 _OPEN: Final[dict[int, tuple[int, tuple[int, ...]]]] = {}
-"""In which process each file is open, and its number and device, by the connection."""
+"""For each connection: the process that opened the file, and the file's inode and device."""
 
 
 @cache
 def _made(schema: str) -> tuple[frozenset[tuple[Any, ...]], bytes]:
-    """Return the parts of a new database as SQLite writes them down, and its bytes."""
+    """Return the schema of a new database as SQLite stores it, and the bytes of the file."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         new.executescript(schema)
         image = new.serialize()
@@ -76,7 +76,7 @@ def _made(schema: str) -> tuple[frozenset[tuple[Any, ...]], bytes]:
 
 
 class _Connection:
-    """The connection of a process. It is closed when nobody uses it any more."""
+    """The connection of a process. It is closed when it is no longer used."""
 
     cookie: int | None = None
 
@@ -85,16 +85,16 @@ class _Connection:
         _OPEN[id(self)] = self.process, _number(files)
 
     def __del__(self) -> None:
-        if self.process == os.getpid():  # a child must not close what its parent has open
+        if self.process == os.getpid():  # a child must not close its parent's connection
             _OPEN.pop(id(self), None)
             self.sql.close()
 
 
 class _Shared:
-    """What a database and its tenants share: the connection, and which file it is.
+    """The connection and the file's identity, which a database shares with its tenants.
 
-    One thread uses it at a time. SQLite has one writer at a time anyway, and a framework that runs
-    each step in a new thread would open the file anew for each.
+    One thread uses it at a time. SQLite allows one writer at a time anyway, and a framework that
+    runs each step in a new thread would otherwise open the file for each step.
     """
 
     def __init__(self) -> None:
@@ -105,20 +105,20 @@ class _Shared:
 
 
 class Database:
-    """One file of SQLite, for all threads and processes of a machine.
+    """One SQLite file, for all threads and processes of a machine.
 
     Args:
-        path: the file, as somebody named it.
-        schema: the SQL that makes what is in it.
+        path: the file as the caller gave it.
+        schema: the SQL that creates its tables.
         longest: how many bytes a value may have.
-        wait_seconds: how long SQLite waits for others.
-        create: make the file if it is missing, with mode 0600, and its folder, with mode 0700.
-        read_only: make and change nothing. If nobody uses the database, not even the files that
-            SQLite puts beside it are made.
+        wait_seconds: how long to wait for other writers.
+        create: create a missing file with mode 0600, and its folder with mode 0700.
+        read_only: create and change nothing. If nobody uses the database, SQLite does not even
+            create its log files.
 
     Raises:
         UnsafeLocation: others could change what is stored there.
-        StorageUnavailable: it cannot be made or opened, or is not ours.
+        StorageUnavailable: it cannot be created or opened, or this package did not create it.
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file. What is on disk stays; to close twice does nothing."""
+        """Close the file. Closing it twice does nothing."""
         self._shared.is_closed, self._shared.opened = True, None
 
     @property
     def path(self) -> Path:
-        """The file: absolute, with the links above its folder resolved."""
+        """The absolute path of the file, with the links above its folder resolved."""
         return Path(self._file)
 
     def select(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
@@ -170,17 +170,17 @@ class Database:
         *,
         write: bool = False,
     ) -> _T:
-        """Return what `act` reads in one transaction, or writes in one: on disk then, or undone.
+        """Run `act` in one transaction and return its result: on disk, or rolled back.
 
         Args:
-            act: what to do with the connection.
-            doing: what that is, before a path.
-            write: whether to write.
+            act: the function that uses the connection.
+            doing: the action, for the message.
+            write: whether `act` writes.
 
         Raises:
-            StorageFull: there is no room. All is as it was.
-            LimitExceeded: a value is longer than any of ours.
-            StorageError: the database cannot be used. All is as it was.
+            StorageFull: there is no room. Nothing was changed.
+            LimitExceeded: a value is longer than this package allows.
+            StorageError: the database cannot be used. Nothing was changed.
         """
         if self._shared.process != os.getpid():  # before the lock, which its parent may hold
             raise self._forked()
@@ -203,7 +203,7 @@ class Database:
         return done
 
     def _begin(self, opened: _Connection, begin: str) -> None:
-        """Begin a transaction, with files and a schema that are ours. Wait while others write."""
+        """Begin a transaction and check the files and the schema. Wait while others write."""
         sql, end = opened.sql, 0.0
         while True:
             _bound(sql, _WORK + os.stat(self._file).st_size // _PER_UNIT)  # noqa: PTH116  each call
@@ -229,8 +229,8 @@ class Database:
             if sql.in_transaction:
                 sql.execute("ROLLBACK")
             if written and failed:
-                # Nobody sees the record now. But if all of it got into the log and the sync failed,
-                # whoever opens that after a crash would take it for saved: write over it.
+                # Nobody sees the record now. But if the log has all of it and only the sync failed,
+                # a process that opens the log after a crash would find it: overwrite it.
                 sql.execute("BEGIN IMMEDIATE")
                 sql.execute("PRAGMA user_version = 1")
                 sql.execute("COMMIT")
@@ -238,7 +238,7 @@ class Database:
             self._shared.opened = None
 
     def _empty_log(self) -> bool:
-        """Move what is in the log into the database, and cut the log off, unless others read it.
+        """Move the log into the database and truncate the log, unless others use the database.
 
         Returns:
             Whether the log is empty.
@@ -256,8 +256,8 @@ class Database:
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
         found = self._shared.opened
-        # One in a transaction is that of a call which a signal has interrupted. Whether anybody
-        # writes is asked each time by whoever only reads.
+        # If it is in a transaction, a signal has interrupted the call that used it. A read-only
+        # database checks on each call whether somebody has written.
         if (
             found is None
             or found.sql.in_transaction
@@ -274,8 +274,8 @@ class Database:
         self._shared.main = self._shared.main or _number(files)
         if _number(files) != self._shared.main and not self._read_only:
             raise self._replaced(self._file)
-        # Without a log nobody has it open, and to read it as a file that does not change leaves no
-        # log behind. With a log SQLite itself keeps the order.
+        # Without a log nobody has the database open, and reading it as an immutable file creates no
+        # log. With a log, SQLite itself coordinates readers and writers.
         used = any(os.path.lexists(self._file + each) for each in ("-wal", "-journal"))
         mode = "rw" if not self._read_only else "ro" if used else "ro&immutable=1"
         sql = sqlite3.connect(
@@ -293,8 +293,8 @@ class Database:
             raise
 
     def _set_up(self, sql: sqlite3.Connection) -> None:
-        """Nothing is written to a database before it is known to be ours."""
-        sql.text_factory = lambda data: data.decode("utf-8", "replace")  # it may be anybody's
+        """Set limits and check the schema before anything is written to the database."""
+        sql.text_factory = lambda data: data.decode("utf-8", "replace")  # data of any origin
         sql.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._longest + _SLACK)
         if sys.version_info >= (3, 12):
             sql.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
@@ -305,10 +305,10 @@ class Database:
         if not self._read_only:
             if sql.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
                 raise OSError(errno.ENOTSUP, "this file system has no memory to share")
-            sql.execute(_PARTS).fetchone()  # opens the files beside it
+            sql.execute(_PARTS).fetchone()  # opens the log files
 
     def _check_schema(self, sql: sqlite3.Connection) -> None:
-        """Refuse a database that is not exactly ours."""
+        """Refuse a database whose schema is not exactly the expected one."""
         ours, _ = _made(self._schema)
         others = ours ^ {*sql.execute(_PARTS).fetchmany(len(ours) + 1)}
         if others:
@@ -323,7 +323,7 @@ class Database:
     # --- the files
 
     def _prepare(self) -> None:
-        """Make the folder and the file, if they are missing: all of it, or nothing."""
+        """Create the folder and the file if they are missing."""
         folder, (_, image) = self._folder, _made(self._schema)
         kind = disk.network_file_system(folder)
         if kind is not None:
@@ -340,14 +340,14 @@ class Database:
         disk.enforce(disk.location_refusals(folder))
         disk.create_root(folder)
         if os.path.lexists(self._file):
-            return  # without the lock, which whoever can list the folder can hold
+            return  # without the lock, which any user who can list the folder can hold
         with disk.opened(folder, disk.FOLDER) as fd, disk.locked(fd, folder):
             if not os.path.lexists(self._file):
                 disk.put(self._file, fd, image, over=True)
 
     def _check_place(self) -> None:
-        """Refuse a place where others could change the database or a file beside it."""
-        os.lstat(self._file)  # if it is gone, the system says so
+        """Refuse a place where others could change the database or its log files."""
+        os.lstat(self._file)  # raises if it is gone
         if disk.SUPPORTED:
             disk.enforce(disk.location_refusals(self._folder))
             for path in (Path(self._file + suffix) for suffix in BESIDE):
@@ -356,9 +356,9 @@ class Database:
                     disk.enforce(disk.hard_link_refusals(str(path), path.lstat))
 
     def _check_files(self, opened: _Connection) -> None:
-        """Refuse to go on with files that somebody has put others in the place of.
+        """Refuse to continue if somebody has replaced a file.
 
-        SQLite would not notice: it goes on with what it has open, which nobody else can find.
+        SQLite would not notice: it keeps using the old open file, which nobody else can find.
         """
         found = self._state()
         if found == opened.files:
@@ -370,9 +370,9 @@ class Database:
         opened.files = found
 
     def _state(self) -> _Files:
-        """Return what tells each file, and the folder, from another, and who may write it.
+        """Return the identity and the permissions of each file and of the folder.
 
-        For whoever only reads, also when the database itself was written last.
+        If this is read-only, also return when the database was last written, and its size.
         """
         found: _Files = [_identity(name) for name in self._watched]
         if self._read_only:
@@ -380,7 +380,7 @@ class Database:
             found.append((main.st_mtime_ns, main.st_size))
         return found
 
-    # --- what went wrong
+    # --- errors
 
     def _forked(self) -> StorageUnavailable:
         return StorageUnavailable(
@@ -399,7 +399,7 @@ class Database:
     def _translate(
         self, error: OSError | UnicodeDecodeError | sqlite3.Error, doing: str
     ) -> CheckpointError:
-        """Return what went wrong in our words, by SQLite's code."""
+        """Return an error of this package for an error of SQLite or of the system."""
         shown, code = shell(self._file), _code(error)
         exact = getattr(error, "sqlite_errorcode", 0)
         if isinstance(error, OSError):
@@ -427,11 +427,10 @@ class Database:
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of the file that a database is in, or would be.
+    """Return the absolute path of a database file, which need not exist yet.
 
     Raises:
         StorageUnavailable: it is not the path of a file, or cannot be reached.
-        UnsafeLocation: what is above it is not a folder.
     """
     named = disk.as_named(path, "path", "file")
     remote = str(path).lower().startswith((":memory:", "file:", "sqlite:"))
@@ -447,15 +446,15 @@ def place_of(path: str | os.PathLike[str]) -> str:
 def is_open(path: str) -> bool:
     """Tell whether this process has a file open as a database.
 
-    Whoever opens and closes such a file otherwise lets go of the locks that SQLite has on it.
+    If it does, do not open and close the file in another way: that releases SQLite's locks on it.
     """
-    with suppress(OSError, ValueError):  # of what is no path of a file
+    with suppress(OSError, ValueError):  # it is not the path of a file
         return (os.getpid(), _number([_identity(path)])) in [*_OPEN.values()]
     return False
 
 
 def _identity(path: str) -> tuple[int, ...] | None:
-    """Return its mode, its number, its device, how many names it has, and its owner."""
+    """Return the mode, inode, device, number of links and owner of a file."""
     try:
         return os.lstat(path)[:5]
     except FileNotFoundError:
@@ -463,19 +462,19 @@ def _identity(path: str) -> tuple[int, ...] | None:
 
 
 def _number(files: _Files) -> tuple[int, ...]:
-    """Return the number and the device of the database itself."""
+    """Return the inode and the device of the database file."""
     return (files[0] or ())[1:3]
 
 
 def _bound(sql: sqlite3.Connection, work: int) -> None:
-    """Interrupt what takes more work.
+    """Interrupt a statement that needs more work.
 
-    No Python runs in between, so that no signal is lost there: its handler runs as soon as the
-    statement has ended.
+    No Python code runs during the statement, so no signal is lost: a signal handler runs as soon as
+    the statement has ended.
     """
     sql.set_progress_handler(chain(repeat(0, work), repeat(1)).__next__, _STEPS)
 
 
 def _code(error: BaseException) -> int:
-    """Return SQLite's primary code, 0 if there is none."""
+    """Return SQLite's primary result code, or 0."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

@@ -1,4 +1,4 @@
-"""Files done right: opened by descriptor, where others cannot write, whole or not there."""
+"""Safe file access: by descriptor, in places that others cannot write, with atomic writes."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ SUPPORTED = (
     and hasattr(os, "O_NOFOLLOW")
     and {os.open, os.mkdir, os.stat, os.chmod, os.link, os.unlink, os.rename} <= os.supports_dir_fd
 )
-# What the system says where there is no room.
+# The error codes for a full disk, quota or file size limit.
 FULL = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-# Where files are that other machines reach too, as /proc/self/mountinfo calls the kinds.
+# File systems that several machines share, by their types in /proc/self/mountinfo.
 NETWORK = re.compile(
     "nfs4?|cifs|smb3|smbfs|afs|coda|ncpfs|davfs|ceph|glusterfs|lustre|beegfs|gpfs|orangefs|gfs2"
-    # Shared by a machine and its host: neither sees what is mapped into the other's memory.
+    # Some are shared by a machine and its host: neither sees memory that the other one maps.
     "|ocfs2|9p|virtiofs|vboxsf|vmhgfs|prl_fs|fakeowner|fuse\\.(vmhgfs-fuse|grpcfuse|osxfs|sshfs"
     "|glusterfs|ceph|ceph-fuse|juicefs|s3fs|goofys|gcsfuse|blobfuse2?|rclone|davfs2?|curlftpfs)"
 )
 FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | files.SAFE
-# The name of a file on its way in. What a crash left under it, the next writer removes.
+# The name of a file while it is written. If a crash leaves one, the next writer removes it.
 TEMP = ".next"
-PATIENCE = 30.0  # seconds to wait for somebody who holds a lock
+PATIENCE = 30.0  # seconds to wait for a lock
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _UNSUPPORTED = frozenset([errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS])
 _LOCAL = "Name a folder on a local file system such as ext4, XFS or APFS."
@@ -52,10 +52,10 @@ _KIND_AND_OTHERS = 0o170000 | OTHERS_WRITE
 
 
 def require_posix() -> None:
-    """Refuse a system that lacks the calls on which files stand here.
+    """Refuse a system that lacks the file operations that this module needs.
 
     Raises:
-        StorageUnavailable: on Windows, and wherever files cannot be reached by descriptor.
+        StorageUnavailable: on Windows, and where files cannot be opened relative to a descriptor.
     """
     if not SUPPORTED:
         raise StorageUnavailable(
@@ -67,15 +67,15 @@ def require_posix() -> None:
 
 
 def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> Path:
-    """Return the path from the root on, with whatever links are in it.
+    """Return the absolute path, without resolving its links.
 
     Args:
-        path: the path, as somebody named it.
-        what: what the path is called, at the start of a message.
-        kind: what it leads to: a folder, or a file.
+        path: the path as the caller gave it.
+        what: the name of the argument, for the message.
+        kind: what the path leads to: "folder" or "file".
 
     Raises:
-        StorageUnavailable: no file can have it, or it is relative to a folder that is gone.
+        StorageUnavailable: it is not a valid path, or it is relative to a folder that is gone.
     """
     try:
         text = os.fspath(path)
@@ -90,13 +90,13 @@ def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> P
 
 
 def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
-    """Return the path of a folder: absolute, links resolved in its parent but not in itself.
+    """Return the absolute path of a folder, resolving the links above it but not a link at its end.
 
     Raises:
-        StorageUnavailable: no folder can have it, or its parent is missing or cannot be reached.
+        StorageUnavailable: it is not a valid path, or its parent is missing or cannot be reached.
     """
     named = as_named(path, what)
-    # "x/.." has no last name of its own that could be a link; all of it is parent.
+    # The end of "x/.." cannot be a link: treat the whole path as the parent.
     parent, name = (named, "") if named.name in ("", "..") else (named.parent, named.name)
     shown = shell(str(parent))
     try:
@@ -113,9 +113,9 @@ def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
 
 
 def network_file_system(path: str) -> str | None:
-    """Return the type of the file system that an absolute path is on, if machines share it.
+    """Return the file system type of an absolute path, if several machines share that file system.
 
-    It is None on a local one. The type can be read on Linux alone: elsewhere it is None too.
+    It is None for a local file system, and always None on systems other than Linux.
     """
     try:
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", errors="surrogateescape")
@@ -141,7 +141,7 @@ def enforce(refusals: Iterable[StorageError]) -> None:
 
 
 def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a folder of ours, by what `lstat` or `fstat` says of it."""
+    """Yield what is wrong with a folder of this package, given its `lstat` or `fstat`."""
     shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
     link = (
         "Whoever owns the link decides where it leads. See where, and name that folder instead:"
@@ -153,7 +153,7 @@ def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
 
 
 def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
-    """Yield what is wrong with a file of ours, by what `lstat` or `fstat` says of it."""
+    """Yield what is wrong with a file of this package, given its `lstat` or `fstat`."""
     other = f"This store never makes one. See who did, then remove it: ls -l {shell(path)}"
     own = f"Run: sudo chown {os.geteuid()} {shell(path)}"
     return _refusals(path, info, "regular file", (other, other, own))
@@ -162,7 +162,7 @@ def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
 def _refusals(
     path: str, info: os.stat_result, noun: str, do: tuple[str, str, str]
 ) -> Iterator[StorageError]:
-    """Yield what is wrong, with what to do about a link, another kind, and another owner."""
+    """Yield what is wrong. `do` says what to do about a link, another kind and another owner."""
     shown, mode, user = shell(path), info.st_mode, os.geteuid()
     is_folder = noun == "folder"
     if stat.S_ISLNK(mode):
@@ -185,16 +185,16 @@ def hard_link_refusals(
     stat_again: Callable[[], os.stat_result],
     temp: Callable[[], os.stat_result] | None = None,
 ) -> Iterator[StorageError]:
-    """Yield a refusal if a file has a name that we did not give it.
+    """Yield a refusal if a file has a second name (hard link) that this package did not create.
 
-    It has two for a moment while it is published, and after a crash at that moment until the next
-    write. The count is read after a look at the second, so that a publish that ends in between
-    raises no alarm.
+    While a file is published, it briefly has two names; after a crash at that moment, it has them
+    until the next write. The links are counted after the temporary name is read, so that a publish
+    that ends in between does not cause an alarm.
 
     Args:
         path: the file, for the message.
         stat_again: reads its `stat`, fresh on each call.
-        temp: reads that of the name of what is on its way in.
+        temp: reads the `stat` of the temporary name.
     """
     info, ours = stat_again(), 0
     if temp is not None:
@@ -211,9 +211,9 @@ def hard_link_refusals(
 
 
 def location_refusals(path: str) -> Iterator[StorageError]:
-    """Yield each reason why this absolute path is no place for a folder of ours.
+    """Yield each reason why this absolute path is not safe for a folder of this package.
 
-    A folder that does not exist yet is no reason: it can be made.
+    A folder that does not exist yet is not refused, because it can be created.
     """
     with suppress(FileNotFoundError):
         yield from folder_refusals(path, Path(path).lstat())
@@ -222,14 +222,14 @@ def location_refusals(path: str) -> Iterator[StorageError]:
 
 
 def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
-    """Yield each reason why others could change an anchor, or put last night's copy in its place.
+    """Yield each reason why others could change an anchor, or replace it with an older copy.
 
-    Nothing stands behind an anchor: an older one is as genuine as the present one. So nobody else
-    may own a folder above it, or a link on the way to it.
+    Nothing else would reveal an older copy of an anchor, because it is as genuine as the current
+    one. So only this user and root may own the folders above it and the links on the way to it.
 
     Args:
-        named: its folder as it was named, from the root on.
-        resolved: what `absolute` made of that.
+        named: its folder as the caller gave it, as an absolute path.
+        resolved: the same folder, as `absolute` returns it.
     """
     yield from location_refusals(resolved)
     for refusal in files.replaceable_refusals(str(named.parent)):
@@ -244,11 +244,11 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
 
 
 class opened:  # noqa: N801  read as a function
-    """A descriptor, open until the end of a `with`.
+    """A descriptor that is open until the end of a `with` block.
 
     Attributes:
         fd: its number.
-        info: what `fstat` says of it.
+        info: its `fstat`.
     """
 
     __slots__ = ("fd", "info")
@@ -259,7 +259,7 @@ class opened:  # noqa: N801  read as a function
 
     @property
     def identity(self) -> tuple[int, int]:
-        """What tells it from any other."""
+        """The device and inode, which identify it."""
         return self.info.st_dev, self.info.st_ino
 
     def __enter__(self) -> int:
@@ -269,11 +269,11 @@ class opened:  # noqa: N801  read as a function
         try:  # noqa: SIM105  a third of its time
             os.close(self.fd)
         except OSError:
-            pass  # what matters was synced before, and this would only hide the error under way
+            pass  # the data was synced before, and this would only hide an earlier error
 
 
 def lstat(name: str, dir_fd: int | None) -> os.stat_result:
-    """Return what a folder has under a name, be it a link."""
+    """Return the `stat` of a name in a folder, without following a link."""
     return os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
 
 
@@ -282,8 +282,8 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
 
     Args:
         path: the whole path, for messages.
-        name: what to open, seen from `dir_fd`.
-        dir_fd: the folder around it, or None if `name` is absolute.
+        name: the folder to open, relative to `dir_fd`.
+        dir_fd: its parent folder, or None if `name` is absolute.
 
     Raises:
         UnsafeLocation: it is a link, not a folder, or others can write it.
@@ -293,10 +293,10 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
 
 
 def same_folder(path: str, identity: tuple[int, int]) -> opened:
-    """Open an absolute folder again, if it is still the one of that identity.
+    """Open an absolute folder again, if it still has that identity.
 
     Raises:
-        UnsafeLocation: as `folder`, or somebody put another one in its place.
+        UnsafeLocation: as `folder`, or the folder was replaced.
         OSError: it cannot be opened.
     """
     found = folder(path, path)
@@ -323,11 +323,11 @@ def _checked(
     except FileNotFoundError:
         raise
     except OSError:
-        # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Look what it is.
+        # The code depends on the system (a link: ELOOP, ENOTDIR, EMLINK). Check what it is.
         with suppress(FileNotFoundError):
             enforce(refusals(path, lstat(name, dir_fd)))
         raise
-    # What counts is what was opened, not what the name meant a moment before or after.
+    # Check the opened file itself: the name may refer to another one a moment before or after.
     kind = stat.S_IFDIR if flags == FOLDER else stat.S_IFREG
     if found.info.st_mode & _KIND_AND_OTHERS != kind or found.info.st_uid != os.geteuid():
         for refusal in refusals(path, found.info):
@@ -337,19 +337,19 @@ def _checked(
 
 
 def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -> bytes:
-    """Return the first so many bytes of a file that only this user can write, under one name.
+    """Return up to `most` bytes of a file that only this user can write and that has one name.
 
     Args:
         path: the whole path, for messages.
-        name: the file, seen from `dir_fd`.
+        name: the file, relative to `dir_fd`.
         dir_fd: the folder.
-        most: how many bytes to read, if it has as many.
-        whole: refuse one that has more.
+        most: the maximum number of bytes to read.
+        whole: refuse a file that is longer.
 
     Raises:
-        LimitExceeded: it has more.
-        UnsafeLocation: it is something else, or others can write it.
-        OSError: it cannot be read; FileNotFoundError if there is none.
+        LimitExceeded: it is longer.
+        UnsafeLocation: it is not a regular file, has a second name, or others can write it.
+        OSError: it cannot be read; FileNotFoundError if it does not exist.
     """
     found = _checked(path, name, files.READ, dir_fd, record_refusals)
     with found as fd:
@@ -369,7 +369,7 @@ def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -
 
 
 def exists(name: str, dir_fd: int) -> bool:
-    """Tell whether a folder has something under a name, a link that leads nowhere included."""
+    """Tell whether a name exists in a folder, even as a broken link."""
     try:
         lstat(name, dir_fd)
     except FileNotFoundError:
@@ -381,11 +381,11 @@ def exists(name: str, dir_fd: int) -> bool:
 
 
 def create_root(path: str) -> None:
-    """Create an absolute folder if it is missing, and sync the name in its parent.
+    """Create an absolute folder if it is missing, and sync its name in the parent folder.
 
     Raises:
         StorageUnavailable: this user may not create it.
-        OSError: another step failed. A folder that was made is removed again.
+        OSError: another step failed. If the folder was created, it is removed again.
     """
     new = not os.path.lexists(path)
     try:
@@ -400,7 +400,7 @@ def create_root(path: str) -> None:
         with opened(str(Path(path).parent), FOLDER) as parent:
             os.fsync(parent)
     except OSError:
-        # An old folder's parent may be closed to us; whoever made the folder has synced it.
+        # An existing folder's parent may be closed to us; the creator has synced the name.
         if new:
             Path(path).rmdir()
             raise
@@ -415,25 +415,25 @@ def put(
     mode: int = 0o600,
     temp: str = TEMP,
 ) -> None:
-    """Make a file appear under its name: whole, on disk, and never over another unless asked to.
+    """Create a complete file on disk. It replaces an existing file only if `over` is set.
 
-    One at a time: hold the lock of the folder, or give a `temp` that nobody else has.
+    Hold the lock of the folder, or pass a unique `temp`, because two writers cannot share one.
 
     Args:
-        path: the whole path; its last name is that of the file.
-        dir_fd: the folder.
-        content: all that it holds.
-        over: whether it may take the place of another. If the disk does not confirm that, it is
-            said, and either of the two may be there.
-        mode: who may read it, whatever the umask.
+        path: the whole path.
+        dir_fd: its folder.
+        content: its whole content.
+        over: whether it may replace an existing file. If the disk does not confirm that, this
+            raises, and either the old file or the new one may be there.
+        mode: its permissions, regardless of the umask.
         temp: its name while it is written.
 
     Raises:
-        FileExistsError: there is one. It is as durable as what this would have made.
-        UnsafeLocation: somebody planted something under the name of what is on its way in.
+        FileExistsError: the file exists. It is as durable as this would have made it.
+        UnsafeLocation: somebody placed something else under the temporary name.
         StorageUnavailable: the file system has no hard links, or the disk neither confirmed the
-            file nor let it go.
-        OSError: another step failed. A new file is not there.
+            file nor removed it.
+        OSError: another step failed. A new file does not exist.
     """
     name = Path(path).name
     with _written(path, dir_fd, memoryview(content), mode, temp):
@@ -444,7 +444,7 @@ def put(
         try:
             os.link(temp, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd, follow_symlinks=False)
         except FileExistsError:
-            os.fsync(dir_fd)  # whoever made it may not have come to that yet, or may have died
+            os.fsync(dir_fd)  # its writer may not have reached that yet, or may have died
             raise
         except OSError as error:
             if error.errno not in _UNSUPPORTED | {errno.EPERM}:
@@ -464,7 +464,7 @@ def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) 
     try:
         fd = os.open(temp, files.CREATE, 0o600, dir_fd=dir_fd)
     except FileExistsError:
-        # What a crash left, and maybe the second name of what it published.
+        # A crash left it, perhaps as the second name of a published file.
         enforce(record_refusals(f"{Path(path).parent}/{temp}", lstat(temp, dir_fd)))
         os.unlink(temp, dir_fd=dir_fd)
         fd = os.open(temp, files.CREATE, 0o600, dir_fd=dir_fd)
@@ -472,23 +472,23 @@ def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) 
         try:
             os.fchmod(fd, mode)
             files.write_all(fd, content)
-            # Before it gets its name, which must never lead to bytes that are not on disk. If this
-            # fails, the kernel may have dropped them, and a second try would succeed without them:
-            # so there is none, here and after every other sync.
+            # Before the file gets its name, which must never lead to bytes that are not on disk. If
+            # a sync fails, the kernel may have dropped the bytes, and a second sync would succeed
+            # without them. So no sync in this package is tried twice.
             os.fsync(fd)
         finally:
-            # Before it gets its name, too: SQLite's locks belong to the process, and closing any
-            # descriptor of a file lets go of all of them.
+            # Also before it gets its name: SQLite's locks belong to the process, and closing any
+            # descriptor of a file releases all of them.
             os.close(fd)
         yield
     finally:
-        # Last of all. After a rename there is nothing to remove.
+        # At the very end. After a rename there is nothing to remove.
         with suppress(OSError):
             os.unlink(temp, dir_fd=dir_fd)
 
 
 def _withdraw(path: str, name: str, dir_fd: int) -> None:
-    """Take back what the disk did not confirm, and what nobody was told of."""
+    """Remove a file that the disk did not confirm, before anybody relies on it."""
     try:
         os.unlink(name, dir_fd=dir_fd)
     except OSError as error:
@@ -499,7 +499,7 @@ def _withdraw(path: str, name: str, dir_fd: int) -> None:
 
 
 def try_lock(fd: int) -> bool:
-    """Hold the file if nobody does."""
+    """Lock the file if it is free, and tell whether it was."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -509,14 +509,14 @@ def try_lock(fd: int) -> bool:
 
 @contextmanager
 def locked(fd: int, path: str) -> Iterator[None]:
-    """Be alone in this block among the threads and processes that lock this file or folder.
+    """Hold an exclusive lock on a file or folder, against other threads and processes.
 
     Args:
-        fd: what to lock, opened by this call alone: a lock belongs to what was opened.
-        path: it, for the message.
+        fd: its descriptor, opened only for this call: a lock belongs to the open file.
+        path: its path, for the message.
 
     Raises:
-        StorageUnavailable: somebody else has held it for too long, or there are no locks here.
+        StorageUnavailable: somebody else held it for too long, or the file system has no locks.
     """
     deadline = time.monotonic() + PATIENCE
     try:
@@ -536,22 +536,22 @@ def locked(fd: int, path: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Closing it would do, but for a forked child that holds it open too.
+        # Closing it is not enough if a forked child also has it open.
         with suppress(OSError):
             fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-# --- what the system says, in our words
+# --- errors of the system
 
 
 @contextmanager
 def translated(doing: str, path: str, gone: tuple[str, str] | None = None) -> Iterator[None]:
-    """Turn what the system reports into the error tree.
+    """Turn an error of the system into an error of this package.
 
     Args:
-        doing: what failed, before a path: "save to", "read from", "open" or "prune".
-        path: where, for the message.
-        gone: what happened, and what to do, where there is nothing at the path any more.
+        doing: the action, for the message, such as "save to", "read from", "open" or "prune".
+        path: the path, for the message.
+        gone: what happened and what to do if the path no longer exists.
     """
     try:
         yield
@@ -562,7 +562,7 @@ def translated(doing: str, path: str, gone: tuple[str, str] | None = None) -> It
 def translate(
     error: OSError, doing: str, path: str, gone: tuple[str, str] | None = None
 ) -> StorageError:
-    """Return the error that says what the system's one means here, and what to do."""
+    """Return an error of this package that says what the system's error means and what to do."""
     shown = shell(path)
     code = errno.errorcode.get(error.errno or 0, "unknown")
     lost = ", so nothing was saved" if doing == "save to" else ""

@@ -2,14 +2,14 @@
 
     <storage_path>/<thread>/
         0000000001.checkpoint  published by link(2), never changed afterwards
-        base                   what `prune` left: the first sequence that is kept, and a record
-        lease                  who owns the thread, until when, and the highest token so far
-        .next                  a file on its way in; of a crash, the next write removes it
+        base                   written by `prune`: the first remaining sequence, and a record
+        lease                  the owner of the thread, the expiry, and the highest token so far
+        .next                  a file while it is written; after a crash, the next write removes it
     <storage_path>/@<tenant>/  the same for each tenant: no thread's name begins with @
 
 A record is written under the name `.next`, synced, and then linked to its own name, which fails if
-that name exists. So a record is absent or whole, and one writer wins. All writes to a thread are
-made under a lock on its folder, so that no other comes between the look at the lease and the link.
+that name exists. So a record is absent or complete, and one writer wins. Every save takes a lock on
+the thread's folder, so that nothing changes between the check of the lease and the link.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from safepoint.stores.checks import first_gone, gap, malformed_base, sized
 BASE = "base"
 LEASE = "lease"
 RECORD_NAME = re.compile(r"([0-9]{10}\.checkpoint|base)\Z")
-"""The files of a thread: its records, and what `prune` left."""
+"""The files of a thread: its records and its base."""
 _NUMBER = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST = re.compile(rb"([0-9]{10})\n")
 _FIRST_BYTES = 11
@@ -62,24 +62,24 @@ _REMEMBERED = 10_000
 
 
 class FileCheckpointStorage(Leasing, Tenants):
-    """Keeps each record in a file of its own, below a folder that you name.
+    """Keeps each record in its own file, below a folder that you name.
 
-    The folder is created with mode 0700 if it is missing; its parents are not. A place where
-    somebody else could change the files is refused; the folder itself is looked at again at each
-    later call. Any number of processes may share it. No file stays open between calls.
+    A missing folder is created with mode 0700; missing parents are not created. A place where
+    somebody else could change the files is refused, and each call checks the folder itself again.
+    Any number of processes may share it. No file stays open between calls.
 
-    A lease keeps honest workers out of each other's way. Whoever can write the folder can edit the
-    file in which it is kept.
+    Leases keep honest workers out of each other's way. An attacker with write access to the folder
+    can edit the lease file.
 
     Args:
-        storage_path: the folder. There is no default: where state lives is your decision.
+        storage_path: the folder. There is no default: where state is stored is your decision.
         limits: how large a record may be.
-        clock: what time it is, for leases. A test passes its own.
-        read_only: look at a folder that is there, and make and change nothing.
+        clock: returns the current time, for leases. A test passes its own.
+        read_only: read an existing folder; create and change nothing.
 
     Raises:
         UnsafeLocation: others could change what is stored there. The message says what to run.
-        StorageUnavailable: the folder cannot be made or opened, or the system is not POSIX.
+        StorageUnavailable: the folder cannot be created or opened, or the system is not POSIX.
     """
 
     def __init__(
@@ -109,11 +109,11 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     @property
     def path(self) -> Path:
-        """The folder: absolute, with the links above it resolved."""
+        """The absolute path of the folder, with the links above it resolved."""
         return Path(self._path)
 
     def tenant(self, name: str) -> Self:
-        """Return the storage of one tenant, in a folder of its own, made with the first record.
+        """Return the storage of one tenant, in its own folder, which the first write creates.
 
         Raises:
             InvalidId: the name is outside the grammar.
@@ -126,13 +126,13 @@ class FileCheckpointStorage(Leasing, Tenants):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
+        """Store `record` at `(thread, sequence)`, on disk, without replacing an existing one."""
         check_place(thread, sequence)
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
             folder.ownership().check_fence(fence)
             if not folder.follows(sequence, self._heads.get(thread, 0)):
-                # Not only if the folder is new: whoever made it may have died before this line.
+                # Even if the folder is not new: its creator may have died before this line.
                 os.fsync(folder.root)
             try:
                 folder.put(_file(sequence), data)
@@ -157,12 +157,12 @@ class FileCheckpointStorage(Leasing, Tenants):
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
 
-        Sequences are contiguous from 1, or from where a pruned thread begins. So this lists and
-        reads no records: it asks whether a few names exist, O(log n) of them for n records at
-        first and three once the head is known and has not moved.
+        Sequences are contiguous from 1, or from where a pruned thread begins. So this neither lists
+        nor reads records: it checks whether a few names exist, O(log n) for n records at first,
+        and three once the head is known and has not moved.
 
         Raises:
-            RecordsMissing: there are records behind one that is gone.
+            RecordsMissing: there are records after one that is gone.
             RecordMalformed: the base of the thread does not say where it begins.
             StorageError: others could change what is stored there, or it cannot be read.
         """
@@ -175,8 +175,8 @@ class FileCheckpointStorage(Leasing, Tenants):
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record.
 
-        A folder that is closed, or that others can write, keeps nobody from the others: it is
-        named too, and refused as soon as it is read.
+        A folder that cannot be opened, or that others can write, does not make this fail: it is
+        listed, and reading it is refused.
 
         Raises:
             StorageError: others could change what is stored there, or it cannot be read.
@@ -191,7 +191,7 @@ class FileCheckpointStorage(Leasing, Tenants):
                 return [name for name in names if is_thread(name) and self._has_files(root, name)]
 
     def tenants(self) -> list[str]:
-        """Return the name of each tenant that has a folder, which is made with its first record.
+        """Return the name of each tenant that has a folder.
 
         Raises:
             StorageError: others could change what is stored there, or it cannot be read.
@@ -205,7 +205,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         return self._tenants_in(each[1:] for each in folders if each.startswith("@"))
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None.
+        """Return the first remaining sequence and the base that `prune` stored, or None.
 
         Raises:
             RecordMalformed: the base of the thread does not say where it begins.
@@ -217,12 +217,12 @@ class FileCheckpointStorage(Leasing, Tenants):
             return None if folder is None else folder.base()
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base`, on disk, then remove every record below `first`.
+        """Store `base` on disk, then remove every record below `first`.
 
-        From then on the thread begins at `first` for every reader, also if this is interrupted and
-        some files are left. It never moves backwards: if it begins later already, its base stays,
-        and what is left below that is removed. If it begins there, the new base takes the place
-        of the one that is there, so that it can be sealed anew.
+        From then on the thread begins at `first` for every reader, even if this is interrupted and
+        some files remain. A thread never moves backwards: if it already begins after `first`, its
+        base stays, and remaining files below it are removed. If it begins at `first`, the new base
+        replaces the old one, which is how a base is resealed.
 
         Returns:
             How many records were removed.
@@ -240,7 +240,7 @@ class FileCheckpointStorage(Leasing, Tenants):
                 raise missing(thread, first, 0)
             with disk.locked(folder.fd, folder.path):
                 below = folder.begin(first, data)
-            # Nobody sees them any more, so others need not wait for this.
+            # No reader sees them any more, so other writers need not wait for this.
             removed = 0
             for sequence in below:
                 with suppress(FileNotFoundError):
@@ -251,13 +251,13 @@ class FileCheckpointStorage(Leasing, Tenants):
             return removed
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+        """Return the records from `first` to `last`, downwards if `last` is lower.
 
-        The folders stay open until the end, so that a record costs four calls into the system.
+        The folders stay open until the end, so that a record costs only four system calls.
 
         Raises:
-            NotFound: one of them is not there. Those before it were handed out.
-            CheckpointError: as `read` does.
+            NotFound: one is missing. Those before it were already returned.
+            CheckpointError: as for `read`.
         """
         return self._scan(check_name("thread", thread), span(first, last))
 
@@ -277,15 +277,15 @@ class FileCheckpointStorage(Leasing, Tenants):
         self._check_writable()
         with self._reading(thread) as found:
             if found is None:
-                step(Ownership(thread))  # what is refused makes no folder
-        # Not "save to": what was not confirmed may count, so nothing is said of that.
+                step(Ownership(thread))  # a refusal must not create a folder
+        # Not "save to", whose message says that nothing was saved: this may have been.
         with self._writing("keep the lease in", thread) as folder:
             before = folder.ownership()
             after = step(before)
             if not before.token:
-                # The folder may be new, and a token must not be forgotten with it.
+                # The folder may be new, and its token must not be lost with it.
                 os.fsync(folder.root)
-            # Written again even if it stays: whoever wrote it may have died before it was on disk.
+            # Written even if it is unchanged: its writer may have died before it was on disk.
             folder.put(LEASE, write_lease(after), over=True)
             return after
 
@@ -297,14 +297,14 @@ class FileCheckpointStorage(Leasing, Tenants):
             )
 
     def _root(self, *, make: bool = False) -> disk.opened | None:
-        """Open the folder around the threads; None if it is a tenant's, and not there yet."""
+        """Open the folder that contains the threads; None if it is a tenant's and missing."""
         store = disk.same_folder(self._store, self._identity)
         if not self._tenant:
             return store
         with store as fd:
             if make and not self._made:
                 files.make_folder(f"@{self._tenant}", fd)
-                os.fsync(fd)  # whoever made it may have died before this
+                os.fsync(fd)  # its creator may have died before this
                 self._made = True
             try:
                 return disk.folder(self._path, f"@{self._tenant}", fd)
@@ -314,7 +314,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     @contextmanager
     def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
-        """Open the folder of a thread, None if there is none."""
+        """Open the folder of a thread, or return None if it does not exist."""
         with disk.translated(doing, self._path):
             around = self._root()
             if around is None:
@@ -333,7 +333,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     @contextmanager
     def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
-        """Open the folder of a thread, or make it, and be the only one that writes it."""
+        """Open or create the folder of a thread while holding its lock."""
         self._check_writable()
         with disk.translated(doing, self._path):
             around = self._root(make=True)
@@ -368,14 +368,13 @@ class FileCheckpointStorage(Leasing, Tenants):
 class ThreadFolder:
     """The files of one thread, while its folder is open.
 
-    Everything here says `FileNotFoundError` of what is not there, and other errors of the system
-    as they come.
+    Errors of the system, such as `FileNotFoundError`, are not translated here.
 
     Args:
         store: the path of the store, for messages.
         name: the thread.
-        root: the folder of the store, open.
-        fd: the folder of the thread, open.
+        root: the descriptor of the store's folder.
+        fd: the descriptor of the thread's folder.
         limit: how many bytes a record may have.
     """
 
@@ -389,7 +388,7 @@ class ThreadFolder:
         self._limit = limit
 
     def exists(self, sequence: int) -> bool:
-        """Tell whether there is something under the name of that record."""
+        """Tell whether a file with the name of that record exists."""
         return disk.exists(_file(sequence), self.fd)
 
     def numbers(self) -> Iterator[int]:
@@ -401,23 +400,23 @@ class ThreadFolder:
                     yield int(found[1])
 
     def record(self, sequence: int, first: int) -> bytes:
-        """Return a record unless it is below `first`, where what is left does not count."""
+        """Return a record unless it is below `first`, where remaining files do not count."""
         if sequence >= first:
             try:
                 return self._read(_file(sequence), self._limit, whole=True)
             except FileNotFoundError:
-                first = self.first()  # it may have been pruned meanwhile
+                first = self.first()  # it may have been pruned in the meantime
         raise missing(self.name, sequence, first)
 
     def first(self) -> int:
-        """Return where the thread begins by what `prune` left, or 0 if it was never pruned."""
+        """Return where the thread begins according to its base, or 0 if it was never pruned."""
         try:
             return self._begins(self._read(BASE, _FIRST_BYTES))
         except FileNotFoundError:
             return 0
 
     def base(self) -> tuple[int, bytes] | None:
-        """Return where the thread begins, and the record that `prune` left, or None."""
+        """Return where the thread begins and the record that `prune` stored, or None."""
         try:
             content = self._read(BASE, self._limit + _FIRST_BYTES, whole=True)
         except FileNotFoundError:
@@ -425,10 +424,10 @@ class ThreadFolder:
         return self._begins(content), content[_FIRST_BYTES:]
 
     def begin(self, first: int, base: bytes) -> list[int]:
-        """Let the thread begin at `first`, or leave it if it begins later. Return what is below.
+        """Make the thread begin at `first`, unless it begins later. Return the numbers below.
 
-        A crash leaves the old base with all records, or the new one with some records below it
-        that nobody sees. So does an error; a second try removes them.
+        A crash or an error leaves either the old base with all records, or the new base with some
+        records below it that no reader sees. A second try removes them.
         """
         present = self.base()
         if present is not None and present[0] > first:
@@ -436,14 +435,14 @@ class ThreadFolder:
         elif not self.exists(first):
             raise missing(self.name, first, 0)
         below = [number for number in self.numbers() if number < first]
-        # Written again even if it stays: whoever wrote it may have died, or failed, before it was
-        # on disk, and without it the records below are the thread.
+        # Written even if it is unchanged: its writer may have died or failed before it was on disk,
+        # and without the base the records below would belong to the thread again.
         if present != (first, base) or below:
             self.put(BASE, b"%010d\n%b" % (first, base), over=True)
         return below
 
     def ownership(self) -> Ownership:
-        """Return what the file of the lease says of the owner."""
+        """Return the owner according to the lease file."""
         try:
             text = self._read(LEASE, _LEASE_BYTES)
         except FileNotFoundError:
@@ -451,15 +450,15 @@ class ThreadFolder:
         return read_lease(f"{self.path}/{LEASE}", self.name, text)
 
     def put(self, name: str, content: bytes, *, over: bool = False) -> None:
-        """Make a file appear, whole and on disk. Only under the lock."""
+        """Create a file, complete and on disk. Call it only while holding the lock."""
         disk.put(f"{self.path}/{name}", self.fd, content, over=over)
 
     def follows(self, sequence: int, seen: int) -> bool:
-        """Tell whether there is a record before a place, and refuse one that must stay free.
+        """Tell whether there is a record before `sequence`; refuse a place that must stay free.
 
         Args:
             sequence: the place.
-            seen: the head as this process last saw it. It may be gone: another save failed.
+            seen: the head as this process last saw it. It may be gone if another save failed.
 
         Raises:
             Conflict: it is taken, or below the base.
@@ -478,13 +477,13 @@ class ThreadFolder:
         return there
 
     def head(self, start: int) -> int:
-        """Return the highest of the contiguous numbers, 0 if there is none.
+        """Return the highest contiguous number, or 0 if there is no record.
 
         Args:
-            start: a number to begin at, such as the head as it was last seen.
+            start: a number to start from, such as the head as it was last seen.
 
         Raises:
-            RecordsMissing: there are records behind one that is gone.
+            RecordsMissing: there are records after one that is gone.
         """
         while True:
             first = self.first()
@@ -494,7 +493,7 @@ class ThreadFolder:
                 behind = next(self.numbers(), None)
             saved = behind is not None and self.exists(head + 1)
             if self.first() != first:
-                continue  # pruned meanwhile: what was seen to be missing had been removed
+                continue  # pruned in the meantime: the missing records were removed by that
             if head < first:
                 raise first_gone(self.name, first)
             if behind is None:
@@ -504,7 +503,7 @@ class ThreadFolder:
             start = head + 1  # saved a moment ago
 
     def _highest(self, first: int, start: int) -> int:
-        """Return the last of the contiguous numbers from `first` on, or the one before it."""
+        """Return the last contiguous number from `first` on, or `first - 1` if there is none."""
         low = start if start >= first and self.exists(start) else first - 1
         step = 1
         while low + step <= MAX_SEQUENCE and self.exists(low + step):
@@ -517,11 +516,11 @@ class ThreadFolder:
         return low
 
     def _behind(self, head: int, *, far: bool) -> int | None:
-        """Return a number that exists behind the gap after `head`, or None if none is in sight.
+        """Return an existing number after the gap that follows `head`, or None if none is found.
 
-        It asks at growing distances, so it sees a long remainder from afar and a short one only
-        when it is near. That is a courtesy, not a proof: whoever can delete one record can delete
-        the rest.
+        It checks at growing distances, so it finds a long remainder from far away but a short one
+        only nearby. That is a courtesy, not a proof: an attacker who can delete one record can
+        delete the rest.
         """
         distance = 1
         while head + 1 + distance <= MAX_SEQUENCE and (far or distance == 1):
@@ -541,17 +540,17 @@ class ThreadFolder:
 
 
 def write_lease(ownership: Ownership) -> bytes:
-    """Return the text of the file `lease`: one line, also of a thread that was released."""
+    """Return the content of the file `lease`: one line, even if the thread was released."""
     holder = ownership.holder
     rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
     return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
 
 
 def read_lease(path: str, thread: str, text: object) -> Ownership:
-    """Return what the text of a lease says.
+    """Return the ownership that the content of a lease file states.
 
     Raises:
-        StorageUnavailable: it is not what `write_lease` writes.
+        StorageUnavailable: `write_lease` did not write it.
     """
     found = LEASE_LINE.match(text) if isinstance(text, bytes) else None
     if found is not None:

@@ -1,11 +1,11 @@
-"""On one machine: the storage, the anchor and the journal, each one file of SQLite.
+"""For one machine: the storage, the anchor and the journal, each in one SQLite file.
 
     <folder>/
-        checkpoints.db       the database: records, and of each thread its base and its lease
-        checkpoints.db-wal   what was saved and is not in the database yet
-        checkpoints.db-shm   what the processes share of the log
+        checkpoints.db       the database: the records, and each thread's base and lease
+        checkpoints.db-wal   the log: saves that are not in the database yet
+        checkpoints.db-shm   the index of the log, which the processes share
 
-All of them have mode 0600. To copy the database while it is in use, let SQLite do it:
+All of them have mode 0600. To copy the database while it is in use, run
 `sqlite3 checkpoints.db ".backup copy.db"`.
 """
 
@@ -49,15 +49,15 @@ from safepoint.stores.files import read_lease, write_lease
 
 _T = TypeVar("_T")
 _LARGEST: Final = 999_000_000
-"""How many bytes SQLite takes in a row, less a little for the rest of it."""
+"""How many bytes a record may have: SQLite's limit for a row, minus room for other columns."""
 _RECORDS, _BYTES = 256, 1 << 20
-"""How much a scan reads at a time."""
+"""How many records and bytes a scan reads at a time."""
 _TRIES: Final = 5
-"""How often to try to empty the log: others may write at the moment."""
+"""How often to try to empty the log, because another process may be writing."""
 
-# A trigger is a rule for everybody who uses SQL. Whoever can write the file can drop it, edit a row
-# and put it back: that the rules are in place is looked at in each transaction, and what a row says
-# is for the seal.
+# A trigger applies to every SQL user. An attacker with write access to the file can drop a trigger,
+# edit a row and create the trigger again. Each transaction checks that the triggers exist; the seal
+# reveals an edited row.
 SCHEMA: Final = """
 PRAGMA application_id = 0x53465054;  -- SFPT
 PRAGMA user_version = 1;
@@ -129,29 +129,29 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         #> 1
     ```
 
-    The database is made with mode 0600 if it is missing, in a folder that is made with mode 0700;
-    the folders above are not made. A place where somebody else could change it is refused, and is
-    looked at again at each later call. Any number of processes and threads may share it. After a
-    fork it is refused: construct it after the fork. A file system that machines share (NFS, SMB,
-    the folder of a host) is refused on Linux, where the kind of the file system can be read.
+    A missing database is created with mode 0600, and its folder with mode 0700; missing folders
+    above are not created. A place where somebody else could change the database is refused, and
+    each call checks its files again. Any number of processes and threads may share it. Construct it
+    after a fork: a forked child cannot use its parent's. On Linux, a file system that several
+    machines share (NFS, SMB, the folder of a host) is refused; elsewhere it is not detected.
 
-    The database itself refuses to change a record, and to remove one that was not pruned. That
-    stops a mistake. Whoever can write the file can drop such a rule:
-    as long as it is missing, the database is not used, and if it was put back, the ledger still
-    finds the record that was changed. What they put there is read within bounds.
+    The database itself refuses to change a record, or to remove one that was not pruned. This
+    prevents mistakes. An attacker with write access to the file can drop such a trigger. While it
+    is missing, the database cannot be used. If it was created again, the ledger still detects the
+    changed record. Everything in the file is read within limits.
 
     Args:
-        path: the file. There is no default: where state lives is your decision.
+        path: the file. There is no default: where state is stored is your decision.
         limits: how large a record may be.
-        wait_seconds: how long SQLite waits for others that write.
-        read_only: look at a database that is there, and make and change nothing. A writer that
-            closes it meanwhile leaves its log beside it, as after a crash.
+        wait_seconds: how long to wait for other writers.
+        read_only: read an existing database; create and change nothing. If its last writer closes
+            it in the meantime, the log stays, as after a crash.
 
     Raises:
         UnsafeLocation: others could change what is stored there. The message says what to run.
-        StorageUnavailable: the path is none of a file (`":memory:"` and URIs are not), the file
-            cannot be made or opened, is on a file system that machines share, is of another
-            application or no database, or somebody changed its schema.
+        StorageUnavailable: `path` does not name a file (`":memory:"` and URIs do not), or the file
+            cannot be created or opened, is on a file system that machines share, is not a
+            database of this package, or has a changed schema.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep `record` at `(thread, sequence)`: on disk when this returns, never over another."""
+        """Store `record` at `(thread, sequence)`, on disk, without replacing an existing one."""
         check_place(thread, sequence)
         data = sized(record, self._limit)
 
@@ -203,7 +203,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def head(self, thread: str) -> int:
         """Return the highest sequence of the thread, or 0 if it has no record.
 
-        It costs the same with ten records and with a million.
+        It takes as long for a million records as for ten.
 
         Raises:
             StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
@@ -212,10 +212,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return self._run(lambda sql: self._thread(sql, thread))[0]
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
-        """Return the same with the record there.
+        """Return the head and its record, or 0 and None.
 
         Raises:
-            CheckpointError: as `head` and `read`.
+            CheckpointError: as for `head` and `read`.
         """
         check_name("thread", thread)
 
@@ -245,7 +245,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return self._tenants_in(name for (name,) in found)
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None.
+        """Return the first remaining sequence and the base that `prune` stored, or None.
 
         Raises:
             RecordMalformed: the base is not bytes, or does not say where the thread begins.
@@ -259,16 +259,16 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return None
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base` and remove every record below `first`, in one step.
+        """Store `base` and remove every record below `first`, in one step.
 
-        A thread never moves backwards: if it begins later already, its base stays. If it begins
-        there, the new base takes the place of the old one, so that it can be sealed anew.
+        A thread never moves backwards: if it already begins after `first`, its base stays. If it
+        begins at `first`, the new base replaces the old one, which is how a base is resealed.
 
-        What was removed is written over with zeros in the database, and the log beside it, which
-        may hold it too, is cut to nothing. While somebody else reads, that cannot be done: then it
-        stays in the log until it is pruned again, or the last one closes the database; `purge` says
-        so. What a file system keeps of a file that was cut, and what a backup holds, is not reached
-        by this.
+        The removed bytes are overwritten with zeros in the database. The log, which may also
+        contain them, is truncated. That is not possible while somebody else reads: then they stay
+        in the log until the next prune, or until the last process closes the database. `purge`
+        raises in that case. Backups, and the file system's own copies of old blocks, may still
+        contain the removed bytes.
 
         Returns:
             How many records were removed.
@@ -296,13 +296,13 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return removed
 
     def purge(self, thread: str) -> int:
-        """See that the log beside the database holds nothing that was pruned.
+        """Empty the log, so that it contains no pruned records.
 
         Returns:
             0: no record is left to remove.
 
         Raises:
-            StorageUnavailable: another program uses the database, so the log stays as it is.
+            StorageUnavailable: another program uses the database, so the log was not emptied.
         """
         check_name("thread", thread)
         if not any(self._empty_log() for _ in range(_TRIES)):
@@ -314,29 +314,28 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return 0
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+        """Return the records from `first` to `last`, downwards if `last` is lower.
 
-        They are read up to a megabyte at a time, and nothing is held in between: whoever stops
-        half-way keeps nobody from writing, and the log from growing.
+        They are read about a megabyte at a time. No transaction stays open in between, so a caller
+        that stops half-way does not block writers, and the log does not grow.
 
         Raises:
-            CheckpointError: as read does, at the first record for which that would. Those before it
-                were handed out.
+            CheckpointError: as for `read`. The records before it were already returned.
         """
         return self._scan(check_name("thread", thread), span(first, last))
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
-        most = 2  # whoever walks back often stops soon
+        most = 2  # a walk back often stops soon
         while wanted:
             found = self._records(thread, wanted[:most])
             wanted, most = wanted[len(found) :], min(most * 4, _RECORDS)
             yield from found
 
     def _records(self, thread: str, wanted: range) -> list[bytes]:
-        """Read on from the first of them until that is enough, or one cannot be read.
+        """Return records from the first one on, until about a megabyte or an unreadable record.
 
         Raises:
-            CheckpointError: the first cannot be read.
+            CheckpointError: the first one cannot be read.
         """
 
         def look(sql: sqlite3.Connection) -> list[bytes]:
@@ -364,7 +363,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Return where a thread ends, where it begins, and who owns it.
 
         Raises:
-            StorageUnavailable: its row says something that this package never writes.
+            RecordMalformed: a sequence in its row is not a number.
+            StorageUnavailable: this package did not write its lease.
         """
         head, first, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
         if not type(head) is type(first) is int:
@@ -407,7 +407,7 @@ _GONE: Final = (
 
 
 class SQLiteAnchor(Database, AnchorBase):
-    """Keeps the head of each thread, for one store, in a file that you name.
+    """Keeps the head of each thread of one store in a file that you name.
 
     ```python
     from safepoint import SQLiteAnchor
@@ -419,23 +419,23 @@ class SQLiteAnchor(Database, AnchorBase):
     #> #57
     ```
 
-    Choose a folder that whoever can write the storage cannot write: another volume, not restored
-    together with the storage. That is all its protection: whoever can write the file can set a
+    Choose a folder that the storage's other writers cannot write, on a volume that is not restored
+    together with the storage. This is the only protection: anyone who can write the file can set a
     head back.
 
-    The file has the rules of the SQLite storage: yours, in a folder that nobody else can write.
-    The folders above it, and the links on the way, must be yours or root's, and writable by no
-    other group. Any number of processes may share it, on one machine.
+    As with the SQLite storage, the file must be yours, in a folder that nobody else can write. The
+    folders above it, and the links on the way to it, must belong to you or root. No other group may
+    write to them. Any number of processes on one machine may share the anchor.
 
     Args:
-        path: the file. Give it a folder of its own.
-        create: begin a new anchor if the file is missing, and make its folder. Pass it once, when
-            you set the store up: a wrong path, or a volume that is not mounted, is then refused
-            ever after instead of counting as an anchor that has seen nothing.
-        read_only: ask an anchor, or a frozen copy of one, and make and change nothing.
+        path: the file. Give it its own folder.
+        create: create the file if it is missing, and its folder. Pass it once, when you set up the
+            store. After that, a wrong path or an unmounted volume is refused, instead of counting
+            as an anchor that has seen nothing.
+        read_only: read an anchor or a frozen copy; create and change nothing.
 
     Raises:
-        AnchorUnavailable: there is no anchor at that path, or it cannot be made or opened.
+        AnchorUnavailable: there is no anchor at that path, or it cannot be created or opened.
         UnsafeLocation: others could change what is stored there. The message says what to run.
     """
 
@@ -472,7 +472,7 @@ class SQLiteAnchor(Database, AnchorBase):
             with _raised_as(AnchorUnavailable, _GONE):
                 doing = f"{'write' if write else 'read'} the anchor in"
                 return self._run(owned, doing, write=write)
-        except ValueError as error:  # what it holds is no name, no head, or too long
+        except ValueError as error:  # not a valid name or head, or too long
             raise AnchorUnavailable(
                 f"{shell(self._file)} does not hold what an anchor writes.",
                 "Nothing is loaded without it. Put it back from a copy of the anchor, and find out"
@@ -518,16 +518,16 @@ class SQLiteJournal(Journal):
     ```
 
     Args:
-        path: the file, for this journal alone. It has the rules of `SQLiteCheckpointStorage`.
+        path: the file, only for this journal. `SQLiteCheckpointStorage` says where it may be.
         keys: as for `Journal`.
         name: as for `Journal`.
         anchor: as for `Journal`.
-        create: begin a new journal if there is none. Pass it once, when you set the store up: a
-            wrong path is then refused ever after instead of being begun anew.
-        read_only: read a journal, and make and change nothing.
+        create: create the journal if it is missing. Pass it once, when you set up the store. After
+            that, a wrong path is refused, instead of creating an empty journal.
+        read_only: read an existing journal; create and change nothing.
 
     Raises:
-        JournalUnavailable: there is no journal at that path, or it cannot be made or opened.
+        JournalUnavailable: there is no journal at that path, or it cannot be created or opened.
         UnsafeLocation: others could change what is stored there. The message says what to run.
     """
 
@@ -552,7 +552,7 @@ class SQLiteJournal(Journal):
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._entries.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""PostgresAnchor: the head of each thread in a table of its own, under a login of its own."""
+"""PostgresAnchor: the head of each thread in a separate table, under a separate login."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _REWIND: Final = "select safepoint_anchor.rewind($1, $2, $3, $4, $5)"
 
 
 class PostgresAnchor(Server):
-    """Keeps the head of each thread in PostgreSQL, of any number of stores.
+    """Keeps the head of each thread in PostgreSQL, for any number of stores.
 
-    Give it a login in the role that `migrate` made for anchors, and give that login to nobody who
-    writes the store. The database refuses to move a head back, whoever asks; `rewind`, for an
-    operator who accepts a loss, takes a login in the role of the anchor's operators and is written
-    down in `safepoint_anchor.rewinds`. The operators of the store are not in it: they read heads,
-    to compare, and set none back.
+    Give it a login in the role that `migrate` created for anchors. Do not give that login to anyone
+    who writes the store. The database refuses to move a head back. Only `rewind`, for an
+    operator who accepts a loss, can do that: it needs a login in the role of anchor operators, and
+    `safepoint_anchor.rewinds` records each use. Store operators are not in that role: they can read
+    heads, but cannot set them back.
 
-    Best it lies on another server than the store: who administers a server can do all to it.
+    Put it on another server than the store, because a server's administrator can change everything.
 
     Args:
-        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
-        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
-            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
-            nothing.
+        dsn: a libpq connection string. Missing values come from the environment.
+        **options: `connections`, how many connections the threads of this process share (default
+            4), and `wait_seconds`, how long to keep trying while the server is away or busy
+            (default 10).
 
     Raises:
-        ConfigurationError: `dsn` is no connection string.
+        ConfigurationError: `dsn` is not a connection string.
         AnchorUnavailable: the server cannot be used. The message says what to run.
     """
 
@@ -65,10 +65,10 @@ class PostgresAnchor(Server):
         return Head(*rows[0]) if rows else None
 
     def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`. One that is older than what is known, or the same, is ignored.
+        """Store `head`. A head that is older than the current one, or equal to it, is ignored.
 
         Raises:
-            Forked: another record is known at that sequence. The anchor stays as it is.
+            Forked: another record is known at that sequence. The anchor does not change.
             AnchorUnavailable: the server refuses, or is away.
         """
         place = self._place(store, thread)
@@ -85,7 +85,7 @@ class PostgresAnchor(Server):
         return [row[0] for row in self._rows(_THREADS, self._tenant, check_name("store", store))]
 
     def tenants(self, store: str) -> list[str]:
-        """Return each tenant of whom a thread was seen, sorted, as far as this login sees them.
+        """Return the tenants that have a thread in this anchor and that this login sees, sorted.
 
         Raises:
             AnchorUnavailable: the server refuses, or is away.
@@ -93,14 +93,14 @@ class PostgresAnchor(Server):
         return self._tenants_in(row[0] for row in self._rows(_TENANTS, check_name("store", store)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head to what you say, further back or forgotten (None). It takes an operator.
+        """Set the head, to an earlier one or to none. It needs an anchor operator's login.
 
-        What lay behind `head` is given up: from now on nothing tells a rollback to it from the
-        truth. The server writes down who did it.
+        Everything after `head` is given up: from then on, a rollback to `head` cannot be detected.
+        The server records who did it.
 
         Raises:
-            AnchorUnavailable: this login is not in the role of the anchor's operators, or the
-                server is away.
+            AnchorUnavailable: this login is not in the role of anchor operators, or the server is
+                away.
         """
         to = (None, None) if head is None else (checked(head).sequence, head.digest)
         self._rows(_REWIND, *self._place(store, thread), *to)

@@ -1,5 +1,5 @@
--- The anchor: how far each thread had come, under a credential that no writer of the store has. Who
--- sets it back is not who discards records: no single login takes back both.
+-- The anchor: the head of each thread, under a credential that no writer of the store has. Setting
+-- a head back and discarding records need different roles: no single login can do both.
 
 create domain safepoint_anchor.digest as text collate "C" check (
   octet_length(value) = 71 and value ~ '^sha256:[0-9a-f]*$'
@@ -13,9 +13,9 @@ create table safepoint_anchor.heads (
   sequence safepoint_anchor.sequence not null,
   digest   safepoint_anchor.digest not null,
   primary key (tenant, store, thread)
-) with (fillfactor = 50);  -- a row changes with each record of its thread, in the same page
+) with (fillfactor = 50);  -- each record of a thread updates its row, in the same page
 
--- What an operator set back, by name, after a loss that they accepted.
+-- The heads that operators set back after accepting a loss, with their logins.
 create table safepoint_anchor.rewinds (
   tenant   text collate "C" not null,
   store    text collate "C" not null,
@@ -28,13 +28,13 @@ create table safepoint_anchor.rewinds (
   rewound  timestamptz not null
 );
 
--- The heads of the answers are moved by those who answer, and by no worker.
+-- Approvers move the heads of the answers. Workers cannot.
 create policy of_workers on safepoint_anchor.heads as restrictive to {anchor}
   using (true) with check (store <> 'answers');
 create policy of_approvers on safepoint_anchor.heads as restrictive to {approver}
   using (true) with check (store = 'answers');
 
--- A head moves up. Only `rewind` sets one back: it puts another in its place.
+-- A head only moves forward. Only `rewind` sets one back, by replacing it.
 create trigger advance before update on safepoint_anchor.heads
   for each row when (new.sequence <= old.sequence)
   execute function safepoint_anchor.refuse('a head of the anchor never goes back');

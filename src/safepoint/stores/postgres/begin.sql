@@ -1,11 +1,11 @@
--- What each part begins with: its schema, the names that there can be, and whose threads a login
--- sees. All of it belongs to {owner}, as whom nobody logs in.
+-- The beginning of each part: its schema, the valid names, and which tenant's threads a login sees.
+-- Everything belongs to {owner}, a role that cannot log in.
 
 create schema {schema} authorization {owner};
 
 set local role {owner};
 
--- A length is looked at apart: a pattern that counts to 64 costs more than the rest of a row.
+-- The length is checked separately: a pattern that counts to 64 costs more than the rest of a row.
 create domain {schema}.name as text collate "C" check (
   octet_length(value) <= 64 and value ~ '^[a-z0-9][a-z0-9_-]*$'
   and value !~ '^(con|prn|aux|nul|(com|lpt)[0-9])$'  -- devices on Windows
@@ -16,9 +16,9 @@ create domain {schema}.tenant as text collate "C" check (
 create domain {schema}.sequence as bigint check (value between 1 and 9999999999);
 revoke all on type {schema}.name, {schema}.tenant, {schema}.sequence from public;
 
--- The tenant that a login serves, or '*' for every one; without a line, the threads of no tenant.
--- It goes by the login that a session began with, which no setting and no role changes. Each login
--- reads its own line, because a policy asks for it in a third of the time that a function takes.
+-- The tenant that a login serves, or '*' for all; without a row, it serves the threads without a
+-- tenant. The login is the session_user, which no setting and no role changes. Each login reads its
+-- own row directly, because that takes a policy a third of the time of a function.
 create table {schema}.logins (login name primary key, serves text collate "C" not null);
 alter table {schema}.logins enable row level security;
 create policy own on {schema}.logins for select using (login = session_user);

@@ -1,4 +1,4 @@
-"""How a server is asked: on a pool of connections, for so many seconds, and what it refuses."""
+"""Connections to a server: a pool, time limits, retries, and errors of this package."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from safepoint.core.errors import (
 from safepoint.core.storage import Tenants
 
 try:
-    import psycopg as psycopg  # noqa: PLC0414  for those who get it from here
+    import psycopg as psycopg  # noqa: PLC0414  other modules import it from here
     from psycopg.adapt import Transformer
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg.generators import execute
@@ -46,24 +46,24 @@ Row = tuple[Any, ...]
 
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
-    # What a login may set for itself must not change how we read what the server says.
+    # A login's own settings must not change how this package reads the server's results.
     " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
 )
-"""The settings of a session that no login and no connection string changes."""
-# The tenant that the login serves; `*` is every one.
+"""Session settings that neither a login nor a connection string can change."""
+# The tenant that the login serves; `*` means all tenants.
 _WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
-# `off` acknowledges a save that is on no disk. What a session has set, a reload does not change.
+# `off` acknowledges a save before it is on disk. A reload does not change a session's own setting.
 _BEGIN: Final = (
     f"{_WHOSE}, set_config('synchronous_commit',"
     " coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"
 )
 _PAUSE: Final = 0.05
-"""For how many seconds what was cut off may go on in the server before it is asked again."""
+"""How many seconds to wait after a lost connection before the next try."""
 _TURN: Final = 1.0
-"""For how many seconds to wait for a connection before the pool is asked to make one again."""
+"""How many seconds to wait for a connection before asking the pool for one again."""
 _SELDOM: Final = 5
-"""How many times a statement is asked before it is prepared, as the driver does it."""
-_ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, for idling
+"""How many times a statement runs before it is prepared. The driver's default is the same."""
+_ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a crash, idle time
 
 
 class _Refusal(NamedTuple):
@@ -86,9 +86,9 @@ _OTHER: Final = _Refusal(
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
 )
-# By SQLSTATE. Those that begin with SP are what the functions of the schema say.
+# By SQLSTATE. Codes that begin with SP come from the functions of the schema.
 _REFUSALS: Final[dict[str | None, _Refusal]] = {
-    # Before there is a session libpq tells no SQLSTATE: then its words are handed on.
+    # Without a session libpq has no SQLSTATE, so its message is included.
     None: _Refusal(
         StorageUnavailable,
         "The server of {where} cannot be used: {said}.",
@@ -127,25 +127,25 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     ),
 }
 
-# What fails is raised here. The pool's own warnings are for whoever has set up logging.
+# Failures are raised here. The pool's own warnings appear only if the application logs them.
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Connection(psycopg.Connection[Row]):
-    """A connection that ends if a server stands still: TCP and the server's limits see nothing."""
+    """A connection that closes if the server stops answering, which TCP does not notice."""
 
     seconds: float | None = None
     whose = ""
-    """The tenant that its login serves, as it was last seen; `*` is every one."""
+    """The tenant that its login served when last checked; `*` means all tenants."""
 
     @cached_property
     def _state(self) -> tuple[Counter[str], Any]:
         return Counter(), Transformer(self)
 
     def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
-        """Return what a statement finds, with `$1` for the first value; prepared if it comes often.
+        """Return the rows of a statement, with `$1` for the first value; prepare frequent ones.
 
-        Every save asks so, in half of the time that a cursor takes.
+        Every save uses this, because it takes half the time of a cursor.
         """
         uses, loading = self._state
         given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
@@ -168,7 +168,7 @@ class Connection(psycopg.Connection[Row]):
         try:
             [found] = self.wait(execute(self.pgconn), timeout=self.seconds)
         except psycopg.OperationalError:
-            self.close()  # it is lost, or took too long: what it says now answers no question
+            self.close()  # it is lost, or took too long: a late answer must not be read
             raise
         if found.status not in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
             raise psycopg.errors.error_from_result(found)
@@ -176,26 +176,26 @@ class Connection(psycopg.Connection[Row]):
 
 
 class Options(TypedDict, total=False):
-    """How many connections the threads of a process share, and how long to try each time."""
+    """How many connections the threads of a process share, and how long a call keeps trying."""
 
     connections: int
     wait_seconds: float
 
 
 class Server(Tenants):
-    """A server with a schema of ours, as one login sees it, for the threads of a process.
+    """A schema of this package on a server, as one login sees it, for the threads of a process.
 
-    Every statement runs by itself, as a transaction of its own. If the connection is lost, what was
-    asked is asked again on another one, until `wait_seconds` are over.
+    Each statement is a transaction of its own. If the connection is lost, the statement is tried
+    again on another connection, until `wait_seconds` have passed.
 
     Args:
-        dsn: a connection string as libpq takes it.
+        dsn: a libpq connection string.
         schema: the name of the schema.
-        connections: how many connections this process opens at most.
-        wait_seconds: how long to try, if the server is away or busy.
+        connections: the maximum number of connections of this process.
+        wait_seconds: how long to keep trying while the server is away or busy.
 
     Raises:
-        ConfigurationError: `dsn` is no connection string.
+        ConfigurationError: `dsn` is not a connection string.
         StorageError: the server cannot be used. The message says what to run.
     """
 
@@ -205,24 +205,24 @@ class Server(Tenants):
         given = parsed(dsn)
         self._where = place(given)
         self._most, self._seconds = connections, wait_seconds
-        # A lock that somebody holds is told from a server that is slow, and both from one that
-        # hangs, for which we wait ourselves.
+        # These limits distinguish a lock that somebody holds, a slow server, and a server that
+        # hangs; only the last is timed on this side.
         lock, statement = (max(1, round(wait_seconds * share)) for share in (400, 900))
         limits = f" -c lock_timeout={lock} -c statement_timeout={statement}"
         self._conninfo = make_conninfo(
             **{
                 "application_name": "safepoint",
                 "connect_timeout": str(max(2, round(wait_seconds))),
-                # A copy that lags behind would look like a store that was rolled back.
+                # A standby that lags behind would look like a store that was rolled back.
                 "target_session_attrs": "read-write",
                 **given,
                 "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
             }
         )
         self._schema = schema
-        # One for each process: a child must not talk on its parent's connections, nor close them.
+        # One per process: a child must neither use nor close its parent's connections.
         self._pools: dict[int, ConnectionPool[Connection]] = {}
-        self._look()  # so that what is wrong is said here, and at once
+        self._look()  # so that a problem is reported here, immediately
 
     def __repr__(self) -> str:
         tenant = f", tenant {self._tenant!r}" if self._tenant else ""
@@ -235,9 +235,9 @@ class Server(Tenants):
         self.close()
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
-        """Return what `act` makes of a connection. It is called again if the connection is lost.
+        """Call `act` with a connection and return its result.
 
-        So `act` must be something that can be done twice.
+        It is called again if the connection is lost, so it must be safe to run twice.
 
         Raises:
             StorageError: the server refused, or was away for too long.
@@ -247,14 +247,14 @@ class Server(Tenants):
             pool, connection = self._pool(), None
             left = end - time.monotonic()
             try:
-                # Not `pool.connection()`, which ends a transaction: no statement leaves one open.
+                # Not `pool.connection()`, which ends a transaction: there is none to end.
                 connection = pool.getconn(min(left, _TURN))
                 if connection.whose not in (self._tenant, "*"):
                     self._check_tenant(connection)
                 return act(connection)
             except PoolTimeout as error:
                 if left <= _TURN:
-                    self._look()  # a pool does not say why it has none
+                    self._look()  # a pool does not say why it has no connection
                     raise StorageUnavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
@@ -265,14 +265,14 @@ class Server(Tenants):
                 lost = connection is None or is_lost(connection, error)
                 if not lost or time.monotonic() > end:
                     raise refusal(error, self._where) from error
-                pool.drain()  # the others were to the same server: nobody tries each of them
+                pool.drain()  # the other connections are probably lost as well
                 time.sleep(_PAUSE)
             finally:
                 if connection is not None:
                     pool.putconn(connection)
 
     def _rows(self, statement: str, *values: object) -> list[Row]:
-        """Return what a query finds; nothing, if the login sees the threads that it asks for."""
+        """Return the rows of a query; if there are none, check that the login may see them."""
 
         def find(connection: Connection) -> list[Row]:
             rows = connection.ask(statement, values)
@@ -298,7 +298,7 @@ class Server(Tenants):
                 configure=self._check,
                 min_size=0,
                 max_size=self._most,
-                reconnect_timeout=0,  # `_run` decides for how long to try
+                reconnect_timeout=0,  # `_run` decides how long to try
                 num_workers=1,
                 open=False,
             )
@@ -311,7 +311,7 @@ class Server(Tenants):
         """Connect once, without the pool.
 
         Raises:
-            StorageError: that is not possible. The message says why.
+            StorageError: it cannot connect. The message says why.
         """
         try:
             with Connection.connect(self._conninfo, autocommit=True) as connection:
@@ -324,12 +324,12 @@ class Server(Tenants):
         [(connection.whose, _)] = connection.ask(_BEGIN.format(self._schema))
 
     def _check_tenant(self, connection: Connection) -> None:
-        """Ask the server whose threads the login sees now, before an absence is believed.
+        """Check that the login sees this tenant's threads, before an absence is believed.
 
-        To another login a thread that is there looks like one that never was.
+        To a login of another tenant, an existing thread looks as if it had never existed.
 
         Raises:
-            StorageRefused: not those that it is asked for.
+            StorageRefused: the login does not serve this tenant.
         """
         [(whose,)] = connection.ask(_WHOSE.format(self._schema))
         connection.whose = whose
@@ -350,19 +350,19 @@ _OPEN: Final = weakref.WeakSet[Server]()
 
 @atexit.register
 def _close_all() -> None:
-    """Close the pools while their threads still run: from Python 3.13 on it waits for them else."""
+    """Close the pools at exit while their threads run: Python 3.13 would wait for the threads."""
     for server in list(_OPEN):
         server.close()
 
 
 def is_lost(connection: Connection, error: psycopg.Error) -> bool:
-    """Tell whether the session ended with this error, so that nobody knows what it did."""
+    """Tell whether the session ended with this error, so that its effect is unknown."""
     return connection.closed or error.sqlstate in _ENDED
 
 
 @contextmanager
 def told_as(kind: type[CheckpointError]) -> Iterator[None]:
-    """Raise what a server refuses as another kind of error, in the same words."""
+    """Raise an error of the server as another class, with the same message."""
     try:
         yield
     except StorageError as error:
@@ -370,17 +370,17 @@ def told_as(kind: type[CheckpointError]) -> Iterator[None]:
 
 
 def parsed(dsn: object) -> dict[str, str]:
-    """Return what a connection string says. No message shows the string, nor its password.
+    """Return the values of a connection string. No message shows the string or its password.
 
     Raises:
-        ConfigurationError: it is no connection string.
+        ConfigurationError: it is not a connection string.
     """
     found: dict[str, str] = {}
     with suppress(psycopg.Error, UnicodeError):
         if isinstance(dsn, str) and "\0" not in dsn:
             given = conninfo_to_dict(dsn)
             found = {key: str(value) for key, value in given.items() if value is not None}
-    # In postgresql://me:a/b@host the part after a slash of the password is the database.
+    # In postgresql://me:a/b@host, the slash in the password makes "b@host" the database.
     if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
         raise ConfigurationError(
             "This is not a connection string for PostgreSQL.",
@@ -392,7 +392,7 @@ def parsed(dsn: object) -> dict[str, str]:
 
 
 def place(given: Mapping[str, str]) -> str:
-    """Say which database and which login a connection string is for, with nothing else of it."""
+    """Return only the database and the login of a connection string, for messages."""
     database = given.get("dbname") or os.environ.get("PGDATABASE")
     user = given.get("user") or os.environ.get("PGUSER")
     shown = f"database {quoted(database)}" if database else "the database"
@@ -400,7 +400,7 @@ def place(given: Mapping[str, str]) -> str:
 
 
 def refusal(error: psycopg.Error, where: str) -> CheckpointError:
-    """Return what to raise in place of an error of the driver, by its SQLSTATE."""
+    """Return the error of this package for an error of the driver, by its SQLSTATE."""
     said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
     said = said if len(said) <= 300 else f"{said[:297]}..."
     kind, what, do = _REFUSALS.get(error.sqlstate, _OTHER)

@@ -1,6 +1,6 @@
--- What each part ends with. In each table a login meets the rows of its own tenant alone, and so do
--- the functions that it calls; and nobody changes or removes a row, but the functions that run as
--- the owner. Nobody has a right that is not granted above.
+-- The end of each part. A login, and the functions that it calls, see only the rows of its tenant.
+-- Only functions that run as the owner change or remove rows, except that the anchor's heads can be
+-- moved forward. Nobody has a right that is not granted above.
 
 do $$
 declare

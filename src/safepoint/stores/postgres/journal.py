@@ -16,22 +16,22 @@ from safepoint.stores.postgres.storage import Records
 class PostgresJournal(Journal):
     """A journal in a table, for workers on many machines.
 
-    Give it a login in the role that `migrate` made for journals: the database lets it add an entry
-    after the last one of a chain and read, and lets nobody change or remove one. The chains and the
-    signatures show what somebody did who administers the server; that the newest entries were cut
-    off, or a whole chain, shows with an anchor, on another server.
+    Give it a login in the role that `migrate` created for journals. Such a login can read entries
+    and append to a chain, but the database allows no login to change or remove an entry. Chains and
+    signatures reveal an edit by the server's administrator. Only an anchor on another server
+    reveals that the newest entries, or a whole chain, were removed.
 
     Args:
-        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
+        dsn: a libpq connection string. Missing values come from the environment.
         keys: as for `Journal`.
-        name: as for `Journal`. Journals of several names share a table.
+        name: as for `Journal`. Journals with different names share the table.
         anchor: as for `Journal`.
-        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
-            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
-            nothing.
+        **options: `connections`, how many connections the threads of this process share (default
+            4), and `wait_seconds`, how long to keep trying while the server is away or busy
+            (default 10).
 
     Raises:
-        ConfigurationError: `dsn` is no connection string.
+        ConfigurationError: `dsn` is not a connection string.
         JournalUnavailable: the server cannot be used. The message says what to run.
     """
 

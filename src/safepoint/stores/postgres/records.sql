@@ -1,15 +1,15 @@
--- The records of a part: each after the one before it in its thread, and never changed.
+-- The records of a part: each directly after its predecessor in the thread, and never changed.
 
 create domain {schema}.record as bytea check (octet_length(value) <= {largest});
 revoke all on type {schema}.record from public;
 
 create table {schema}.records (
   tenant   {schema}.tenant not null default '',
-  scope    {schema}.tenant not null default '',  -- of several journals in one table, which
+  scope    {schema}.tenant not null default '',  -- the journal's name: journals share a table
   thread   {schema}.name not null,
   sequence {schema}.sequence not null,
   record   {schema}.record not null,
-  fence    bigint,  -- in the store, the token of the lease under which it came
+  fence    bigint,  -- in the store, the token of the lease under which it was saved
   login    name not null,
   written  timestamptz not null,
   primary key (tenant, scope, thread, sequence)

@@ -1,4 +1,4 @@
-"""The schema and its roles: made by a login that may create roles, and looked at as it is."""
+"""The schema and its roles, which a login that may create roles creates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safepoint.stores.postgres.connection import parsed, place, refusal
 
 
 class _Part(NamedTuple):
-    """Who reads a part of the schema and who writes it; of records the largest, and the first."""
+    """The readers and writers of a part; its largest record, and the test for a first record."""
 
     readers: str
     writers: str
@@ -43,9 +43,9 @@ ROLES: Final = (
 )
 SCHEMAS: Final = {part: f"safepoint_{part}" for part in PARTS} | {"store": "safepoint"}
 LARGEST: Final = {name: part.largest for name, part in _PARTS.items()}
-"""How many bytes the database takes in a record of each part."""
-# The longest role still fits into the 63 bytes of a name. And the operators of a store "x_anchor"
-# would be those of the anchor of a store "x".
+"""How many bytes a record of each part may have in the database."""
+# The longest role name still has at most 63 bytes. And with the prefix "x_anchor", the role of
+# store operators would be the role of anchor operators of the prefix "x".
 _PREFIX: Final = re.compile(r"(?!pg_)(?![a-z0-9_]*_anchor\Z)[a-z][a-z0-9_]{0,46}\Z")
 _LOCK: Final = 0x53465054
 _OPTIONS: Final = "-c search_path=pg_catalog,pg_temp -c lock_timeout=10s"
@@ -58,31 +58,31 @@ _MAKE_ROLE: Final = (
 def migrate(
     dsn: str, *, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint"
 ) -> tuple[str, ...]:
-    """Make the schema and the roles in a database, or leave them if they are there.
+    """Create the schema and the roles in a database, unless they exist.
 
-    All of it happens in one transaction, or none. The roles let nobody in by themselves: create
-    logins, and put each in one of them. A role of that name which is there already is taken as it
-    is: the audit says if it has rights beyond its part, or members.
+    Everything happens in one transaction. The roles cannot log in: create a login for each job, in
+    one of the roles. An existing role of that name is used as it is: the audit reports it if it has
+    members, or rights beyond its part.
 
-    Run it with a login that may create roles and schemas; no superuser is needed. That login is
-    left with no right of the owner's, but as the one who made the roles it may take them again
-    (PostgreSQL 16 and newer): end it, or keep it as you would keep a superuser's.
+    Run it with a login that may create roles and schemas; it need not be a superuser. Afterwards
+    that login has no rights of the owner, but in PostgreSQL 16 and newer it may grant them to
+    itself, because it created the roles. Drop it, or protect it like a superuser's login.
 
     Args:
-        dsn: a connection string as libpq takes it.
-        parts: what to make there. An anchor in another database, best on another server, is out
-            of reach of whoever administers this one.
-        prefix: how the names of the roles begin. Roles are shared by all databases of a server:
-            give each store its own prefix if two are on one server.
+        dsn: a libpq connection string.
+        parts: the parts to create. Put the anchor on another server, out of reach of this
+            server's administrator.
+        prefix: the beginning of the roles' names. All databases of a server share roles, so give
+            each store its own prefix if a server has several.
 
     Returns:
-        The parts that were made; none if all were there.
+        The parts that were created; none if all existed.
 
     Raises:
-        ConfigurationError: there is no such part, or no role can have that prefix.
-        StorageRefused: this login may not create roles or schemas. Nothing was made.
-        StorageUnavailable: there is no server, the schema there is of other roles, or somebody
-            holds what it has to change for more than 10 seconds.
+        ConfigurationError: a part is unknown, or no role can have that prefix.
+        StorageRefused: this login may not create roles or schemas. Nothing was created.
+        StorageUnavailable: the server is away, the schema belongs to other roles, or somebody held
+            a lock on it for more than 10 seconds.
     """
     chosen, roles = _checked(parts), _roles(prefix)
     with _changing(dsn, roles) as connection:
@@ -100,37 +100,37 @@ def assign(
     every_tenant: bool = False,
     prefix: str = "safepoint",
 ) -> tuple[str, ...]:
-    """Say whose threads a login sees and writes: those of one tenant, or of every one.
+    """Assign a login to one tenant, or to all tenants: it sees and writes only their threads.
 
-    A login that was never assigned meets the threads without a tenant, and no others. Assign
-    each login of a tenant's worker, anchor, journal and approvers, in each database that has
-    such a part, and run this as one who may run `migrate`. It counts from the next statement on.
-    Take the assignment away before you drop or rename a login: it goes by the name.
+    A login without an assignment sees only the threads without a tenant. Assign each login of a
+    tenant's worker, anchor, journal and approvers, in each database that has such a part. Run this
+    with the login that runs `migrate`. It takes effect with the next statement. Remove the
+    assignment before you drop or rename a login, because it is bound to the name.
 
     Args:
-        dsn: a connection string as libpq takes it.
-        login: the login, as the server knows it.
-        tenant: the one tenant that it serves; "" for the threads without a tenant, which takes
-            away what was assigned before.
-        every_tenant: if you name no tenant, it serves all of them, and the threads without one:
-            for an operator, an auditor, or a worker that is trusted to keep tenants apart.
+        dsn: a libpq connection string.
+        login: the login's name on the server.
+        tenant: the tenant that the login serves; "" for the threads without a tenant, which
+            removes an earlier assignment.
+        every_tenant: without `tenant`, it serves all tenants and the threads without one: for
+            an operator, an auditor, or a worker that is trusted to separate tenants.
         prefix: as for `migrate`.
 
     Returns:
-        The parts in which it was assigned: all that are in this database.
+        The parts in which it was assigned: all parts in this database.
 
     Raises:
         InvalidId: no tenant can have that name.
-        ConfigurationError: there is no such login.
+        ConfigurationError: the login does not exist.
         StorageRefused: this login may not act as the owner of the schema. Nothing was changed.
-        StorageUnavailable: there is no server, or no schema with roles of that prefix.
+        StorageUnavailable: the server is away, or has no schema with roles of that prefix.
     """
     whose = check_tenant(tenant) if tenant else "*" * every_tenant
     roles = _roles(prefix)
     with _changing(dsn, roles) as connection:
         there = tuple(part for part in PARTS if _is_there(connection, part, prefix))
         if not there:
-            raise psycopg.errors.UndefinedTable  # told in our words
+            raise psycopg.errors.UndefinedTable  # `refusal` writes the message
         logins = connection.execute("select rolname from pg_roles where rolcanlogin").fetchall()
         if (login,) not in logins:
             raise ConfigurationError(
@@ -151,7 +151,7 @@ def assign(
 
 @contextmanager
 def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction, as who may act as the owner, and the only one who changes it."""
+    """Connect for one transaction that may act as the owner, and exclude other migrations."""
     given, (before, after) = parsed(dsn), _frame(roles)
     try:
         with psycopg.connect(
@@ -169,10 +169,10 @@ def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Co
 
 
 def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
-    """Return the SQL that `migrate` runs, for whoever wants to read it or run it by hand.
+    """Return the SQL that `migrate` runs, to read it or to run it by hand.
 
     Raises:
-        ConfigurationError: there is no such part, or no role can have that prefix.
+        ConfigurationError: a part is unknown, or no role can have that prefix.
     """
     roles = _roles(prefix)
     before, after = _frame(roles)
@@ -200,7 +200,7 @@ def _roles(prefix: str) -> dict[str, sql.Identifier]:
 
 
 def _frame(roles: dict[str, sql.Identifier]) -> tuple[sql.Composed, sql.Composed]:
-    """Return what makes the roles and lets this login act as the owner, and what ends that."""
+    """Return the SQL that creates the roles and makes this login the owner, and its reversal."""
     making = [sql.SQL(_MAKE_ROLE).format(role) for role in roles.values()]
     entering = sql.SQL("grant {} to current_user;").format(roles["owner"])
     leaving = sql.SQL("revoke {} from current_user;").format(roles["owner"])
@@ -223,7 +223,7 @@ def _text(name: str, roles: dict[str, sql.Identifier]) -> sql.Composed:
 
 
 def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bool:
-    """Tell whether a part was made there, with these roles."""
+    """Tell whether a part exists with these roles."""
     made_by = "select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s"
     found = connection.execute(made_by, (SCHEMAS[part],)).fetchone()
     if found is not None and found[0] != f"{prefix}_owner":

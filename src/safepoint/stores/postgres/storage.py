@@ -1,4 +1,4 @@
-"""Checkpoints and answers: records in tables that their writers can add to, and not change."""
+"""Checkpoints and answers: records in append-only tables."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from safepoint.stores.checks import record_of, sized
 from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
-# In each, `{0}` is the schema, and the values begin with tenant, scope and thread, then the limit.
+# In each, `{0}` is the schema, and the first values are tenant, scope, thread and limit.
 _FOUND: Final = (
     "select sequence, octet_length(record), case when octet_length(record) <= $4 then record end"
 )
 _THREAD: Final = "from {0}.records where tenant = $1 and scope = $2 and thread = $3"
 _READ: Final = f"{_FOUND} {_THREAD} and sequence = $5"
 _NEWEST: Final = f"{_FOUND} {_THREAD} order by sequence desc limit 1"
-# A portion ends with the record that makes it a megabyte.
+# A portion ends with the record that brings it to a megabyte.
 _SCAN: Final = (
     f"{_FOUND} from (select sequence, record, sum(octet_length(record)) over"
     " (order by sequence {1} rows between unbounded preceding and 1 preceding) as before"
@@ -34,7 +34,7 @@ _APPEND: Final = (
     "insert into {0}.records (tenant, scope, thread, sequence, record, fence)"
     " values ($1, $2, $3, $4, $5, $6)"
 )
-# Each name once, from one to the next by the index, however many records it has.
+# Each name once. It steps from name to name by the index, however many records a name has.
 _NAMES: Final = (
     "with recursive each (name) as ((select {1} from {0}.records where {2} order by 1 limit 1)"
     " union all select (select {1} from {0}.records where {2} and {1} > name order by 1 limit 1)"
@@ -46,16 +46,16 @@ _KEPT: Final = (
     " from safepoint.threads where tenant = $1 and thread = $2"
 )
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
-"""What the database says of a record when it knows that the one before it is not on its way."""
+"""The errors that prove that an earlier try of the same record can no longer succeed."""
 
 
 class Records(Server):
-    """The records of a part of the schema, to which one adds and from which one reads.
+    """Reads and appends the records of a part of the schema.
 
     Args:
-        dsn: a connection string as libpq takes it.
+        dsn: a libpq connection string.
         part: the part of the schema.
-        scope: which of those that share the table.
+        scope: the journal's name, because journals share a table; else "".
         limit: how many bytes a record may have.
         options: as for `Server`.
     """
@@ -70,10 +70,10 @@ class Records(Server):
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
-        """Keep `record` after the last one: committed when this returns, never over another.
+        """Append `record` to the thread. It is committed when this returns.
 
-        If the server is away, the message says whether the record may be there. A thread of a
-        store that another login wrote last is not yours: NotOwner.
+        If the server goes away, the message says if the record may have been saved. In a store, a
+        thread that another login wrote last raises NotOwner: acquire it first.
         """
         check_place(thread, sequence)
         record, place = sized(record, self._limit), (self._tenant, self._scope, thread)
@@ -87,12 +87,12 @@ class Records(Server):
             except psycopg.Error as error:
                 if is_lost(connection, error):
                     raise
-                # Before anything else is decided: if this is cut off, too, nothing is known yet.
+                # First of all: if the connection is lost here as well, nothing is known yet.
                 here = *place, self._limit, sequence
                 found = again and connection.ask(_READ.format(self._schema), here)
                 if found == [(sequence, len(record), record)]:
-                    return  # the first try had arrived, and its answer was lost
-                # One that waits in the server for a lock goes on without us, and may come through.
+                    return  # the first try had succeeded, and only its answer was lost
+                # A try that waits in the server for a lock continues without us and may succeed.
                 unknown = again and error.sqlstate not in _SETTLED
                 if error.sqlstate == "23505":
                     raise taken(thread, sequence, 0) from error
@@ -128,35 +128,34 @@ class Records(Server):
         return self.newest(thread)[0]
 
     def newest(self, thread: str) -> tuple[int, bytes | None]:
-        """Return the same with the record there, None if `read` is to say why there is none."""
+        """Return the head and its record; None in place of a record that is too large."""
         rows = self._of(_NEWEST, thread, self._limit)
         return (check_sequence(rows[0][0]), rows[0][2]) if rows else (0, None)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        """Return the records from `first` to `last`, downwards if `last` is the lower one.
+        """Return the records from `first` to `last`, downwards if `last` is lower.
 
-        They come in portions, and no transaction is open between two of them.
+        They are read in portions. No transaction stays open between two portions.
 
         Raises:
-            CheckpointError: as `read` does, at the first record for which that would. Those before
-                it were handed out.
+            CheckpointError: as for `read`. The records before it were already returned.
         """
         check_name("thread", thread)
         return self._scan(thread, span(first, last))
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
-        order, most = "asc" if sequences.step > 0 else "desc", 2  # who walks back often stops soon
+        order, most = "asc" if sequences.step > 0 else "desc", 2  # a walk back often stops soon
         while sequences:
             near, most = sequences[:most], most * 4
             ends = sorted((near[0], near[-1]))
             rows = self._of(_SCAN.replace("{1}", order), thread, self._limit, *ends)
             if not rows or rows[0][0] != sequences[0]:
-                yield self.read(thread, sequences[0])  # which says why it is not there
+                yield self.read(thread, sequences[0])  # it raises if the record is missing
                 sequences = sequences[1:]
                 continue
             for row in rows:
                 if row[0] != sequences[0]:
-                    break  # and the next portion begins there
+                    break  # the next portion begins there
                 yield self._record(thread, *row)
                 sequences = sequences[1:]
 
@@ -166,12 +165,12 @@ class Records(Server):
         return [row[0] for row in self._rows(query, self._tenant, self._scope)]
 
     def tenants(self) -> list[str]:
-        """Return the name of each tenant that has a record, as far as this login sees them."""
+        """Return the name of each tenant that has a record and that this login sees."""
         query = _NAMES.format(self._schema, "tenant", "scope = $1")
         return self._tenants_in(row[0] for row in self._rows(query, self._scope))
 
     def _of(self, statement: str, thread: str, *values: int) -> list[Row]:
-        """Return what a statement finds of a thread."""
+        """Return the rows that a statement finds for a thread."""
         place = self._tenant, self._scope, check_name("thread", thread)
         return self._rows(statement.format(self._schema), *place, *values)
 
@@ -184,20 +183,20 @@ class Records(Server):
 
 
 class PostgresAnswers(Records):
-    """Keeps answers in PostgreSQL, where workers on many machines find them.
+    """Keeps answers in PostgreSQL, for workers on many machines.
 
-    An approver has a login in the role that `migrate` made for approvers: the database lets it add
-    an answer after the last one of a chain, read, and move the heads of the answers in the anchor.
-    A worker's login reads here, and nobody changes or removes an answer.
+    An approver has a login in the role that `migrate` created for approvers. It can read, add an
+    answer at the end of a chain, and move the heads of the answers in the anchor. A worker's login
+    can read answers. The database allows no login to change or remove one.
 
     Args:
-        dsn: a connection string as libpq takes it. What it leaves out comes from the environment.
-        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
-            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
-            nothing.
+        dsn: a libpq connection string. Missing values come from the environment.
+        **options: `connections`, how many connections the threads of this process share (default
+            4), and `wait_seconds`, how long to keep trying while the server is away or busy
+            (default 10).
 
     Raises:
-        ConfigurationError: `dsn` is no connection string.
+        ConfigurationError: `dsn` is not a connection string.
         StorageError: the server cannot be used. The message says what to run.
     """
 
@@ -208,33 +207,34 @@ class PostgresAnswers(Records):
 class PostgresCheckpointStorage(Records):
     """Keeps records in PostgreSQL, for workers on many machines.
 
-    The database itself refuses what a worker must not do, so a leaked login can do no more than
-    the worker could: it adds records to threads that it owns, and reads. Nobody updates or
-    deletes one; `prune`, `discard` and `purge` take a login in the role of operators. The
-    schema and the roles are made by `migrate`, once, by somebody who may create roles.
+    The database itself restricts the worker's login, so that a leaked login can only do what the
+    worker can: read, and append to threads that it owns. No login can update or delete a record;
+    `prune`, `discard` and `purge` need a login in the role of operators. Run `migrate` once, with a
+    login that may create roles, to create the schema and the roles.
 
-    A lease goes by the server's clock, and is bound to the login that took it. A thread that has
-    no lease takes records of the login that wrote it last; another one acquires it first.
+    Leases use the server's clock and are bound to the login that took them. A thread without a
+    lease accepts records only from the login that last wrote or acquired it. Another login must
+    acquire the thread first.
 
-    If the server goes away, each call goes on trying for `wait_seconds`. A save that is tried
-    again looks whether its first try had arrived, so nothing is written twice. A server that
-    stands still with its connections open, as a paused machine does, is given up after as long.
+    If the server goes away, each call keeps trying for `wait_seconds`. A repeated save checks
+    whether its first try succeeded, so nothing is written twice. A server that stops answering
+    with its connections open, like a paused machine, is given up after the same time.
 
-    A save that returned is on the disk of the server: `synchronous_commit` is turned on where it
-    is off. What else it is set to stays. With `local`, a standby may lack what was saved last.
+    When a save returns, it is on the server's disk: `synchronous_commit` is turned on if it is
+    off. Other values stay. With `local`, a standby may lack the newest saves.
 
     Args:
-        dsn: a connection string as libpq takes it. What it leaves out comes from the environment
-            (`PGHOST`, `PGPASSFILE`), as with `psql`. Keep the password out of it.
-        limits: how large a record may be. The database takes none above 256 MiB.
-        **options: `connections`, how many the threads of this process share, 4 if you say nothing;
-            `wait_seconds`, how long to try if the server is away or busy, 10 if you say
-            nothing.
+        dsn: a libpq connection string. Missing values come from the environment (`PGHOST`,
+            `PGPASSFILE`), as with `psql`. Keep the password out of it.
+        limits: how large a record may be. The database accepts at most 256 MiB.
+        **options: `connections`, how many connections the threads of this process share (default
+            4), and `wait_seconds`, how long to keep trying while the server is away or busy
+            (default 10).
 
     Raises:
-        ConfigurationError: `dsn` is no connection string.
+        ConfigurationError: `dsn` is not a connection string.
         StorageError: there is no server, no such database, no such login, or no schema of this
-            version in it. The message says what to run.
+            package in it. The message says what to run.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class PostgresCheckpointStorage(Records):
         super().__init__(dsn, "store", limit=limits.record_bytes, **options)
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
-        """Return the first sequence that is kept and what `prune` left before it, or None."""
+        """Return the first remaining sequence and the base that `prune` stored, or None."""
         rows = self._call(_KEPT, thread, self._limit)
         if not rows or rows[0][1] is None:
             return None
@@ -251,11 +251,11 @@ class PostgresCheckpointStorage(Records):
         return first, self._record(thread, first, *rows[0][1:3])
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
-        """Keep `base`, and remove every record below `first`, in one transaction.
+        """Store `base` and remove every record below `first`, in one transaction.
 
-        The server writes down who did it, in `safepoint.actions`. A thread never moves
-        backwards: if it begins later already, nothing happens. If it begins there, the new base
-        takes the place of the one that is there, so that it can be sealed anew.
+        The server records who did it in `safepoint.actions`. A thread never moves backwards: if it
+        already begins after `first`, nothing happens. If it begins at `first`, the new base
+        replaces the old one, which is how a base is resealed.
 
         Returns:
             How many records were removed.
@@ -270,29 +270,29 @@ class PostgresCheckpointStorage(Records):
         return int(self._call(statement, thread, first, sized(base, self._limit))[0][0])
 
     def purge(self, thread: str) -> int:
-        """Remove what was discarded from a thread of which nothing but its last record is left.
+        """Remove the discarded records of an erased thread, which has only its last record left.
 
-        The server writes down who did it, in `safepoint.actions`. The space of removed rows is
-        written over after a `vacuum`, and the server's own log and its copies keep them for longer.
+        If it removes any, the server records who did it in `safepoint.actions`. The space of the
+        removed rows is reused after a `vacuum`. The server's log and its copies keep them longer.
 
         Returns:
             How many records were removed.
 
         Raises:
             StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: more of the thread is left, or the server is away.
+            StorageUnavailable: the thread has more records, or the server is away.
         """
         return int(self._call("select safepoint.purge($1, $2)", thread)[0][0])
 
     def discard(self, thread: str, last: int) -> int:
         """Take every record after `last` out of the thread, because it does not verify.
 
-        They are kept in `safepoint.discarded` until the thread is erased, with who wrote them when
-        and who took them out, and the thread goes on after `last`. What the anchor has seen cannot
-        be discarded unnoticed: the ledger says that the thread was rolled back.
+        `safepoint.discarded` keeps them until the thread is erased, with who wrote them, who
+        discarded them, and when. The thread continues after `last`. If the anchor has seen a
+        discarded record, the ledger reports a rollback.
 
-        A lease on the thread ends with it, also if there is nothing to take out: its token is worth
-        nothing from then on, and whoever had it acquires the thread first, like everybody else.
+        This also ends a lease on the thread, even if there is nothing to discard: its token is no
+        longer valid, and its owner must acquire the thread again.
 
         Args:
             thread: the thread.
@@ -309,10 +309,10 @@ class PostgresCheckpointStorage(Records):
         return int(self._call("select safepoint.discard($1, $2, $3)", thread, last)[0][0])
 
     def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
-        """Let a worker own a thread for so many seconds of the server's clock, with a new token.
+        """Give a worker a thread for so many seconds of the server's clock, with a new token.
 
-        If this worker owns it already, under this login, it gets a new token as well: it was
-        restarted, and what may be left of its former self is fenced off.
+        If this worker already owns it under this login, it still gets a new token: it was
+        restarted, and its former process can no longer write.
 
         Raises:
             NotOwner: another worker, or another login, owns it. The message says until when.
@@ -324,9 +324,9 @@ class PostgresCheckpointStorage(Records):
         return Lease(thread, owner, *self._call(statement, thread, owner, float(seconds))[0])
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
-        """Let a lease end so many seconds from now. Its token stays.
+        """Extend a lease to so many seconds from now. Its token stays the same.
 
-        One that has expired is renewed too, as long as nobody has taken the thread over.
+        An expired lease can be renewed as long as nobody has taken over the thread.
 
         Raises:
             NotOwner: it was released, or another one took its place.
@@ -336,9 +336,9 @@ class PostgresCheckpointStorage(Records):
         return replace(lease, expires=self._renew(lease, float(seconds)))
 
     def release(self, lease: Lease) -> None:
-        """Let a thread be free. Its tokens go on from where they are.
+        """Release a thread. The next token is still higher.
 
-        To release a lease twice does nothing.
+        Releasing a lease twice does nothing.
 
         Raises:
             NotOwner: another one took its place.
@@ -351,14 +351,14 @@ class PostgresCheckpointStorage(Records):
         return self._call(statement, lease.thread, lease.owner, lease.token, seconds)[0][0]
 
     def lease(self, thread: str) -> Lease | None:
-        """Return the lease that counts for a thread, also if it has expired; None if it is free."""
+        """Return the current lease of a thread, even if it has expired; None if it is free."""
         rows = self._call(_KEPT, thread, 0)
         return Lease(thread, *rows[0][3:6]) if rows and rows[0][3] else None
 
     def foreign(self, thread: str) -> bool:
-        """Tell whether another login wrote or took a thread last, so that this one must acquire it.
+        """Tell whether another login last wrote or acquired a thread; this one must acquire it.
 
-        A ledger asks this before a step acts, and not only when it saves.
+        A ledger calls this before a step acts, not only when it saves.
         """
         return any(row[6] for row in self._call(_KEPT, thread, 0))
 

@@ -1,4 +1,4 @@
--- The store: a record comes in if whoever brings it owns its thread.
+-- The store: a login can append a record only to a thread that it owns.
 
 alter table safepoint.records add check (scope = '');
 
@@ -6,7 +6,7 @@ create domain safepoint.token as bigint check (value between 0 and 9999999999999
 create domain safepoint.seconds as double precision check (value between 0.001 and 86400);
 revoke all on type safepoint.token, safepoint.seconds from public;
 
--- One row for each thread: where it begins, and who may write it.
+-- One row per thread: where it begins, and who may write it.
 create table safepoint.threads (
   tenant  safepoint.tenant not null default '',
   thread  safepoint.name not null,
@@ -20,15 +20,15 @@ create table safepoint.threads (
   check ((owner is null) = (expires is null))
 ) with (fillfactor = 50);
 
--- What an operator took out of a thread because it does not verify. It stays as it was.
+-- Records that an operator took out of a thread because they do not verify, unchanged.
 create table safepoint.discarded (
   like safepoint.records including storage,
   discarded_by name not null,
   discarded_at timestamptz not null
 );
 
--- Who took which thread, pruned it, discarded of it. `number` is the token, or the first or last
--- record that stayed, and `removed` how many did not.
+-- Who acquired, pruned, discarded or purged which thread. `number` is the token, or the first or
+-- last record that stayed (0 for a purge), and `removed` the number of removed records.
 create table safepoint.actions (
   tenant  text collate "C" not null,
   thread  text collate "C" not null,
@@ -40,9 +40,9 @@ create table safepoint.actions (
   done    timestamptz not null default clock_timestamp()
 );
 
--- Tell whether a record begins its thread, if whoever brings it owns that. A thread that the server
--- has never seen may begin anywhere, as a copy of a pruned one does. Until the record is kept, the
--- lock on the row lets no lease change hands.
+-- Tell whether a record is the first of its thread, if its writer owns the thread. A new thread may
+-- begin at any sequence, as the copy of a pruned one does. The lock on the row prevents a change of
+-- the lease until the record is stored.
 create function safepoint.begins(new safepoint.records) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -67,9 +67,9 @@ begin
   return new.sequence = held.first;
 end $$;
 
--- Both change their row in one statement, and lock no row of which they are not sure: who leaves the
--- transaction open blocks nobody else's thread. A lease that ends in more than a day was made by
--- nobody who follows the rules, and counts for nothing.
+-- `acquire` and `renew` change their row in one statement and lock only a row that they may change:
+-- a login that leaves its transaction open cannot block another login's thread. A lease that ends
+-- in more than 25 hours cannot be genuine and does not count.
 create function safepoint.acquire(
   a_tenant text, a_thread text, a_owner text, a_seconds safepoint.seconds,
   out token bigint, out expires timestamptz
@@ -94,7 +94,7 @@ begin
   insert into safepoint.actions values (a_tenant, a_thread, 'acquire', token, 0, a_owner);
 end $$;
 
--- Without seconds the lease is released, and to release it once more is no harm.
+-- Without seconds the lease is released. Releasing it twice does nothing.
 create function safepoint.renew(
   a_tenant text, a_thread text, a_owner text, a_token bigint, a_seconds safepoint.seconds,
   out expires timestamptz
@@ -113,8 +113,8 @@ begin
   end if;
 end $$;
 
--- Ends the lease of whoever has a thread, who acquires it first then, like everybody else; takes what
--- comes after `last` out of it, because that does not verify, and keeps it apart.
+-- Ends the lease of a thread, so that its owner must acquire it again. Moves the records after
+-- `last`, which do not verify, to `discarded`.
 create function safepoint.discard(a_tenant text, a_thread text, a_last bigint) returns bigint
 language plpgsql strict security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -140,7 +140,7 @@ begin
   return moved;
 end $$;
 
--- The way in which records go for good: what is before `first`, once a base stands in for it.
+-- Removes the records before `first` for good and stores a base in their place.
 create function safepoint.prune(
   a_tenant text, a_thread text, a_first bigint, a_base bytea
 ) returns bigint
@@ -168,7 +168,7 @@ begin
   return gone;
 end $$;
 
--- And of a thread that was erased, so that one record is left, what an operator took out before.
+-- Removes the discarded records of an erased thread, which has one record left.
 create function safepoint.purge(a_tenant text, a_thread text) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 declare
