@@ -36,7 +36,7 @@ from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of
-from safepoint.core.record import Header, Kind, Place, seal
+from safepoint.core.record import Header, Kind, seal
 from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
@@ -166,18 +166,16 @@ class SignedChainTarget(Target):
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""
         if trick == "unsigned":
             return payload
-        return self._forged(record, payload, trick, "state")
+        forged = self._again(record, payload, SigningKey.generate())
+        return _downgraded(record, forged) if trick == "no-algorithm" else forged
 
     def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
         """Leave a base that is perfect but for its seal, or none."""
-        names = self.records(thread)
-        record = self.medium.read(names[-keep])
-        for name in names[:-keep]:
-            self.medium.delete(name)
+        record = self._dropped(thread, keep)
         if trick != "unsigned":
-            base = self._forged(record, self.encoded(None), trick, "base")
-            first = _parsed(record)[0].sequence
-            self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
+            base = self._again(record, self.encoded(None), SigningKey.generate(), kind="base")
+            base = _downgraded(record, base) if trick == "no-algorithm" else base
+            self._leave_base(thread, record, base)
 
     def relink(self, thread: str) -> None:
         """Mend the digest of a state that was changed. What it takes a key to mend stays broken."""
@@ -191,11 +189,7 @@ class SignedChainTarget(Target):
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, as the record that follows."""
-        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, header.tenant, thread, header.sequence + 1)
-        now = datetime.now(UTC)
-        record, _ = seal(payload, place, self.keys.signing, created=now, previous=digest)
-        self.medium.write(self.place(thread, place.sequence), record)
+        self._append(thread, payload)
 
     def by_default(self, medium: Medium | None = None) -> Self:
         """Leave the thief without the key: it is in a folder of its own."""
@@ -204,23 +198,30 @@ class SignedChainTarget(Target):
             other.keys = Keyring(SigningKey.generate())
         return other
 
-    def _forged(self, record: bytes, payload: bytes, trick: Trick, kind: Kind) -> bytes:
-        header, _ = _parsed(record)
-        forged, _ = seal(
-            payload,
-            header.place,
-            SigningKey.generate(),
-            created=datetime.now(UTC),
-            kind=kind,
-            previous=header.previous,
-        )
-        if trick != "no-algorithm":
-            return forged
-        # The id of the genuine key, and a hash that needs none where its signature belongs.
-        line_1 = record.partition(b"\n")[0]
-        _, line_2, rest = forged.split(b"\n", 2)
-        digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
-        return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
+    def _again(self, record: bytes, payload: bytes, key: SigningKey, kind: Kind = "state") -> bytes:
+        """Return another record for the place of one, sealed by this key."""
+        header, now = _parsed(record)[0], datetime.now(UTC)
+        previous = header.previous
+        return seal(payload, header.place, key, created=now, kind=kind, previous=previous)[0]
+
+    def _append(self, thread: str, payload: bytes, **header: Any) -> None:
+        """Seal a record with the genuine key, behind the last one of a thread."""
+        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = last.place._replace(sequence=last.sequence + 1)
+        given = {"created": datetime.now(UTC), "previous": digest, **header}
+        record, _ = seal(payload, place, self.keys.signing, **given)
+        self.medium.write(self.place(thread, place.sequence), record)
+
+    def _dropped(self, thread: str, keep: int) -> bytes:
+        """Remove all but the newest records, and return the oldest that is left."""
+        names = self.records(thread)
+        for name in names[:-keep]:
+            self.medium.delete(name)
+        return self.medium.read(names[-keep])
+
+    def _leave_base(self, thread: str, record: bytes, base: bytes) -> None:
+        first = _parsed(record)[0].sequence
+        self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
 
     def use(self, act: Callable[[Ledger], _Result]) -> _Result:
         """Open the ledger as a new process does, and use it once."""
@@ -248,6 +249,14 @@ def _parsed(record: bytes) -> tuple[Header, str]:
     if header is None:
         raise Miss
     return header, digest_of(line_2)
+
+
+def _downgraded(record: bytes, forged: bytes) -> bytes:
+    """Put the id of the genuine key above it, and a hash that needs none for its signature."""
+    line_1 = record.partition(b"\n")[0]
+    _, line_2, rest = forged.split(b"\n", 2)
+    digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
+    return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
 
 
 class SealedTarget(SignedChainTarget):
@@ -373,7 +382,7 @@ class GatedTarget(SealedTarget):
         """Seal another question with the writer's key, after the one that waits."""
         tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
-        self._write(thread, asks.pack(), app=app, tools=tools.digest)
+        self._append(thread, Codec().encode(asks.pack()), app=app, tools=tools.digest)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
@@ -447,8 +456,8 @@ class GatedTarget(SealedTarget):
         self.misuse(thread, arguments, said.encode())
         yield b""
         tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
-        done = {"done": ["ask"], "state": {}, "tools": tools.described}
-        self._write(thread, done, app=app, tools=tools.digest)
+        done = Codec().encode({"done": ["ask"], "state": {}, "tools": tools.described})
+        self._append(thread, done, app=app, tools=tools.digest)
         yield b""
 
     def upgrade(self, thread: str) -> None:
@@ -472,13 +481,16 @@ class GatedTarget(SealedTarget):
             steps = ("ask", "pay", "ask_again", "pay_again")
             asks = Payload({}, steps[:last], has, Ask("pay", arguments), next=steps[last])
             app, then = self._payments(thread)[0].app, datetime.fromisoformat(said["issued"])
-            self._write(thread, asks.pack(), app=app, tools=has.digest, created=then)
-        if prunes:
-            self._cut_by_hand(thread)
+            packed = Codec().encode(asks.pack())
+            self._append(thread, packed, app=app, tools=has.digest, created=then)
+        if prunes:  # with a genuine base: what `prune` would keep stays no longer
+            record = self._dropped(thread, 1)
+            base = self._again(record, self.encoded(None), self.keys.signing, kind="base")
+            self._leave_base(thread, record, base)
         with suppress(CheckpointError, Miss):
             question = self._question(thread).text
-            value = {"question": question, "statements": texts}
-            self._write(thread, value, kind="note", label=SPENT)
+            value = Codec().encode({"question": question, "statements": texts})
+            self._append(thread, value, kind="note", label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
         """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
@@ -573,31 +585,6 @@ class GatedTarget(SealedTarget):
         return self.use(
             lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
         )
-
-    def _write(self, thread: str, value: dict[str, Any], **header: Any) -> None:
-        """Append what a worker would, with its key: a state or a note, at a time of one's own."""
-        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, "", thread, last.sequence + 1)
-        given = {"created": datetime.now(UTC), "previous": digest, **header}
-        record, _ = seal(Codec().encode(value), place, self.keys.signing, **given)
-        self.medium.write(self.place(thread, place.sequence), record)
-
-    def _cut_by_hand(self, thread: str) -> None:
-        """Leave the last record, and a genuine base: what `prune` would keep stays no longer."""
-        *names, last = self.records(thread)
-        header, _ = _parsed(self.medium.read(last))
-        place = Place(self.store, "", thread, header.sequence)
-        base, _ = seal(
-            self.encoded(None),
-            place,
-            self.keys.signing,
-            created=datetime.now(UTC),
-            kind="base",
-            previous=header.previous,
-        )
-        for name in names:
-            self.medium.delete(name)
-        self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (header.sequence, base))
 
     def _journal(self, *, create: bool = False) -> Journal:
         entries = FileCheckpointStorage(self.journal.folder, read_only=not create)
