@@ -78,7 +78,7 @@ def contenders(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
         savers = {}
         for number, way in enumerate(WAYS):
             name = f"adapter_{number}"
-            server.database(name, template="migrated")
+            server.database(name, template="made")
             store = OnPostgres(
                 "",
                 server.dsn(database=name),

@@ -94,11 +94,11 @@ def _in_postgres(folder: Path, server: Server) -> Store:
         PostgresAnchor,
         PostgresAnswers,
         PostgresCheckpointStorage,
-        migrate,
+        create_schema,
     )
 
     server.database("console")
-    migrate(server.dsn(database="console"))
+    create_schema(server.dsn(database="console"))
     server.psql("alter database console set synchronous_commit = off")
     for role in ("writer", "anchor", "approver", "reader", "auditor"):
         server.login(role, f"safepoint_{role}")

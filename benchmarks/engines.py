@@ -145,10 +145,10 @@ def on_sqlite(folder: Path) -> dict[str, Contender]:
 
 def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
     """Return the contenders on PostgreSQL, each with a database of its own on one server."""
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
-    server.database("migrated")
-    migrate(server.dsn(database="migrated"))
+    server.database("made")
+    create_schema(server.dsn(database="made"))
     logins = [f"worker_{number}" for number in range(workers)]
     for login in logins:
         server.login(login, "safepoint_writer")
@@ -157,7 +157,7 @@ def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
     server.login("langgraph")
     contenders: dict[str, Contender] = {}
     for way, label in {**WAYS, JOURNALLED: "sealed, anchored and journalled"}.items():
-        server.database(way, template="migrated")
+        server.database(way, template="made")
         contenders[way] = OnPostgres(
             label,
             server.dsn(database=way),

@@ -37,7 +37,7 @@ Fill = Callable[[str, Iterator[bytes]], None]
 
 def newest(folder: Path, server: Server, counts: tuple[int, ...] = COUNTS) -> None:
     """Measure both engines."""
-    server.database("newest", template="migrated")
+    server.database("newest", template="made")
     server.database("newest_peer")
     owner = server.dsn(database="newest")
     anchor = server.dsn("anchor", "newest")

@@ -1,4 +1,4 @@
-"""The body of the page "By error": what each error means, from `safepoint.command.explain`."""
+"""The body of the page "By error": what each error means, from `safepoint.shared.explanations`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from markdown.extensions.toc import slugify, unique
 
 from publish.project import BrokenPage, Project
-from safepoint.command.explain import EXPLANATIONS, FAMILIES, Explanation
+from safepoint.shared.explanations import EXPLANATIONS, FAMILIES, Explanation
 from tests.harness.blocks import without_fences
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$", re.MULTILINE)

@@ -23,9 +23,9 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.command.desk import Desk
 from safepoint.core.errors import ApprovalSpent
 from safepoint.resume.answers import Answers
+from safepoint.shared.desk import Desk
 
 
 def make_key(path):

@@ -19,7 +19,7 @@ from safepoint.core.errors import Forked, RecordsMissing, ThreadDeleted
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
-    migrate,
+    create_schema,
 )
 from safepoint.testing.postgres import Server
 
@@ -71,7 +71,7 @@ def run(dsn, statement):
 
 with Server() as server:
     server.database("checkpoints")
-    migrate(server.dsn(database="checkpoints"))
+    create_schema(server.dsn(database="checkpoints"))
     for login, role in (
         ("worker_1", "safepoint_writer"),
         ("anchor_1", "safepoint_anchor"),

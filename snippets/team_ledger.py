@@ -13,7 +13,7 @@ from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     PostgresJournal,
-    migrate,
+    create_schema,
 )
 
 
@@ -68,7 +68,7 @@ def trial():
 
     with Server() as server:
         server.database("checkpoints")
-        migrate(server.dsn(database="checkpoints"))
+        create_schema(server.dsn(database="checkpoints"))
         for part in ("anchor", "journal"):
             server.login(f"{part}_1", f"safepoint_{part}")
         server.login("worker_1", "safepoint_writer")

@@ -13,7 +13,7 @@ from safepoint import Keyring, Ledger, NotOwner, SigningKey, Workflow
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
-    migrate,
+    create_schema,
 )
 from safepoint.testing.postgres import Server
 
@@ -84,7 +84,7 @@ def watch():
     """Let one worker begin, kill it, and let the other one go on."""
     with Server() as server:
         server.database("checkpoints")
-        migrate(server.dsn("postgres", "checkpoints"))
+        create_schema(server.dsn("postgres", "checkpoints"))
         for login in ("worker_1", "worker_2"):
             server.login(login, "safepoint_writer")
         server.login("anchor_1", "safepoint_anchor")

@@ -31,9 +31,9 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     named = session.config.getoption("--safepoint-target")
     if named is None:
         return
-    from safepoint._command import imported
     from safepoint.attacks import ATTACKS, own
     from safepoint.core.errors import CheckpointError
+    from safepoint.shared.terminal import imported
 
     try:
         factory = imported(named, "app.storage:open_store")

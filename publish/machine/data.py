@@ -11,7 +11,7 @@ from publish import advisories, attacks
 from publish.machine import examples
 from publish.project import Project
 from safepoint.audit.catalogue import CHECKS
-from safepoint.command.explain import EXPLANATIONS
+from safepoint.shared.explanations import EXPLANATIONS
 from tests.harness.evidence import Entry, Proof
 
 FORMAT: Final = 1

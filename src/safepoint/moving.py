@@ -38,7 +38,6 @@ from types import GenericAlias
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
-from safepoint._command import add, counted, flag, imported
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
@@ -66,6 +65,7 @@ from safepoint.models.look import PICKLED, Kind, identified, unbased
 from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.settings import database_in, is_database, read
+from safepoint.shared.terminal import add, add_config, counted, flag, imported
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
@@ -1021,7 +1021,7 @@ def commands(sub: Any) -> None:
     parser = add(sub, "move", what, _command)
     parser.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
     parser.add_argument("name", metavar="NAME", help="the name of the store")
-    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    add_config(parser)
     parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
     parser.add_argument(
@@ -1040,13 +1040,12 @@ def commands(sub: Any) -> None:
 def _command(options: argparse.Namespace) -> int:
     source = database_in(options.source)
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
-    settings = read(options.config, "change")
+    settings = read(options.config)
     with ExitStack() as stack:
-        ledger = settings.to_change(options.name).opened(stack, write=options.vouch)
+        ledger = settings.store(options.name).opened(stack, write=options.vouch)
         what, opened, into = _ends(source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
         done = move(opened, into, report=report, vouched_by=vouched_by)
-    print(settings.line(options.name), end="")
     for each in done:
         if each.outcome == REFUSED:
             path = each.source if what == "thread" else str(Path(source, each.source))

@@ -330,6 +330,15 @@ def _of_a_user(environ: Mapping[str, str], home: Path) -> tuple[Path, Path, Path
     return state, state, state, data
 
 
+def settings_file() -> Path | None:
+    """Return where a user keeps the settings of their own, None for one without a home."""
+    home = _absolute(os.environ.get("HOME", ""))
+    if home is None:
+        return None
+    usual = home / ("Library/Application Support" if sys.platform == "darwin" else ".config")
+    return (_absolute(os.environ.get("XDG_CONFIG_HOME", "")) or usual) / "safepoint/safepoint.toml"
+
+
 def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
     """Return one folder of a list, as systemd writes them, or None."""
     return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))

@@ -1,22 +1,21 @@
 """Settings: what a store is made of, said once in a file, so that no command has to be told again.
 
-`safepoint.toml`, or `[tool.safepoint]` in `pyproject.toml`, in this folder or one above it:
+    [stores.invoices]             # a store by its name
+    storage = "/srv/state/invoices.db"
+    key = ["/etc/keys/invoices.pub"]
+    anchor = "/srv/anchor/heads.db"
 
     [audit]                       # what `safepoint audit` looks at if nothing is named
     paths = ["models", "src"]
     fail-on = "warning"           # or error, or note
 
-    [stores.invoices]             # a store by its name: each key is an option of `safepoint audit`
-    storage = "/srv/state/invoices.db"
-    key = ["/etc/keys/invoices.pub"]
-    anchor = "/srv/anchor/heads.db"
-
 A store that the file does not name, or gives no storage, is in its default places. Paths are
 below the file's folder. A secret is in the environment, and never here:
 `postgres = "env:DATABASE_URL"`; or in the file that a PGPASSFILE names.
 
-Whoever writes the file says where a no or a hold is put. So one that is found, and not named by
-`--config`, counts only if nobody else can write or replace it.
+Whoever writes the file says where a no or a hold is put. So it is one that somebody named, by
+`--config` or by SAFEPOINT_CONFIG, or the user's own: `~/.config/safepoint/safepoint.toml`. A
+`safepoint.toml` that the audit finds in this folder, or above it, may say `[audit]` alone.
 """
 
 from __future__ import annotations
@@ -29,33 +28,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from safepoint._command import beginning, keyring_of
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import ConfigurationError, NotFound, StorageUnavailable, quoted, shell
+from safepoint.core.errors import ConfigurationError, NotFound, quoted, shell
 from safepoint.core.files import replaceable_refusals
 from safepoint.core.journal import Journal
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.core.storage import CheckpointStorage
-from safepoint.places import default_locations
+from safepoint.places import default_locations, settings_file
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approvers, Reason
 from safepoint.resume.gate import Gate, Policy
+from safepoint.shared.terminal import beginning, keyring_of
 from safepoint.stores.database import BESIDE, is_open
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
-Use = Literal["audit", "look", "change"]
-"""What settings are read for. Whoever signs or changes is the strictest."""
 REVOKED: Final = "revoked"
 """The folder, below that of people's public keys, of those that no longer count."""
-FILES: Final = ("safepoint.toml", "pyproject.toml")
+VARIABLE: Final = "SAFEPOINT_CONFIG"
+FILE: Final = "safepoint.toml"
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
-_MOST: Final = 1024 * 1024
+_MOST: Final = 64 * 1024
+_DOTS: Final = 64  # of a line; the time that a dotted key takes grows with the square of them
+_NAME_IT: Final = "If that file counts, name it by --config."
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
 # How a log begins, its index on machines of either order, and a journal.
@@ -228,14 +228,11 @@ class Settings:
 
     Attributes:
         file: the file, None if there is none.
-        is_named: whether somebody named it, and it was not found.
         audit: what it says of the audit.
     """
 
-    def __init__(
-        self, file: Path | None, tables: Mapping[str, Any], *, is_named: bool = False
-    ) -> None:
-        self.file, self.is_named = file, is_named
+    def __init__(self, file: Path | None, tables: Mapping[str, Any]) -> None:
+        self.file = file
         self.folder = _here() if file is None else file.parent
         unknown = [name for name in tables if name not in ("audit", "stores")]
         if unknown:
@@ -296,28 +293,6 @@ class Settings:
             return store
         return replace(in_default_places(name), **{each: getattr(store, each) for each in parts})
 
-    def to_change(self, name: str) -> Store:
-        """Return a store by its name, for a command that signs or changes.
-
-        What a found table says of those who count and of what runs moves nothing.
-
-        Raises:
-            ConfigurationError: it is in the default places, and a file that nobody named says that
-                it is elsewhere; or as `store` does.
-        """
-        moves = self._stores.get(name, {}).keys() - {"people", "app"}
-        if moves and not self.is_named and is_in_default_places(name):
-            raise ConfigurationError(
-                f"Store {name} is in the default places, and {shell(str(self.file))}, which was"
-                " found here, says something else of it.",
-                "Nothing was done. If that file counts, name it by --config, or go elsewhere.",
-            )
-        return self.store(name)
-
-    def line(self, name: str) -> str:
-        """Return a line that says which file says what the store is, empty if none does."""
-        return f"Settings: {shell(str(self.file))}\n" if name in self._stores else ""
-
     def _below(self, kind: str, value: Any) -> Any:
         """Return a path, or each of several, below the folder of the file."""
         if kind not in _PATHS:
@@ -344,48 +319,57 @@ class Settings:
         return ConfigurationError(f"{shell(str(self.file))} {what}.", f"It may say: {instead}.")
 
 
-def read(named: str | os.PathLike[str] | None = None, use: Use = "look") -> Settings:
-    """Read the settings: of a file that is named, or of the first that is found from here up.
+def read(named: str | os.PathLike[str] | None = None) -> Settings:
+    """Read the settings: of a file that is named, here or by SAFEPOINT_CONFIG, or the user's own.
 
     Raises:
-        ConfigurationError: it cannot be read, says what means nothing, or was found and others
-            could have written it.
+        ConfigurationError: it cannot be read, says what means nothing, or is the user's own and
+            others could have written it.
     """
-    if named is not None:
-        return Settings(_here() / named, _parse(Path(named)), is_named=True)
+    if named := named or os.environ.get(VARIABLE):
+        return Settings(_here() / named, _parse(Path(named)))
+    file = settings_file()
+    if file is None or not os.path.lexists(file):
+        return Settings(None, {})
+    for refusal in replaceable_refusals(str(file.parent)):
+        raise _distrusted(file, refusal.what, refusal.do)
+    _check_owner(file, {0, os.geteuid()})
+    if file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise _distrusted(file, "Others can write it.", f"Run: chmod go-w {shell(str(file))}")
+    return Settings(file, _parse(file))
+
+
+def read_for_audit(named: str | os.PathLike[str] | None = None) -> Settings:
+    """Read the same; or, if none is named, what one that is found says of the audit.
+
+    It may be that of whoever has the current folder: what the audit looks at is theirs, and jobs of
+    CI run as root on a checkout of another user.
+
+    Raises:
+        ConfigurationError: as `read`; or the file is a stranger's, or says where stores are.
+    """
     here = _here()
-    for folder in (here, *here.parents):
-        for file in (folder / name for name in FILES):
-            if os.path.lexists(file):
-                tables = _parse(file)
-                if tables or file.name == FILES[0]:
-                    _check_found(file, use)
-                    return Settings(file, tables)
-    return Settings(None, {})
+    found = [file for each in (here, *here.parents) if os.path.lexists(file := each / FILE)]
+    if named or os.environ.get(VARIABLE) or not found:
+        return read(named)
+    _check_owner(found[0], {0, os.geteuid(), here.stat().st_uid})
+    settings = Settings(found[0], _parse(found[0]))
+    if settings.stores:
+        raise _distrusted(found[0], "It says where stores are.", _NAME_IT)
+    return settings
 
 
-def _check_found(file: Path, use: Use) -> None:
-    """Refuse a file that others could have written.
+def _check_owner(file: Path, trusted: set[int]) -> None:
+    """Refuse a file of a stranger, before anything of it is read."""
+    # Whoever owns a link decides where it leads.
+    strangers = {file.lstat().st_uid, file.stat().st_uid if file.exists() else 0} - trusted
+    if strangers:
+        raise _distrusted(file, f"It belongs to user {min(strangers)}.", _NAME_IT)
 
-    The audit takes that of whoever has the current folder, and at any mode: what it looks at is
-    theirs, it changes nothing, and jobs of CI run as root on files that everybody can write.
-    """
-    link, info = file.lstat(), file.stat()  # whoever owns a link decides where it leads
-    trusted = {0, os.geteuid(), *([_here().stat().st_uid] if use == "audit" else [])}
-    strangers = {link.st_uid, info.st_uid} - trusted
-    why = f"It belongs to user {min(strangers)}." if strangers else ""
-    others = stat.S_IWOTH | (stat.S_IWGRP if use == "change" else 0)
-    if not why and use != "audit":
-        for refusal in replaceable_refusals(str(file.parent)):
-            if use == "change" or refusal.kind == "replaceable":
-                why = why or refusal.what
-        if info.st_mode & others:
-            why = f"Others can write it (mode {stat.S_IMODE(info.st_mode):04o})."
-    if why:
-        raise ConfigurationError(
-            f"{shell(str(file))} was found here, and may say what somebody else wants. {why}",
-            "Nothing was done. If that file counts, name it by --config, or go elsewhere.",
-        )
+
+def _distrusted(file: Path, why: str, do: str) -> ConfigurationError:
+    what = f"{shell(str(file))} was found, and not named, and may say what somebody else wants."
+    return ConfigurationError(f"{what} {why}", f"Nothing was done. {do}")
 
 
 def _here() -> Path:
@@ -406,29 +390,21 @@ def _read_text(file: Path) -> str:
         data = opened.read(_MOST + 1)
     if len(data) > _MOST:
         raise ValueError(f"more than {_MOST:,} bytes")
-    return data.decode()
+    text = data.decode()
+    if any(line.count(".") > _DOTS for line in text.split("\n")):
+        raise ValueError(f"a line with more than {_DOTS} dots")
+    return text
 
 
 def _parse(file: Path) -> Mapping[str, Any]:
     try:
-        tables = tomllib.loads(_read_text(file))
+        return tomllib.loads(_read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         why = getattr(error, "strerror", None) or f"{error}".splitlines()[0]
         raise ConfigurationError(
             f"{shell(str(file))} cannot be read as settings ({why}).",
             "Correct it, or name another.",
         ) from None
-    tool = tables.get("tool", {} if file.name == FILES[1] else None)
-    if tool is not None:
-        tables = tool.get("safepoint", {}) if isinstance(tool, dict) else {}
-    return tables if isinstance(tables, dict) else {"safepoint": tables}
-
-
-def is_in_default_places(name: str) -> bool:
-    """Tell whether there is a store of this name in the default places."""
-    with suppress(NotFound, StorageUnavailable):  # of a user without a home
-        return bool(in_default_places(name))
-    return False
 
 
 def in_default_places(name: str) -> Store:
@@ -443,7 +419,7 @@ def in_default_places(name: str) -> Store:
         raise NotFound(
             f"There is no store {name}: no settings name it, and {shell(str(found.storage_file))}"
             " does not exist.",
-            f"Make it: safepoint init {name}. Or name its parts in safepoint.toml.",
+            f"Make it: safepoint init {name}. Or name its parts in a file, and that by --config.",
         )
     answers = os.path.lexists(found.answers_file)
     return Store(

@@ -183,7 +183,7 @@ _SESSIONS: Final = "select pid from pg_stat_activity where datname = 'attacked' 
 
 
 class Victim:
-    """What `migrate` makes, and a login for each worker and each job. One of them leaks.
+    """What `create_schema` makes, and a login for each worker and each job. One of them leaks.
 
     It is made anew for each attack, as a copy of one that the honest workers have begun with; use
     it in a `with`. The thread `mine` is that of the worker
@@ -240,7 +240,7 @@ class Victim:
         self._drop()
 
     def create(self) -> None:
-        """Do what else is done to a database in which `migrate` has run."""
+        """Do what else is done to a database in which `create_schema` has run."""
 
     def login(self, job: str) -> str:
         """Return the connection string of whoever has a job."""

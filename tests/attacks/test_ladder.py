@@ -21,7 +21,6 @@ from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome
 from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
-from safepoint.command.desk import Desk
 from safepoint.core.chain import View
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError
@@ -31,6 +30,7 @@ from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.asking import Asking
 from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
+from safepoint.shared.desk import Desk
 from tests.harness.ladder import every, reasons, strays
 
 BELOW = [name for name in TARGETS if name != TOP]
@@ -227,7 +227,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
         TOP,
         f"{ELSE} forgotten-run thief-adds-tools thief-revives-expired",
     ),
-    "command.desk.Desk.answer": (by_name, TOP, "change-after-look"),
+    "shared.desk.Desk.answer": (by_name, TOP, "change-after-look"),
     "resume.approval.shown": (cut, TOP, "show-less-than-runs"),
 }
 """What can be removed alone: in place of it, on which rung, and what falls then. The rest

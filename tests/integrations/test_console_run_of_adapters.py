@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, Ledger
-from safepoint.command.desk import Desk
 from safepoint.console.record import Record, record_of
 from safepoint.core.codec import Codec
 from safepoint.core.names import thread_name
 from safepoint.resume.approval import Question
+from safepoint.shared.desk import Desk
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

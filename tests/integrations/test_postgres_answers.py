@@ -49,7 +49,7 @@ from safepoint.stores.postgres import (
     PostgresCheckpointStorage,
     PostgresJournal,
     assign,
-    migrate,
+    create_schema,
 )
 from tests.harness.postgres import Database, quick_server
 
@@ -67,7 +67,7 @@ ROLES: Final = ("anchor", "journal")
 def place() -> Iterator[Database]:
     with quick_server() as server:
         server.database("answers")
-        migrate(server.dsn(database="answers"))
+        create_schema(server.dsn(database="answers"))
         made = Database(server, "answers")
         for tenant in TENANTS:
             workers = [f"writer{number}" for number in range(4)]

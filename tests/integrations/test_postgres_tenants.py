@@ -161,11 +161,11 @@ TOLD: Final = (
 @pytest.fixture(scope="module")
 def place() -> Iterator[Database]:
     """A store in which each tenant has the same names, and so has who belongs to none."""
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
     with quick_server() as server:
         server.database("place")
-        migrate(server.dsn(database="place"))
+        create_schema(server.dsn(database="place"))
         made = Database(server, "place")
         for tenant in (*TENANTS, "every", "nobody"):
             for job in JOBS:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from safepoint import Gate, Keyring, Ledger
-from safepoint.command.questions import open_questions
 from safepoint.core.codec import Codec
 from safepoint.resume.approval import Question
+from safepoint.shared.questions import open_questions
 from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")

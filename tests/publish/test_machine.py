@@ -18,8 +18,8 @@ from publish.machine import data, feed
 from publish.machine.twins import slug
 from publish.project import ROOT, Project
 from safepoint.audit.catalogue import CHECKS
-from safepoint.command.explain import EXPLANATIONS
 from safepoint.rules import RULES
+from safepoint.shared.explanations import EXPLANATIONS
 from tests.harness.blocks import find_blocks, without_fences
 from tests.harness.evidence import pretend
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 from safepoint.command.cli import main
+
+
+def settled(folder: Path) -> dict[str, str]:
+    """Return an environment that names the settings of a folder, if it has some."""
+    told = {"SAFEPOINT_CONFIG": str(folder / "safepoint.toml")}
+    return {**os.environ, **(told if (folder / "safepoint.toml").exists() else {})}
 
 
 def said(*arguments: str | Path, folder: Path | None = None) -> tuple[int, str, str]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
+from tests.unit.commands import settled
 from tests.unit.terminal import is_shown, show
 
 PATIENCE: Final = 120
@@ -47,6 +48,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             cwd=folder,
+            env=settled(folder),
             start_new_session=True,
         )
         os.close(theirs)

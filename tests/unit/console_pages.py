@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-from safepoint.command.desk import Wait
 from safepoint.console.index import Alarm, Done, Page, Row, Status
 from safepoint.console.pages import render
 from safepoint.console.signing import Signature, Signed, Subject
@@ -15,6 +14,7 @@ from safepoint.core.errors import ConfigurationError
 from safepoint.core.names import Head, spelled
 from safepoint.resume.answers import Order
 from safepoint.resume.approval import Approver, Approvers, Question
+from safepoint.shared.desk import Wait
 
 HOME: Final = "/k3v9Qx0aB7cD2eF5gH8jLm"
 NOW: Final = datetime.now(UTC)

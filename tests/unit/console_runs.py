@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from safepoint import Ask, Tool
-from safepoint.command.desk import Desk
 from safepoint.console.pages import render
 from safepoint.console.record import Record, record_of
 from safepoint.settings import read
+from safepoint.shared.desk import Desk
 from tests.unit.test_deciding import Office
 
 HOSTILE = "\u202e<script>alert('x')</script> \"><b onclick=x>\x1b[2J\u200b  &amp; \u0430 "

@@ -15,6 +15,8 @@ from pathlib import Path
 from signal import SIGCONT, Signals
 from typing import Final
 
+from tests.unit.commands import settled
+
 Step = tuple[str, str | Signals | Callable[[], str | None]]
 """What to wait for on the screen; and then what to type, to send, or to do before it is typed."""
 LAST: Final = "all else signs nothing: "
@@ -58,7 +60,13 @@ def talk(
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     command = [sys.executable, "-c", _BEGIN, "session" if session else "streams", *arguments]
     with subprocess.Popen(
-        command, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, cwd=folder, text=True
+        command,
+        stdin=theirs,
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+        cwd=folder,
+        env=settled(folder),
+        text=True,
     ) as process:
         os.close(theirs)
         screen, seen = "", 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
@@ -35,11 +34,11 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint._command import keyring_of
 from safepoint.audit.command import CHECKS
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.journal import Event
 from safepoint.resume.workflow import Call
+from safepoint.shared.terminal import keyring_of
 from tests.unit.commands import audit as main
 
 
@@ -108,37 +107,6 @@ def ids(lines: list[str]) -> list[str]:
 def rules(lines: list[str]) -> list[str]:
     begins = [line.partition(":")[0] for line in lines if line.startswith("SP")]
     return [re.sub(r"\.\S+", "", each) for each in begins]
-
-
-@pytest.mark.parametrize(
-    ("file", "here", "status"),
-    [(0, 0, 0), (1000, 1000, 0), (0, 1000, 0), (65534, 0, 2), (65534, 1000, 2)],
-)
-def test_settings_of_a_stranger_turn_no_audit_green(
-    file: int, here: int, status: int, tmp_path: Path, out: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of whoever has the folder count, as in a job of CI, and the output names them."""
-    if os.geteuid() != 0:
-        pytest.skip("only root gives files away")
-    told, folder = tmp_path / "safepoint.toml", tmp_path / "folder"
-    told.write_text('[audit]\nfail-on = "error"\n')
-    told.chmod(0o666)
-    folder.mkdir(0o700)
-    (folder / "model.pt.py").write_text("import torch\ntorch.load('x', weights_only=False)\n")
-    os.chown(told, file, -1)
-    os.chown(folder, here, -1)
-    monkeypatch.chdir(folder)
-    code, lines, errors = out(["."])
-    if status == 2:
-        assert (code, lines, len(errors)) == (2, [], 1)
-        assert f"It belongs to user {file}." in errors[0]
-        code, lines, _ = out([".", "--config", str(told)])
-    assert (code in (0, 1), f"Settings: {tmp_path}/safepoint.toml" in " ".join(lines)) == (
-        True,
-        True,
-    )
-    _, lines, _ = out([".", "--format", "json", "--config", str(told)])
-    assert json.loads("".join(lines))["settings"] == str(told)
 
 
 def test_how_bad_is_bad_can_be_said(deployed: Deployed, out: Any) -> None:

@@ -16,13 +16,13 @@ import pytest
 from sarif_pydantic import Sarif
 
 from safepoint import settings
-from safepoint._command import Screen
 from safepoint.audit.accepting import Entry, accept, entries
 from safepoint.audit.finding import Accepted, Finding, Severity, finding
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.report import Failure, Report
 from safepoint.command import cli
 from safepoint.core.errors import ConfigurationError
+from safepoint.shared.terminal import Screen
 from tests.unit.json_schemas import SARIF, complaints
 
 TODAY = date(2026, 11, 17)
@@ -355,12 +355,11 @@ REFUSED = {
 }
 
 
-def written(folder: Path, changes: dict[str, str | None], file: str = "safepoint.toml") -> Path:
+def written(folder: Path, changes: dict[str, str | None]) -> Path:
     told = {name: value for name, value in {**GOOD, **changes}.items() if value is not None}
     lines = [f"{name} = {value}" for name, value in told.items()]
-    table = "audit.accept" if file == "safepoint.toml" else "tool.safepoint.audit.accept"
-    (folder / file).write_text("\n".join([f"[[{table}]]", *lines]))
-    return folder / file
+    (folder / "safepoint.toml").write_text("\n".join(["[[audit.accept]]", *lines]))
+    return folder / "safepoint.toml"
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -374,14 +373,13 @@ def test_an_entry_that_is_not_whole_is_refused_in_one_line(case: str, tmp_path: 
     assert "\n" not in str(refusal.value)
 
 
-@pytest.mark.parametrize("file", settings.FILES)
-def test_entries_stand_in_either_file(file: str, tmp_path: Path) -> None:
-    (found,) = entries(settings.read(written(tmp_path, {"id": '"SP13.unseen"'}, file)))
-    until = date(2027, 5, 31)
-    assert found == Entry("SP13.unseen", "x", "Moves in May.", until, str(tmp_path / file))
-    (tmp_path / "safepoint.toml").write_text("audit.accept = 3")
+def test_entries_are_tables(tmp_path: Path) -> None:
+    file = written(tmp_path, {"id": '"SP13.unseen"'})
+    (found,) = entries(settings.read(file))
+    assert found == Entry("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
+    file.write_text("audit.accept = 3")
     with pytest.raises(ConfigurationError, match="is no list of tables"):
-        entries(settings.read(tmp_path / "safepoint.toml"))
+        entries(settings.read(file))
 
 
 @pytest.mark.parametrize("make", [dict, lambda: {"accept": []}])

@@ -24,7 +24,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import Finding, check_network, check_privileges
 from safepoint.audit.postgres import looking
-from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage, assign, migrate
+from safepoint.stores.postgres import (
+    PostgresAnchor,
+    PostgresCheckpointStorage,
+    assign,
+    create_schema,
+)
 from safepoint.testing.postgres import Server
 from tests.harness import schema
 from tests.harness.postgres import quick_server
@@ -42,8 +47,8 @@ CLOSE = (
 def prepared() -> Iterator[Server]:
     """A server of its own: what is done to its roles would be seen by every other test."""
     with quick_server() as server:
-        server.database("migrated")
-        migrate(server.dsn(database="migrated"))
+        server.database("made")
+        create_schema(server.dsn(database="made"))
         for login, job in (("worker", "writer"), ("other", "writer"), ("heads", "anchor")):
             server.login(login, f"safepoint_{job}")
         for job in ("journal", "reader", "auditor"):
@@ -62,9 +67,9 @@ def _server() -> Iterator[Server]:
 
 @contextmanager
 def copied(server: Server) -> Iterator[str]:
-    """A database in which migrate has run, and that nobody but workers may enter."""
+    """A database in which create_schema has run, and that nobody but workers may enter."""
     name = f"case_{next(_NUMBERS)}"
-    do(server, f"create database {name} template migrated strategy file_copy")
+    do(server, f"create database {name} template made strategy file_copy")
     for each in CLOSE.format(name).split(";"):
         do(server, each)
     yield name
@@ -207,7 +212,7 @@ def test_a_privilege_that_a_role_has_in_part_is_found(server: Server, name: str)
     do(server, "grant select on safepoint.threads to safepoint_writer with grant option", name)
     said = looked(server, name)
     assert ids(said) == "granted granted"
-    assert all("; and grant again what migrate does" in each.do for each in said)
+    assert all("; and grant again what create_schema does" in each.do for each in said)
 
 
 @pytest.mark.parametrize("version", [16, 18])
@@ -232,7 +237,7 @@ def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, nam
         for part, job in (("store", "writer"), ("anchor", "anchor"), ("journal", "journal")):
             old.database(part)
             do(old, f"grant create on database {part} to dba")
-            migrate(old.dsn("dba", part), parts=(part,), prefix="x_journal")
+            create_schema(old.dsn("dba", part), parts=(part,), prefix="x_journal")
             do(old, f"revoke connect, temporary on database {part} from public")
             do(old, f"grant connect on database {part} to x_journal_{job}")
             old.login(f"{part}_1", f"x_journal_{job}")

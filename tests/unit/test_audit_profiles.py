@@ -304,7 +304,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
 
     name = "langgraph_tables"
     postgres.database(name)
@@ -325,7 +325,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     closed = check_privileges(postgres.dsn("stranger", name))
     assert sorted(each.id for each in closed) == ["SP02.unseen", "SP19.resumers"]
     # A store of ours in the same database does not hide them, also from who may not read them.
-    migrate(postgres.dsn(database=name))
+    create_schema(postgres.dsn(database=name))
     beside = {each.id for each in check_privileges(postgres.dsn(database=name))}
     assert {each.id for each in found} <= beside
     postgres.login("apart", "safepoint_writer")

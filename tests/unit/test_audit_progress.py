@@ -10,7 +10,7 @@ from pathlib import Path
 
 SLOWLY = """
 import time
-from safepoint import _command as progress
+from safepoint.shared import terminal as progress
 from safepoint.command.cli import main
 
 real = time.monotonic

@@ -29,7 +29,6 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
-from safepoint.command import questions
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Index
 from safepoint.core.names import ANSWERS, Head, digest_of
@@ -39,6 +38,7 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Run
 from safepoint.settings import Store
+from safepoint.shared import questions
 from tests.unit.storage_helpers import python
 from tests.unit.tampered import Toy
 

@@ -21,10 +21,11 @@ from publish.project import BrokenPage, Project
 from safepoint import CheckpointError, SealBroken, models
 from safepoint.audit.catalogue import CHECKS
 from safepoint.command.cli import COMMANDS, main
-from safepoint.command.explain import EXPLANATIONS, FAMILIES, Explanation, explanation, lines_of
+from safepoint.command.explain import explanation, lines_of
 from safepoint.core import errors
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
+from safepoint.shared.explanations import EXPLANATIONS, FAMILIES, Explanation
 
 ROOT = Path(__file__).resolve().parents[2]
 TREE = [

@@ -7,9 +7,7 @@ import errno
 import io
 import os
 import pickle
-import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -18,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ledger, SigningKey, open_ledger
+from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
 from safepoint.core.errors import StorageUnavailable, UnknownKey
 from safepoint.core.journal import Actor, Event
 from safepoint.places import default_locations, open_answers, open_journal
@@ -146,9 +144,8 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "show invoices order-7 2 --state", 0, '{"secret":2}\n'),
     (good, "show invoices order-7 9", 2, "Thread 'order-7' has no checkpoint 9."),
     (good, "show invoices order-7 0", 2, "0 is not a sequence"),
-    (good, "journal invoices --thread order-7", 0, "1 20"),
-    (good, "journal invoices --by dana", 0, "No entry."),
-    (good, "journal invoices --until 2000-01-01", 0, "No entry."),
+    (good, "journal invoices order-7", 0, "1 20"),
+    (good, "journal invoices order-9", 0, "No entry."),
     (good, "keys list invoices", 0, "records  "),
     (good, "prune invoices order-7 --keep 3 --yes", 0, "There is nothing to remove of order-7"),
     (good, "prune invoices order-7 --keep 0 --yes", 2, "safepoint prune: argument --keep: write"),
@@ -191,7 +188,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         "2 threads verified, with 4 records.\nJournal: JournalBroken: ",
     ),
     (journal_cut, "journal invoices", 1, "JournalBroken: The journal does not verify."),
-    (journal_cut, "delete invoices order-7 --yes", 1, "order-7 in store invoices will be ended"),
+    (journal_cut, "delete invoices order-7 --yes", 1, "To be ended, at #3: order-7 in store"),
 ]
 
 
@@ -261,33 +258,26 @@ ASKED = ["prune invoices order-7 --keep 1", "delete invoices order-7", "keys rot
 
 @pytest.mark.parametrize("command", ASKED)
 @pytest.mark.parametrize(
-    ("terminal", "more", "status"),
+    ("terminal", "status"),
     [
-        (None, "", 2),
-        (io.StringIO("order-7\n"), "", 2),
-        (None, "--dry-run", 0),
-        (Terminal("no\n"), "", 1),
-        (Terminal(""), "", 1),
-        (Terminal("--dry-run"), "--dry-run", 0),
-        (Terminal(KeyboardInterrupt), "", 130),
+        (None, 2),
+        (io.StringIO("order-7\n"), 2),
+        (Terminal("no\n"), 1),
+        (Terminal(""), 1),
+        (Terminal(KeyboardInterrupt), 130),
     ],
-    ids=["no stdin", "no terminal", "dry", "no", "end of file", "dry on one", "Ctrl-C"],
+    ids=["no stdin", "no terminal", "no", "end of file", "Ctrl-C"],
 )
 def test_what_nobody_agreed_to_is_not_done(
-    command: str,
-    terminal: Any,
-    more: str,
-    status: int,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: str, terminal: Any, status: int, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good()
     if "rotate" in command:
         assert said(*command.split())[0] == 0
     before = tree(home)
     monkeypatch.setattr(sys, "stdin", terminal)
-    ended, out, err = said(*command.split(), *more.split())
-    assert (ended, "would" in out, err.count("\n")) == (status, True, int(status > 1))
+    ended, out, err = said(*command.split())
+    assert (ended, out.startswith("To "), err.count("\n")) == (status, True, int(status > 1))
     assert tree(home) == before
     assert worker().verify("order-7") == 3
 
@@ -373,7 +363,7 @@ def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.Monkey
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     Path("safepoint.toml").write_text('[stores.invoices]\nstorage = "state"\nkey = ["k"]\n')
     for command in ("init invoices", "keys rotate invoices"):
-        status, out, err = said(*command.split())
+        status, out, err = said(*command.split(), "--config", "safepoint.toml")
         assert (status, out) == (2, "")
         assert "says where store invoices is, and this is for the default places." in err
     assert tree(home) == []
@@ -468,33 +458,12 @@ def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
 def test_a_key_is_made_once_and_its_public_half_is_another_file() -> None:
     Path("keys").mkdir(mode=0o700)
     assert said("keys", "new", "keys/a.key")[0] == 0
-    assert said("keys", "public", "keys/a.key", "a.pub")[0] == 0
-    for command in ("new keys/a.key", "public keys/a.key a.pub", "public a.pub b.pub", "new no/a"):
-        status, out, err = said("keys", *command.split())
+    assert VerifyingKey.from_file("keys/a.key.pub") == SigningKey.from_file("keys/a.key").public
+    Path("keys/a.key.pub").rename("keys/b.key.pub")
+    for file in ("keys/a.key", "keys/b.key", "no/a"):
+        status, out, err = said("keys", "new", file)
         assert (status, out, err.count("\n")) == (2, "", 1)
-
-
-# --- what comes
-
-
-@pytest.mark.parametrize("command", ["history invoices order-7", "journal invoices"])
-def test_what_comes_is_followed_until_ctrl_c(command: str) -> None:
-    ledger = begun()
-    with subprocess.Popen(
-        [sys.executable, "-m", "safepoint", *command.split(), "--follow"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for _ in range(3 if "history" in command else 4):
-            process.stdout.readline()
-        ledger.save("order-7", {"secret": 4}, label="step-4")
-        assert "4 20" in process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
-        assert (process.stdout.read(), process.stderr.read()) == ("", "Interrupted.\n")
+    assert {each.name for each in Path("keys").iterdir()} == {"a.key", "b.key.pub"}
 
 
 # --- move
@@ -577,16 +546,3 @@ def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
     status, out, err = said("move", "foreign.db", "invoices")
     line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
     assert (status, out, err.count("\n"), err[: len(line)]) == (2, "", 1, line)
-
-
-# --- settings that were found -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("told", "status"), [("", 0), ("people = 2", 0), ("app = ['a@1']", 0), ("anchor = 'x'", 2)]
-)
-def test_a_found_table_that_moves_nothing_is_taken(told: str, status: int) -> None:
-    good()
-    Path("safepoint.toml").write_text(f"[stores.invoices]\n{told}\n")
-    ended, _, err = said("prune", "invoices", "order-7", "--keep", "1", "--dry-run")
-    assert (ended, "says something else of it" in err) == (status, status == 2), err

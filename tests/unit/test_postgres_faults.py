@@ -25,7 +25,7 @@ from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
     PostgresJournal,
-    migrate,
+    create_schema,
 )
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
@@ -56,7 +56,7 @@ def save_all(dsn: str, heads: str, name: str) -> list[tuple[str, int, int]]:
 def killable() -> Iterator[Server]:
     with Server() as server:
         server.database("checkpoints")
-        migrate(server.dsn(database="checkpoints"))
+        create_schema(server.dsn(database="checkpoints"))
         for number in (1, 2):
             server.login(f"worker_{number}", "safepoint_writer")
         server.login("heads", "safepoint_anchor")

@@ -32,8 +32,9 @@ WALLS = {
     "core": {"core"},
     "stores": {"core", "stores"},
     "resume": {"core", "resume"},
+    "shared": {"core", "stores", "resume", "places", "settings", "rules", "shared"},
 }
-"""What each folder of the kernel may import of the package."""
+"""What each of these folders may import of the package."""
 
 EXECUTE_ON_LOAD = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 SIGNATURES = {"mac", "hmac", "sign", "signature", "tag", "secret", "seed", "identity"}
@@ -138,13 +139,25 @@ def test_the_oldest_releases_of_an_extra_are_those_that_its_page_and_its_error_n
 
 
 @pytest.mark.parametrize("folder", WALLS)
-def test_the_kernel_stands_on_what_is_below_it(folder: str) -> None:
+def test_a_folder_stands_on_what_is_below_it(folder: str) -> None:
     found = [
         f"{name_of(path)} imports {module}"
         for path in MODULES
         if part(name_of(path)) == folder
         for module in imports(path)
         if module.split(".")[0] == "safepoint" and part(module) not in WALLS[folder]
+    ]
+    assert found == []
+
+
+def test_no_wing_imports_the_command() -> None:
+    """What both need is in `shared`."""
+    found = [
+        f"{name_of(path)} imports {module}"
+        for path in MODULES
+        if part(name_of(path)) not in ("command", "__main__")
+        for module in imports(path)
+        if module.startswith("safepoint.command")
     ]
     assert found == []
 

@@ -186,6 +186,12 @@ def test_the_job_says_it_and_leaves_sarif(project: Path, source: Path) -> None:
     assert done.stdout.startswith("SP")
     (name,) = job["artifacts"]["paths"]
     assert complaints(SARIF, json.loads((project / name).read_text())) == []
+    (project / name).unlink()
+    (project / name).symlink_to(project / "src/fine.py")  # a file of the job's user
+    before = (project / "src/fine.py").read_text()
+    work(SAFEPOINT_SOURCE=source, SAFEPOINT_ARGUMENTS="src")
+    assert (project / "src/fine.py").read_text() == before
+    assert complaints(SARIF, json.loads((project / name).read_text())) == []
     done = work()
     assert done.returncode != 0
     assert "SAFEPOINT_SOURCE: says what pip installs" in done.stderr

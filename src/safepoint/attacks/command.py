@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from safepoint._command import add, flag, imported
 from safepoint.attacks import own
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 from safepoint.core.errors import ConfigurationError
+from safepoint.shared.terminal import add, flag, imported
 
 _EVERY = ATTACKS | RESIDUE
 _FALLS = [outcome for outcome in Outcome if outcome.succeeded]

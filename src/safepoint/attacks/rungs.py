@@ -28,7 +28,6 @@ from safepoint.attacks.home_made import (
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
-from safepoint.command.desk import Desk
 from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
@@ -44,6 +43,7 @@ from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
+from safepoint.shared.desk import Desk
 from safepoint.stores.disk import TEMP
 from safepoint.stores.files import BASE, FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor

@@ -2,7 +2,7 @@
 
 They stand in the settings, and are listed in every output all the same:
 
-    [[audit.accept]]              # [[tool.safepoint.audit.accept]] in pyproject.toml
+    [[audit.accept]]
     id = "SP25.pickle"
     place = "models/old/*.pkl"    # a path below the file's folder, PATH#THREAD, or a glob
     reason = "Read by the nightly job alone, which moves to safetensors."

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from typing import Final
 
 from safepoint.audit.finding import CATALOGUE
-from safepoint.command.explain import EXPLANATIONS
 from safepoint.core.errors import NotFound, quoted
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
+from safepoint.shared.explanations import EXPLANATIONS
 
 _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
 _WORDS: Final = {

@@ -13,7 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from safepoint._command import add, key_of, keyring_of, progress
 from safepoint.audit.accepting import accept, entries
 from safepoint.audit.contents import File, check_contents, keys_inside
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
@@ -71,8 +70,10 @@ from safepoint.settings import (
     database_in,
     in_default_places,
     is_database,
+    read_for_audit,
 )
 from safepoint.settings import read as read_settings
+from safepoint.shared.terminal import add, key_of, keyring_of, progress
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
 
@@ -103,7 +104,7 @@ def commands(sub: Any) -> None:
     parser.add_argument("path", metavar="PATH", nargs="*", help=path)
     what = "a store of the settings, or of the default places; with --key, the name of PATH"
     parser.add_argument("--store", metavar="NAME", help=what)
-    what = "the settings (safepoint.toml or pyproject.toml, here or above)"
+    what = "the settings (for [audit], safepoint.toml here or above)"
     parser.add_argument("--config", metavar="FILE", help=what)
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
@@ -445,15 +446,14 @@ FOUND: Final[dict[str, Look]] = {
 
 def _audit(options: argparse.Namespace) -> int:
     """Look, and say what was found in the format that was asked for."""
-    settings = read_settings(options.config, "audit")
+    settings = read_for_audit(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings))
     complete = not options.path and not options.store and not report.failures
-    today = datetime.now(UTC).date()
     alone = len(report.stores) < 2 and len(settings.stores) < 2
     told = {"complete": complete, "alone": alone}
-    found = accept(report.findings, accepted, settings.folder, today, **told)
+    found = accept(report.findings, accepted, settings.folder, datetime.now(UTC).date(), **told)
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and not found:
@@ -564,7 +564,7 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
         options.refuse("a connection string is no PATH: give --postgres")
     if given == {"store"}:
-        return paths, [settings.store(told.store or "")]
+        return paths, [read_settings(options.config).store(told.store or "")]
     if given:
         return [], [_told(options, settings, told, given)]
     if not paths:
@@ -600,7 +600,7 @@ def _told(options: argparse.Namespace, settings: Settings, told: Store, given: s
         first = min(given).replace("_", "-")
         options.refuse(f"--{first} needs PATH, --postgres or --store")
     known = told.store is not None and (not place or told.store in settings.stores)
-    base = settings.store(told.store or "") if known else Store()
+    base = read_settings(options.config).store(told.store or "") if known else Store()
     store = replace(base, **{name: getattr(told, name) for name in given})
     if place:
         store = replace(store, storage=paths[0] if paths else None, postgres=told.postgres)

@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import counted
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import (
     NO_FILE,
@@ -46,6 +45,7 @@ from safepoint.models.lint import check_paths, is_code
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.settings import is_beside, is_database
+from safepoint.shared.terminal import counted
 from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint._command import tick
 from safepoint.core.errors import CheckpointError, StorageUnavailable, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
+from safepoint.shared.terminal import tick
 from safepoint.stores.disk import absolute
 
 Severity = Literal["error", "warning", "note"]

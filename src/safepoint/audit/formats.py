@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from safepoint._command import counted
 from safepoint.audit.finding import (
     CATALOGUE,
     WORST_FIRST,
@@ -22,9 +21,10 @@ from safepoint.audit.finding import (
     worst_first,
 )
 from safepoint.audit.report import Failure, Report
-from safepoint.command.sarif import Annotation, Described, github_line, log, readable, tool
 from safepoint.core.errors import shell
 from safepoint.rules import RULES
+from safepoint.shared.sarif import Annotation, Described, github_line, log, readable, tool
+from safepoint.shared.terminal import counted
 
 _SHOWN: Final = 20
 

@@ -167,7 +167,7 @@ class Held(NamedTuple):
 
     @property
     def is_outside(self) -> bool:
-        """Whether it is of what migrate finds there, and does not make."""
+        """Whether it is of what create_schema finds there, and does not make."""
         return self.kind == "database" or self.name == "public"
 
 
@@ -311,16 +311,16 @@ def check_privileges(
     """Look at what the logins of a store may do, and at what the server would refuse them.
 
     Each connection string is the one that the application uses: the check logs in with it, reads
-    the catalogs, compares them with what `migrate` makes, and changes nothing.
+    the catalogs, compares them with what `create_schema` makes, and changes nothing.
 
     ```python
     from safepoint.audit import check_privileges
-    from safepoint.stores.postgres import migrate
+    from safepoint.stores.postgres import create_schema
     from safepoint.testing.postgres import Server
 
     with Server() as server:
         server.database("checkpoints")
-        migrate(server.dsn(database="checkpoints"))
+        create_schema(server.dsn(database="checkpoints"))
         server.login("worker_1", "safepoint_writer")
         dsn = server.dsn("worker_1", "checkpoints")
         print([each.id for each in check_privileges(dsn) if each.severity == "error"])
@@ -339,13 +339,13 @@ def check_privileges(
 
     Returns:
         Under SP05, an error for a superuser, an owner, each role that a login does not need, each
-        privilege that `migrate` does not give and that changes what is kept, and for a session in
-        which no trigger fires; a warning for one that only reads, for what every login of the
+        privilege beyond those of `create_schema` that changes what is kept, and for a session
+        in which no trigger fires; a warning for one that only reads, for what every login of the
         server may do, for a password in a connection string, and for passwords kept as MD5; a note
         of who the operators and approvers are, of a login that serves every tenant, of what is set
         for the sessions of the logins, and if the anchor is on the server of the store. Under SP13,
         SP15, SP20 and SP19, an error for each function, trigger, table, policy, column and
-        constraint of store, anchor, journal and answers that is not as `migrate` made it: also if
+        constraint of store, anchor, journal and answers that is not as it was made: also if
         row-level security is off, or not forced. If LangGraph's tables are in the database, with a
         schema of safepoint or without, what is known of those.
 
@@ -412,7 +412,7 @@ def _no_schema(part: str, database: Database) -> StorageUnavailable:
     return StorageUnavailable(
         f"There is no schema {PARTS[part][0]} in {place(database.given)}.",
         f"Correct the connection string of the {part}, or make it, as one who may create roles:"
-        " safepoint postgres migrate DSN",
+        " safepoint postgres create DSN",
     )
 
 
@@ -522,7 +522,7 @@ def _operators(place: Deployed) -> Iterator[Finding]:
 
 
 def _grants(place: Deployed) -> Iterator[Finding]:
-    """Compare what was granted, and what belongs to whom, with what migrate makes."""
+    """Compare what was granted, and what belongs to whom, with what create_schema makes."""
     for database in place.databases:
         told, owner = place.told[database.server], database.role("owner")
         for each in database.held:
@@ -546,7 +546,7 @@ def _grants(place: Deployed) -> Iterator[Finding]:
 
 
 def _more(database: Database, held: Held) -> Finding:
-    """Say what was granted beyond what migrate gives, and how to take it back."""
+    """Say what was granted beyond what create_schema gives, and how to take it back."""
     kind, name, public = held.kind, shown(held.name), held.holder == "PUBLIC"
     column = f" ({shown(held.column)})" if held.column else ""
     new, whom = kind.startswith("new "), "a superuser" if kind == "parameter" else "its owner"
@@ -559,7 +559,7 @@ def _more(database: Database, held: Held) -> Finding:
         ours = {each.sql_holder for each in database.held if each.holder in database.roles}
         do += f"; grant connect on {on} to {', '.join(sorted(ours - {''}))}"
     elif held.holder in database.roles:
-        do += "; and grant again what migrate does, which this prints: safepoint postgres sql"
+        do += "; and grant again what create_schema does, which this prints: safepoint postgres sql"
     reads = held.privilege in ("SELECT", "USAGE") and not (held.passes_on or public)
     severity = "warning" if reads or held.is_outside else "error"
     who = "Every login of the server" if public else quoted(held.holder)
@@ -580,7 +580,7 @@ def _sessions(place: Deployed) -> Iterator[Finding]:
 
 @cache
 def _made() -> dict[str, dict[str, str]]:
-    """Return what migrate makes, as `described` says it."""
+    """Return what create_schema makes, as `described` says it."""
     text = files("safepoint.audit").joinpath("schema.json").read_text(encoding="utf-8")
     made: dict[str, dict[str, str]] = json.loads(text)
     return made
@@ -602,7 +602,7 @@ def _entry(database: Database, held: Held) -> tuple[str, str]:
 
 
 def _schemas(place: Deployed) -> Iterator[Finding]:
-    """Compare each schema with what migrate makes. Owners and grants are compared apart."""
+    """Compare each schema with what create_schema makes. Owners and grants are compared apart."""
     for database, part in product(place.databases, PARTS):
         schema, rule, _ = PARTS[part]
         if part not in database.parts:

@@ -8,7 +8,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from safepoint._command import tick
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
 from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import inspect_state
@@ -35,6 +34,7 @@ from safepoint.core.record import Checkpoint, Cipher, Header, Opened, Place, ope
 from safepoint.resume.approval import Question, unverified
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Payload, without_state
+from safepoint.shared.terminal import tick
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
     (UnsafeLocation, "SP04"),

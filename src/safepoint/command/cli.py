@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, Final, NoReturn
 
-from safepoint._command import Screen, add, flag, status_of
 from safepoint.core.errors import AnchorError, CheckpointError, JournalBroken, SealError
+from safepoint.shared.terminal import Screen, add, flag, status_of
 from safepoint.stores.disk import translate
 
 GROUPS: Final = {
@@ -202,11 +202,11 @@ def commands(sub: Any) -> None:
         " whose threads a login sees.",
     )
     inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    making = add(inner, "migrate", "make the schema and the roles in a database", _migrate)
+    making = add(inner, "create", "make the schema and the roles in a database", _create)
     making.add_argument("dsn", metavar="DSN", help=f"a login that may create roles{_DSN}")
-    printing = add(inner, "sql", "print what migrate would run", _sql)
+    printing = add(inner, "sql", "print what create would run", _sql)
     assigning = add(inner, "assign", "say whose threads a login sees and writes", _assign)
-    assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run migrate{_DSN}")
+    assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run create{_DSN}")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
     whose = assigning.add_mutually_exclusive_group(required=True)
     whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
@@ -221,12 +221,12 @@ def commands(sub: Any) -> None:
         )
 
 
-def _migrate(options: argparse.Namespace) -> int:
+def _create(options: argparse.Namespace) -> int:
     from safepoint.settings import connection_string
-    from safepoint.stores.postgres.schema import PARTS, migrate
+    from safepoint.stores.postgres.schema import PARTS, create_schema
 
     dsn = connection_string("DSN", options.dsn)
-    made = migrate(dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
+    made = create_schema(dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
     print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
     return 0
 

@@ -14,11 +14,9 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from safepoint import settings
-from safepoint._command import keyring_of, own_id, rows, typed, unlock
-from safepoint.command.desk import Desk, Verb, Wait, where
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -31,6 +29,8 @@ from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
 from safepoint.places import default_locations
 from safepoint.resume.approval import Approver, Approvers, shown
+from safepoint.shared.desk import Desk, Verb, Wait, where
+from safepoint.shared.terminal import add_config, keyring_of, own_id, rows, typed, unlock
 from safepoint.stores import disk
 
 
@@ -53,10 +53,9 @@ def commands(sub: Any) -> None:
     releasing = _parser(sub, "release", _release, "end the hold of a run")
     _person(releasing)
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    who = "list or add those who may approve, or hold runs"
+    who = "add or remove those who may approve, or hold runs"
     people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
     inner = people.add_subparsers(metavar="COMMAND", required=True)
-    _parser(inner, "list", _people, "list those who may, with the ids of their keys")
     adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
     adding.add_argument("person", metavar="PERSON", help="their name")
     adding.add_argument("file", metavar="FILE", help="their public key")
@@ -70,7 +69,7 @@ def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argpar
     about = f"{what[:1].upper()}{what[1:]}."
     parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
     parser.add_argument("store", metavar="NAME", help="the name of the store")
-    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    add_config(parser)
     parser.set_defaults(run=run, tenant="")
     return parser
 
@@ -82,18 +81,9 @@ def _person(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
 
 
-class _Opened(NamedTuple):
-    """A desk, and a line that says which settings it is by, if some say it."""
-
-    desk: Desk
-    settings: str
-
-
-def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> _Opened:
-    told = settings.read(options.config, "change" if write else "look")
-    store = told.to_change(options.store) if write else told.store(options.store)
-    desk = Desk.open(store, stack, write=write).of(options.tenant)
-    return _Opened(desk, told.line(options.store))
+def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Desk:
+    store = settings.read(options.config).store(options.store)
+    return Desk.open(store, stack, write=write).of(options.tenant)
 
 
 # --- look
@@ -102,7 +92,7 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
 def _waiting(options: argparse.Namespace) -> int:
     waits, alarms = list[Wait](), list[str]()
     with ExitStack() as stack:
-        for desk in _opened(options, stack).desk.scopes():
+        for desk in _opened(options, stack).scopes():
             for thread in desk.ledger.threads():
                 if options.thread not in (None, thread):
                     continue
@@ -137,14 +127,14 @@ def _deny(options: argparse.Namespace) -> int:
 def _answer(options: argparse.Namespace, verb: Verb) -> int:
     """Show a question, ask, look again, sign, and put it with the answers."""
     with ExitStack() as stack:
-        desk, line = _opened(options, stack, write=True)
+        desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.check(verb, options.person)
         if desk.ledger.anchor is None:
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
         wait = desk.chosen(thread, options.digest)
         desk.check_open(wait, verb, options.person)
-        if not _is_meant(wait, verb, options.digest, line):
+        if not _is_meant(wait, verb, options.digest):
             print("Nothing was signed.", file=sys.stderr)
             return 1
         approver, warning = _signer(options)
@@ -152,10 +142,8 @@ def _answer(options: argparse.Namespace, verb: Verb) -> int:
         print(warning, end="", file=sys.stderr)
         if desk.answers is None:
             print(signed.text, end="")
-            print(line, end="", file=sys.stderr)
             print("Signed. There is no place for answers: carry it to a worker.", file=sys.stderr)
             return 0
-    print(line, end="")
     print(f"{approver.name} {signed.verdict} {shown(wait.question.action)} in {thread}.")
     print(f"The question was {wait.digest}.")
     if verb == "approve":
@@ -176,7 +164,7 @@ def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
     return Approver(options.person, SigningKey.from_file(options.key)), line
 
 
-def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool:
+def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     """Show the whole question, and return whether they typed what means yes.
 
     Without a terminal nothing can be shown, so the digest of what they saw stands for that.
@@ -189,7 +177,7 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool
                 " --digest.",
             )
         return True
-    lines = (*settings.splitlines(), *wait.said, *wait.question.described)
+    lines = (*wait.said, *wait.question.described)
     all_rows = [row for line in lines for row in rows(line, 2)]
     height = max(os.get_terminal_size(2).lines - 2, 5)
     for begin in range(0, len(all_rows), height):
@@ -206,13 +194,12 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None, settings: str) -> bool
 
 def _hold(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        desk, line = _opened(options, stack, write=True)
+        desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
         operator, warning = _signer(options)
         order = desk.hold(thread, operator, why=options.reason)
     print(warning, end="", file=sys.stderr)
-    print(line, end="")
     print(f"Held by {order.by}: {where(desk.ledger, thread)}. No step runs until it is released.")
     print(f"The hold is {order.hold}.")
     return 0
@@ -220,14 +207,13 @@ def _hold(options: argparse.Namespace) -> int:
 
 def _release(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        desk, line = _opened(options, stack, write=True)
+        desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
         operator, warning = _signer(options)
         desk.release(thread, operator, options.digest)
         left = desk.holds(thread)
     print(warning, end="", file=sys.stderr)
-    print(line, end="")
     print(
         f"Released by {options.person}: {where(desk.ledger, thread)}."
         f" Holds that are left: {len(left)}."
@@ -238,20 +224,9 @@ def _release(options: argparse.Namespace) -> int:
 # --- who may
 
 
-def _people(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        gate = _opened(options, stack).desk.gate
-    for what, people in (("approver", gate.people), ("operator", gate.operators)):
-        for key, (name, _) in people.keys.items():
-            print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
-    if not gate.people.keys and not gate.operators.keys:
-        print(f"Nobody may approve or hold in {options.store}.")
-    return 0
-
-
-def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path, str]:
-    """Return a store of the default places, who, the folder of such keys, and the settings."""
-    told = settings.read(options.config, "change")
+def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
+    """Return a store of the default places, who, and the folder of such keys."""
+    told = settings.read(options.config)
     what = "operator" if options.operator else "approver"
     if told.says(options.store, "storage", "postgres", what):
         raise ConfigurationError(
@@ -260,13 +235,12 @@ def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path, str
         )
     places = default_locations(options.store)
     folder = places.operators if options.operator else places.approvers
-    store, name = told.to_change(options.store), check_name("approver", options.person)
-    return store, name, folder, told.line(options.store)
+    return told.store(options.store), check_name("approver", options.person), folder
 
 
 def _add(options: argparse.Namespace) -> int:
     """Copy a public key to where the default places have those who count."""
-    store, name, folder, line = _folder(options)
+    store, name, folder = _folder(options)
     key = VerifyingKey.from_file(options.file)
     Approvers({name: key}).check_apart(keyring_of(store.key))
     for given in (store.approver, store.operator, store.revoked_approver):
@@ -279,22 +253,20 @@ def _add(options: argparse.Namespace) -> int:
     disk.create_root(str(folder))
     key.to_file(folder / f"{name}.pub")
     what = "hold runs" if options.operator else "approve"
-    print(line, end="")
     print(f"{name} may {what} in {options.store}, with key {key.id}.")
     return 0
 
 
 def _remove(options: argparse.Namespace) -> int:
     """Move a public key to those that are revoked: what it signed before can still be told."""
-    store, name, folder, line = _folder(options)
+    store, name, folder = _folder(options)
     if not os.path.lexists(folder / f"{name}.pub"):
         raise NotFound(
-            f"{name} is not among those.", f"Look who is: safepoint people list {store.store}"
+            f"{name} is not among those.", f"Look who is: safepoint keys list {store.store}"
         )
     key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
     disk.create_root(str(gone))
     (folder / f"{name}.pub").rename(gone / f"{name}.{key.id}.pub")
-    print(line, end="")
     print(f"{name} may no longer do that in {store.store}: key {key.id} is revoked.")
     left = "What they held stays held" if options.operator else "What they approved counts no more"
     print(f"{left}. Restart each worker, so that it knows.")

@@ -20,9 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import add, flag
 from safepoint.core.errors import ConfigurationError, Conflict, NotFound, quoted, shell
 from safepoint.rules import RULES
+from safepoint.shared.terminal import add, flag
 from safepoint.stores import disk
 
 KINDS: Final = frozenset({".conf", ".py", ".sh", ".toml"})

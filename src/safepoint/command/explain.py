@@ -9,89 +9,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any, Final
 
-from safepoint.core import errors
-from safepoint.core.errors import CheckpointError, NotFound, quoted
-from safepoint.rules import RULES, Rule, package_toml
+from safepoint.core.errors import NotFound, quoted
+from safepoint.rules import RULES, Rule
+from safepoint.shared.explanations import EXPLANATIONS, FAMILIES, Explanation
 
 _FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
 _LIST: Final = "List them all: safepoint explain"
 
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What one error of the package means.
-
-    Attributes:
-        error: its class.
-        family: the error that it is listed under: `SealError` for `SealBroken`.
-        says: what its docstring says.
-        means: what that tells you.
-        causes: what may be behind it, the harmless first. An attack begins with `Attack:`.
-        first: what to do first, and what not to do.
-        pages: the pages that show it, below `docs/`, each with its section.
-        rules: the ids of the rules that it holds up.
-    """
-
-    error: type[CheckpointError]
-    family: str
-    says: str
-    means: str
-    causes: tuple[str, ...]
-    first: str
-    pages: tuple[str, ...]
-    rules: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The name of the error, as a message has it."""
-        return self.error.__name__
-
-    @property
-    def address(self) -> str:
-        """Where the site explains it, from its root."""
-        return f"errors/#{self.name.lower()}"
-
-    @property
-    def parent(self) -> str | None:
-        """The error right above it in the tree."""
-        above = [base for base in self.error.__bases__ if issubclass(base, CheckpointError)]
-        return above[0].__name__ if above else None
-
-
-def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
-    data = package_toml("core/errors.toml")
-    families: dict[str, str] = data.pop("families")
-    found = {}
-    for kind in _tree(CheckpointError):
-        said: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value.strip()
-            for name, value in data[kind.__name__].items()
-        }
-        family = next(base.__name__ for base in kind.__mro__ if base.__name__ in families)
-        says = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
-        found[kind.__name__] = Explanation(kind, family, says, **said)
-    return MappingProxyType(families), MappingProxyType(found)
-
-
-def _tree(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
-    """Yield an error and those below it, without what applications built on them."""
-    yield kind
-    for below in kind.__subclasses__():
-        if below.__module__ == errors.__name__:
-            yield from _tree(below)
-
-
-FAMILIES, EXPLANATIONS = _read()
-"""The headings of the families by their root, and every explanation by the name of its error."""
 
 _FOLDED: Final = {name.lower(): name for name in EXPLANATIONS}
 

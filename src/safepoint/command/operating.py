@@ -11,46 +11,27 @@ import argparse
 import json
 import logging
 import os
-import select
 import stat
 import sys
-import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from safepoint._command import (
-    add,
-    counted,
-    flag,
-    own_id,
-    passphrase,
-    progress,
-    status_of,
-    tell,
-    tick,
-    unlock,
-)
-from safepoint.command.desk import beside
-from safepoint.command.states import read_as_json
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     KeyRefused,
     NotFound,
-    quoted,
     shell,
 )
-from safepoint.core.journal import Entry, Journal
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_sequence, spelled
-from safepoint.core.record import Opened, check_follows
+from safepoint.core.record import Opened
 from safepoint.places import (
     Locations,
     default_locations,
@@ -59,6 +40,19 @@ from safepoint.places import (
     open_ledger,
 )
 from safepoint.settings import Settings, Store, read
+from safepoint.shared.desk import beside
+from safepoint.shared.states import read_as_json
+from safepoint.shared.terminal import (
+    add,
+    add_config,
+    counted,
+    flag,
+    passphrase,
+    progress,
+    status_of,
+    tell,
+    tick,
+)
 from safepoint.stores import disk
 
 _EVERY: Final = 1.0  # seconds between two looks of --follow
@@ -85,17 +79,12 @@ def commands(sub: Any) -> None:
     looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
     verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
     flag(verify, "--signatures", "every signature, too, and not of the newest record alone")
-    past = "list the threads of a store, or the records of one, each verified"
-    history = _added(sub, "history", _history, past, "NAME", "THREAD?")
+    lists = "list the threads of a store, or the records of one, each verified"
+    history = _added(sub, "history", _history, lists, "NAME", "THREAD?")
     show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")
     flag(show, "--state", "the state alone, for a pipe")
-    told = _added(sub, "journal", _journal, "say who did what to a store, and when", "NAME")
-    told.add_argument("--thread", metavar="THREAD", help="only what is about this thread")
-    told.add_argument("--by", metavar="PERSON", help="only what this one did, by the whole name")
-    told.add_argument("--since", metavar="TIME", type=_time, help="from then on: 2026-11-17T09:30")
-    told.add_argument("--until", metavar="TIME", type=_time, help="before then; both are UTC")
-    for each in (history, told):
-        flag(each, "--follow", "go on, and print what comes")
+    said = "say who did what to a store, and when"
+    journal = _added(sub, "journal", _journal, said, "NAME", "THREAD?")
     _keys_commands(sub)
     shorten = "remove the older records of a thread"
     prune = _added(sub, "prune", _prune, shorten, "NAME", "THREAD")
@@ -104,22 +93,20 @@ def commands(sub: Any) -> None:
     delete = _added(sub, "delete", _delete, end, "NAME", "THREAD")
     flag(delete, "--erase", "remove its records, too, from this storage")
     for each in (prune, delete):
-        _asking(each)
-    for each in (verify, history, show, told, prune, delete):
+        flag(each, "--yes", "do it without asking")
+    for each in (verify, history, show, journal, prune, delete):
         each.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
 
 
 def _keys_commands(sub: Any) -> None:
     keys = add(sub, "keys", "list, make and replace keys")
     inner = keys.add_subparsers(metavar="COMMAND", required=True)
-    _added(inner, "list", _list_keys, "list the keys of a store, and which of them signs", "NAME")
-    new = _added(inner, "new", _new_key, "make a key in a new file", "FILE")
+    _added(inner, "list", _list_keys, "list the keys of a store and of its people", "NAME")
+    new = _added(inner, "new", _new_key, "make a key, and beside it the half for others", "FILE")
     flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    half = "write the half of a key that verifies to a new file"
-    _added(inner, "public", _public_key, half, "FILE", "NEW")
     rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
     flag(rotate, "--journal", "the key of the journal")
-    _asking(rotate)
+    flag(rotate, "--yes", "do it without asking")
 
 
 def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.ArgumentParser:
@@ -130,7 +117,7 @@ def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.Ar
         many |= {"type": int} if shown == "SEQUENCE" else {}
         parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **many)
     if "NAME" in given:
-        parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+        add_config(parser)
     return parser
 
 
@@ -139,26 +126,7 @@ _GIVEN: Final = {
     "THREAD": "the name of the thread",
     "SEQUENCE": "which of its records; the newest state, if you leave it out",
     "FILE": "the file of the key",
-    "NEW": "the new file",
 }
-
-
-def _asking(parser: argparse.ArgumentParser) -> None:
-    flag(parser, "--dry-run", "say what would be done, and do nothing")
-    flag(parser, "--yes", "do it without asking")
-
-
-def _time(text: str) -> datetime:
-    try:
-        found = datetime.fromisoformat(text)
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
-    except ValueError:
-        what = f"{quoted(text)} is no time: write 2026-11-17, or 2026-11-17T09:30"
-        raise argparse.ArgumentTypeError(what) from None
-
-
-def _would(options: argparse.Namespace) -> str:
-    return "will" if options.yes and not options.dry_run else "would"
 
 
 def _stopped(options: argparse.Namespace, word: str) -> int | None:
@@ -167,15 +135,12 @@ def _stopped(options: argparse.Namespace, word: str) -> int | None:
     Raises:
         ConfigurationError: nobody is there to be asked.
     """
-    if options.dry_run:
-        print("Nothing was done.")
-        return 0
     if options.yes:
         return None
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
         raise ConfigurationError(
             "Nothing was done: that cannot be undone, and there is no terminal to ask on.",
-            "Look at it with --dry-run, then repeat it with --yes.",
+            "Repeat it with --yes, if that is what you want.",
         )
     try:
         answer = input(f"Type {word} to do it: ")
@@ -194,21 +159,8 @@ def _store(options: argparse.Namespace) -> Store:
     return read(options.config).store(options.name)
 
 
-def _to_change(options: argparse.Namespace, stack: ExitStack) -> tuple[Ledger, str]:
-    """Open a store for writing, unless it is a dry run, and say which settings it is by."""
-    settings = read(options.config, "change")
-    ledger = _opened(options, stack, settings.to_change(options.name), write=not options.dry_run)
-    return ledger, settings.line(options.name)
-
-
-def _opened(
-    options: argparse.Namespace,
-    stack: ExitStack,
-    store: Store | None = None,
-    *,
-    write: bool = False,
-) -> Ledger:
-    ledger = (store or _store(options)).opened(stack, write=write)
+def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Ledger:
+    ledger = _store(options).opened(stack, write=write)
     ours = options.tenant in ("", ledger.tenant_name)
     return ledger if ours else ledger.tenant(options.tenant)
 
@@ -343,8 +295,6 @@ def _newest(ledger: Ledger, thread: str) -> Opened:
 
 
 def _history(options: argparse.Namespace) -> int:
-    if options.follow and options.thread is None:
-        options.refuse("--follow needs a THREAD")
     with ExitStack() as stack:
         ledger = _opened(options, stack)
         if options.thread is None:
@@ -352,24 +302,12 @@ def _history(options: argparse.Namespace) -> int:
             return _threads([(each, thread) for each in scopes for thread in each.threads()])
         view = _view(ledger)
         thread = check_name("thread", options.thread)
-        last = None
-        for opened in view.forward(thread, every_signature=True):
-            if last is None and opened.header.sequence > 1:
+        for number, opened in enumerate(view.forward(thread, every_signature=True), 1):
+            if number == 1 and opened.header.sequence > 1:
                 begins = f"It begins at #{opened.header.sequence}"
                 print(f"{begins}: what came before was pruned, and a seal says so.")
             print(_line(opened))
-            last = opened
-        if last is None:
-            last = view.at(thread)  # which says that there is none
-        while options.follow and last.header.kind != "deleted" and _is_heard():
-            time.sleep(_EVERY)
-            following = last.header.sequence + 1
-            if next(view.back(thread)).header.sequence < following:
-                continue
-            for opened in [*view.back(thread, first=following)][::-1]:
-                check_follows(opened, last.digest)
-                print(_line(opened))
-                last = opened
+        view.at(thread)  # which says that there is none
         return 0
 
 
@@ -385,18 +323,6 @@ def _threads(threads: list[tuple[Ledger, str]]) -> int:
     if not threads:
         print("No thread.", file=sys.stderr)
     return worst
-
-
-def _is_heard() -> bool:
-    """Tell whether somebody can still read the output."""
-    if getattr(sys.stdout, "failed", None) is not None:
-        return False
-    try:
-        poll, fd = select.poll(), sys.__stdout__.fileno()  # type: ignore[union-attr]
-    except (AttributeError, OSError, ValueError):  # a system without it, or no such stream
-        return True
-    poll.register(fd, 0)
-    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _line(opened: Opened) -> str:
@@ -446,29 +372,12 @@ def _journal(options: argparse.Namespace) -> int:
                 f"Store {options.name} has no journal.",
                 "safepoint init adds one in the default places; settings name it with journal.",
             )
-        seen: dict[tuple[str, str], int] = {}
-        while True:
-            begun = time.monotonic()
-            for entry in _entries(journal, options):
-                chain = entry.tenant, entry.chain
-                if entry.number > seen.get(chain, 0):
-                    seen[chain] = entry.number
-                    print(entry)
-            if not options.follow:
-                if not seen:
-                    print("No entry.", file=sys.stderr)
-                return 0
-            if not _is_heard():
-                return 0
-            time.sleep(max(_EVERY, time.monotonic() - begun))  # all of it is verified each time
-
-
-def _entries(journal: Journal, options: argparse.Namespace) -> Iterator[Entry]:
-    for entry in journal.show(thread=options.thread, tenant=options.tenant):
-        late = options.since is None or entry.at >= options.since
-        early = options.until is None or entry.at < options.until
-        if late and early and options.by in (None, entry.actor.name):
-            yield entry
+        entries = [*journal.show(thread=options.thread, tenant=options.tenant)]
+        for entry in entries:
+            print(entry)
+        if not entries:
+            print("No entry.", file=sys.stderr)
+        return 0
 
 
 # --- keys
@@ -478,7 +387,12 @@ def _list_keys(options: argparse.Namespace) -> int:
     store, worst = _store(options), 0
     gone = [each.partition("=")[0] for each in store.revoked]
     groups = {"records": store.key, "journal": store.journal_key, "revoked": gone}
-    people = {"approver": store.approver, "operator": store.operator}
+    people = {
+        "approver": store.approver,
+        "operator": store.operator,
+        "revoked-approver": store.revoked_approver,
+        "revoked-operator": store.revoked_operator,
+    }
     for what, listed in {**groups, **people}.items():
         for number, named in enumerate(listed):
             whose, _, file = named.partition("=") if what in people else ("", "", named)
@@ -499,21 +413,21 @@ def _list_keys(options: argparse.Namespace) -> int:
 
 
 def _new_key(options: argparse.Namespace) -> int:
-    key, file = SigningKey.generate(), shell(options.file)
-    given = _new_passphrase(key, options.file) if options.passphrase else None
-    key.to_file(options.file, passphrase=given)
-    print(f"Key {key.id} is in {file}, for you alone{', under a passphrase' * bool(given)}.")
-    print(f"Its public half, for others: safepoint keys public {file} NEW")
+    key, file, public = SigningKey.generate(), options.file, f"{options.file}.pub"
+    given = _new_passphrase(key) if options.passphrase else None
+    key.public.to_file(public)
+    try:
+        key.to_file(file, passphrase=given)
+    except CheckpointError:
+        Path(public).unlink()
+        raise
+    print(f"Key {key.id} is in {shell(file)}, for you alone{', under a passphrase' * bool(given)}.")
+    print(f"Its public half, for others, is in {shell(public)}.")
     return 0
 
 
-def _new_passphrase(key: SigningKey, file: str) -> Hidden:
-    """Ask for it twice. What would be refused whatever they type is refused before that."""
-    folder = Path(file).parent
-    if not folder.is_dir() or os.path.lexists(file):
-        what = "is there already" if folder.is_dir() else "has no folder to be in"
-        do = "Name another file." if folder.is_dir() else f"Run: mkdir -m 700 {shell(str(folder))}"
-        raise KeyRefused(f"{shell(file)} {what}.", f"Nothing was written. {do}")
+def _new_passphrase(key: SigningKey) -> Hidden:
+    """Ask for it twice."""
     given = Hidden(b"")
     while len(given.reveal().decode(errors="replace")) < SHORTEST:
         asked = f"New passphrase of key {key.id}, {SHORTEST} characters or more: "
@@ -523,43 +437,25 @@ def _new_passphrase(key: SigningKey, file: str) -> Hidden:
     return given
 
 
-def _own_key(file: str) -> SigningKey:
-    if own_id(file) is None:
-        return SigningKey.from_file(file)
-    return unlock(file, f"The key {shell(file)} has a passphrase.")
-
-
-def _public_key(options: argparse.Namespace) -> int:
-    key = _own_key(options.file).public
-    key.to_file(options.new)
-    print(f"The public half of key {key.id} is in {shell(options.new)}. It verifies alone.")
-    return 0
-
-
 def _rotate(options: argparse.Namespace) -> int:
     """Make the next key; or, if it is there, sign with it from now on."""
-    name, settings = options.name, read(options.config, "change")
+    name, settings = options.name, read(options.config)
     do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
-    store, there, coming = settings.to_change(name), places.key_files(of), places.next_key(of)
+    store, there, coming = settings.store(name), places.key_files(of), places.next_key(of)
     if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys rotate {name}" + " --journal" * options.journal
     signs = SigningKey.from_file(there[0])
-    print(settings.line(name), end="")
     if not os.path.lexists(coming):
-        if options.dry_run:
-            print(f"A key would be made in {shell(str(coming))}. Nothing was done.")
-            return 0
         SigningKey.generate().to_file(coming)
         print(f"Key {SigningKey.from_file(coming).id} is made, in {shell(str(coming))}.")
         print(f"Key {signs.id} still signs. Restart each worker, one after another, so that all")
         print(f"verify the new one. Then: {again}")
         return 0
     key, made = SigningKey.from_file(coming), datetime.fromtimestamp(coming.stat().st_mtime, UTC)
-    does = "signs" if _would(options) == "will" else "would sign"
-    print(f"Key {key.id} {does} from now on, in place of {signs.id}, which verifies.")
+    print(f"To sign from now on: key {key.id}, in place of {signs.id}, which verifies.")
     print(f"It was made at {spelled(made)}. A worker that was not restarted since then refuses")
     print("what is sealed with it.")
     if (stopped := _stopped(options, name)) is not None:
@@ -596,15 +492,14 @@ def _prune(options: argparse.Namespace) -> int:
     if options.keep < 1:
         options.refuse("argument --keep: write 1 or more")
     with ExitStack() as stack:
-        ledger, settings = _to_change(options, stack)
+        ledger = _opened(options, stack, write=True)
         thread, keep = options.thread, options.keep
         count = ledger.prune(thread, keep=keep, dry_run=True)
         named = f"{_named(ledger, thread)} in store {options.name}"
-        print(settings, end="")
         if not count:
             print(f"There is nothing to remove of {named}.")
             return 0
-        print(f"{counted(count, 'record')} of {named} {_would(options)} be removed for good.")
+        print(f"To be removed for good: {counted(count, 'record')} of {named}.")
         if (stopped := _stopped(options, thread)) is not None:
             return stopped
         removed = ledger.prune(thread, keep=keep)
@@ -614,20 +509,19 @@ def _prune(options: argparse.Namespace) -> int:
 
 def _delete(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger, settings = _to_change(options, stack)
+        ledger = _opened(options, stack, write=True)
         thread = check_name("thread", options.thread)
         end, count = _newest(ledger, thread).header, ledger.verify(thread)
         gone = end.kind == "deleted"
         named = f"{_named(ledger, thread)} in store {options.name}"
-        print(settings, end="")
         if gone and not (options.erase and count > 1):
             print(f"{named} was deleted on {end.created}.")
             return 0
         if not gone:
-            print(f"{named} {_would(options)} be ended, at #{end.sequence}:", end=" ")
-            print("nobody loads or continues it then,\nand its name stays taken.")
+            print(f"To be ended, at #{end.sequence}: {named}.", end=" ")
+            print("Nobody loads or continues it then,\nand its name stays taken.")
         if options.erase:
-            print(f"{counted(count - gone, 'record')} of it {_would(options)} be removed for good.")
+            print(f"To be removed for good: {counted(count - gone, 'record')} of it.")
         if (stopped := _stopped(options, thread)) is not None:
             return stopped
         print(f"{named} is deleted. Its tombstone is {ledger.delete(thread)}.")

@@ -21,8 +21,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
-from safepoint._command import status_of
-from safepoint.command.desk import Desk, State, Verb, Wait, where
 from safepoint.console.index import Index
 from safepoint.console.pages import render, run_address
 from safepoint.console.record import record_of
@@ -37,6 +35,8 @@ from safepoint.core.errors import (
 from safepoint.resume.answers import MAX_WHY, Order
 from safepoint.resume.approval import Approver, shown
 from safepoint.settings import Store
+from safepoint.shared.desk import Desk, State, Verb, Wait, where
+from safepoint.shared.terminal import status_of
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
 _SHORT: Final = 2000  # characters of a question that a terminal shows at once

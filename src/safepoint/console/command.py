@@ -13,8 +13,6 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from safepoint import settings
-from safepoint._command import add, ended_by, key_of, own_id
-from safepoint.command.desk import Desk
 from safepoint.core.errors import (
     ApprovalUntrusted,
     CheckpointError,
@@ -25,6 +23,8 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey
 from safepoint.core.names import check_name
+from safepoint.shared.desk import Desk
+from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
 
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer
@@ -45,7 +45,7 @@ def commands(sub: Any) -> None:
     parser.add_argument("--operator-key", metavar="FILE", help=holds)
     port = "port on 127.0.0.1 (default: a free one)"
     parser.add_argument("--port", metavar="N", type=int, help=port)
-    parser.add_argument("--config", metavar="FILE", help="settings, in place of those found")
+    add_config(parser)
 
 
 def _console(options: argparse.Namespace) -> int:
@@ -58,28 +58,15 @@ def _console(options: argparse.Namespace) -> int:
         raise missing(
             "safepoint console needs Starlette, uvicorn and Jinja2, and one is missing.", "console"
         ) from None
-    told = _read(options)
+    told = settings.read(options.config)
     names = dict.fromkeys(options.names or told.stores)
     if not names:
         raise ConfigurationError("No settings name a store.", "Name one: safepoint console NAME")
-    stores = _Stores({each: _store(options, told, each) for each in names}, options)
-    print(end="".join(dict.fromkeys(map(told.line, names))), file=sys.stderr)
+    stores = _Stores({each: told.store(each) for each in names}, options)
     _warn(stores)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ended_by)
     return _serve(options, stores)
-
-
-def _signs(options: argparse.Namespace) -> bool:
-    return bool(options.key or options.operator_key)
-
-
-def _read(options: argparse.Namespace) -> settings.Settings:
-    return settings.read(options.config, "change" if _signs(options) else "look")
-
-
-def _store(options: argparse.Namespace, told: settings.Settings, name: str) -> settings.Store:
-    return told.to_change(name) if _signs(options) else told.store(name)
 
 
 class _Stores(Mapping[str, settings.Store]):
@@ -93,7 +80,7 @@ class _Stores(Mapping[str, settings.Store]):
 
     def __getitem__(self, name: str) -> settings.Store:
         first = self._first[name]
-        now = _store(self._options, _read(self._options), name)
+        now = settings.read(self._options.config).store(name)
         if replace(now, **{each: getattr(first, each) for each in _PEOPLE}) != first:
             raise ConfigurationError(
                 f"The settings of {name} have changed.", "Start the console again."

@@ -19,8 +19,6 @@ from itertools import count
 from threading import Event, Lock, Thread
 from typing import Final, NamedTuple, TypeVar
 
-from safepoint._command import counted
-from safepoint.command.desk import Desk, State, Wait
 from safepoint.core.chain import anchor_errors, storage_errors
 from safepoint.core.errors import (
     AnchorUnavailable,
@@ -34,6 +32,8 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import ANSWERS
 from safepoint.resume.approval import Question
 from safepoint.settings import Store
+from safepoint.shared.desk import Desk, State, Wait
+from safepoint.shared.terminal import counted
 
 _T = TypeVar("_T")
 PER_PAGE: Final = 50

@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-from safepoint._command import counted
 from safepoint.core import errors
 from safepoint.core.errors import missing
 from safepoint.resume.approval import Question, shown
+from safepoint.shared.terminal import counted
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined

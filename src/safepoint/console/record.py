@@ -13,8 +13,6 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from safepoint.command.desk import Desk, Verb, Wait
-from safepoint.command.states import read_as_json
 from safepoint.console.pages import MOST, utc
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
@@ -37,6 +35,8 @@ from safepoint.resume.approval import Approval, Question
 from safepoint.resume.asking import ORDERED, SPENT
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
+from safepoint.shared.desk import Desk, Verb, Wait
+from safepoint.shared.states import read_as_json
 
 _QUESTIONS: Final = 20  # of which the answers are looked up
 

@@ -20,10 +20,10 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, Literal, NamedTuple
 
-from safepoint._command import no_echo, rows, unlock
 from safepoint.core.errors import CheckpointError, LimitExceeded, ResumeRefused
 from safepoint.core.names import digest_of
 from safepoint.resume.approval import Approver, Question
+from safepoint.shared.terminal import no_echo, rows, unlock
 
 Act = Literal["approve", "deny", "hold", "release"]
 MOST: Final = 1000

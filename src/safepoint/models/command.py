@@ -11,7 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint._command import add, counted, flag, keyring_of
 from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
@@ -25,6 +24,7 @@ from safepoint.models.loading import UnrestrictedLoad, open_model, verified
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
+from safepoint.shared.terminal import add, counted, flag, keyring_of
 
 _SHOWN: Final = 20
 _TRUSTED: Final = (

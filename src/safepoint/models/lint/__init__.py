@@ -21,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, Final, NamedTuple
 
-from safepoint._command import counted
-from safepoint.command.sarif import Annotation, Described, github_line, log
 from safepoint.core.errors import quoted, shell
 from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
 from safepoint.models.lint.names import DATA, Tangled
+from safepoint.shared.sarif import Annotation, Described, github_line, log
+from safepoint.shared.terminal import counted
 
 __all__ = [
     "IDS",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from safepoint.stores.postgres.anchor import PostgresAnchor
 from safepoint.stores.postgres.journal import PostgresJournal
-from safepoint.stores.postgres.schema import PARTS, assign, migrate, statements
+from safepoint.stores.postgres.schema import PARTS, assign, create_schema, statements
 from safepoint.stores.postgres.storage import PostgresAnswers, PostgresCheckpointStorage
 
 __all__ = [
@@ -14,6 +14,6 @@ __all__ = [
     "PostgresCheckpointStorage",
     "PostgresJournal",
     "assign",
-    "migrate",
+    "create_schema",
     "statements",
 ]

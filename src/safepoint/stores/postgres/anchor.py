@@ -32,8 +32,8 @@ _REWIND: Final = "select safepoint_anchor.rewind($1, $2, $3, $4, $5)"
 class PostgresAnchor(Server):
     """Keeps the head of each thread in PostgreSQL, for any number of stores.
 
-    Give it a login in the role that `migrate` created for anchors. Do not give that login to anyone
-    who writes the store. The database refuses to move a head back. Only `rewind`, for an
+    Give it a login in the anchors' role that `create_schema` created. Do not give that login to
+    anyone who writes the store. The database refuses to move a head back. Only `rewind`, for an
     operator who accepts a loss, can do that: it needs a login in the role of anchor operators, and
     `safepoint_anchor.rewinds` records each use. Store operators are not in that role: they can read
     heads, but cannot set them back.

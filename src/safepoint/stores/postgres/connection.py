@@ -98,7 +98,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     "42P01": _Refusal(
         StorageUnavailable,
         "There is no schema of safepoint in {where}.",
-        "Make it, as one who may create roles: safepoint postgres migrate DSN",
+        "Make it, as one who may create roles: safepoint postgres create DSN",
     ),
     "42501": _Refusal(
         StorageRefused,

@@ -16,7 +16,7 @@ from safepoint.stores.postgres.storage import Records
 class PostgresJournal(Journal):
     """A journal in a table, for workers on many machines.
 
-    Give it a login in the role that `migrate` created for journals. Such a login can read entries
+    Give it a login in the journals' role that `create_schema` created. It can read entries
     and append to a chain, but the database allows no login to change or remove an entry. Chains and
     signatures reveal an edit by the server's administrator. Only an anchor on another server
     reveals that the newest entries, or a whole chain, were removed.

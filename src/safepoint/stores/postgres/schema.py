@@ -55,7 +55,7 @@ _MAKE_ROLE: Final = (
 )
 
 
-def migrate(
+def create_schema(
     dsn: str, *, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint"
 ) -> tuple[str, ...]:
     """Create the schema and the roles in a database, unless they exist.
@@ -104,7 +104,7 @@ def assign(
 
     A login without an assignment sees only the threads without a tenant. Assign each login of a
     tenant's worker, anchor, journal and approvers, in each database that has such a part. Run this
-    with the login that runs `migrate`. It takes effect with the next statement. Remove the
+    with the login that runs `create_schema`. It takes effect with the next statement. Remove the
     assignment before you drop or rename a login, because it is bound to the name.
 
     Args:
@@ -114,7 +114,7 @@ def assign(
             removes an earlier assignment.
         every_tenant: without `tenant`, it serves all tenants and the threads without one: for
             an operator, an auditor, or a worker that is trusted to separate tenants.
-        prefix: as for `migrate`.
+        prefix: as for `create_schema`.
 
     Returns:
         The parts in which it was assigned: all parts in this database.
@@ -157,7 +157,7 @@ def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Co
         with psycopg.connect(
             dsn,
             options=f"{given.get('options', '')} {_OPTIONS}".strip(),
-            application_name="safepoint migrate",
+            application_name="safepoint create",
             connect_timeout=given.get("connect_timeout", "10"),
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -169,7 +169,7 @@ def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Co
 
 
 def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
-    """Return the SQL that `migrate` runs, to read it or to run it by hand.
+    """Return the SQL that `create_schema` runs, to read it or to run it by hand.
 
     Raises:
         ConfigurationError: a part is unknown, or no role can have that prefix.

@@ -185,7 +185,7 @@ class Records(Server):
 class PostgresAnswers(Records):
     """Keeps answers in PostgreSQL, for workers on many machines.
 
-    An approver has a login in the role that `migrate` created for approvers. It can read, add an
+    An approver has a login in the approvers' role that `create_schema` created. It can read, add an
     answer at the end of a chain, and move the heads of the answers in the anchor. A worker's login
     can read answers. The database allows no login to change or remove one.
 
@@ -209,8 +209,8 @@ class PostgresCheckpointStorage(Records):
 
     The database itself restricts the worker's login, so that a leaked login can only do what the
     worker can: read, and append to threads that it owns. No login can update or delete a record;
-    `prune`, `discard` and `purge` need a login in the role of operators. Run `migrate` once, with a
-    login that may create roles, to create the schema and the roles.
+    `prune`, `discard` and `purge` need a login in the role of operators. Run `create_schema` once,
+    with a login that may create roles, to create the schema and the roles.
 
     Leases use the server's clock and are bound to the login that took them. A thread without a
     lease accepts records only from the login that last wrote or acquired it. Another login must

@@ -15,7 +15,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-from safepoint.command.states import read_as_json
 from safepoint.core.chain import plain_of
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, WorkflowMismatch
 from safepoint.core.ledger import Ledger, Link
@@ -25,6 +24,7 @@ from safepoint.resume.approval import Question, Reason, unverified
 from safepoint.resume.asking import SPENT, asks_the_same
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
+from safepoint.shared.states import read_as_json
 
 _ELSE: Final = "Find out what else has the writer's key."
 _RECORDS: Final = 5_000  # that are walked for a thread among many; a graph has tens in a step
@@ -82,7 +82,7 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     ```python
     from safepoint import Approvers, Ask, Gate, InMemoryAnchor, InMemoryCheckpointStorage
     from safepoint import InMemoryJournal, Keyring, Ledger, SigningKey, Workflow
-    from safepoint.command.questions import open_questions
+    from safepoint.shared.questions import open_questions
 
 
     def ask(state):

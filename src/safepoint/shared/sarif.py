@@ -13,11 +13,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from safepoint.settings import FILES
+from safepoint.settings import FILE
 
 _GITHUB: Final = {"error": "error", "warning": "warning", "note": "notice"}
 _DATA: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
@@ -172,8 +171,7 @@ def _message(text: str) -> str:
 def _location(each: Annotation) -> dict[str, Any]:
     # GitHub refuses the whole log if one result is at no file, and wants a line. What is at none,
     # such as a thread, is shown at the settings, which name its store.
-    at = next((name for name in FILES if Path(name).is_file()), FILES[0])
-    uri = _uri(each.where if is_path(each.where) else at)
+    uri = _uri(each.where if is_path(each.where) else FILE)
     region = {"startLine": each.line or 1, **({"startColumn": each.column} if each.line else {})}
     physical = {"artifactLocation": {"uri": uri}, "region": region}
     logical = [] if is_path(each.where) or not each.where else [readable(each.where)]

@@ -1,4 +1,4 @@
-"""What `migrate` makes, what it leaves alone, and what it refuses, on both versions of a server."""
+"""What `create_schema` makes, what it leaves alone, and what it refuses, on two versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import psycopg
 from safepoint.audit.postgres import described, looking
 from safepoint.command.cli import main
 from safepoint.core.errors import ConfigurationError, StorageRefused, StorageUnavailable
-from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, migrate, statements
+from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, create_schema, statements
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
 from tests.unit.postgres_helpers import refusal
@@ -47,10 +47,10 @@ def look(server: Server, name: str) -> dict[str, Any]:
 
 def test_it_makes_each_part_once_and_says_which(server: Server, name: str) -> None:
     dsn = server.dsn(database=name)
-    assert migrate(dsn, parts=("anchor",)) == ("anchor",)
-    assert migrate(dsn) == ("store", "journal", "answers")
+    assert create_schema(dsn, parts=("anchor",)) == ("anchor",)
+    assert create_schema(dsn) == ("store", "journal", "answers")
     before = look(server, name)
-    assert migrate(dsn) == ()
+    assert create_schema(dsn) == ()
     assert look(server, name) == before
 
 
@@ -64,7 +64,7 @@ def test_a_login_without_superuser_makes_the_same_as_the_sql_to_read(
     dsn = server.dsn(f"maker_{name}", name)
     made: list[tuple[str, ...]] = []
     racers = [
-        threading.Thread(target=lambda: made.append(migrate(dsn, prefix=f"p_{name}")))
+        threading.Thread(target=lambda: made.append(create_schema(dsn, prefix=f"p_{name}")))
         for _ in range(2)
     ]
     for racer in racers:
@@ -100,7 +100,9 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     prefix = f"b_{name}"
     made, told = (text.replace("{0}", prefix) for text in BEFORE[before])
     server.psql(made, database=name)
-    said = refusal(StorageUnavailable, lambda: migrate(server.dsn(database=name), prefix=prefix))
+    said = refusal(
+        StorageUnavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix)
+    )
     assert told in said
     assert "Nothing was made." in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
@@ -115,7 +117,7 @@ def test_a_login_that_may_not_is_refused_and_nothing_is_made(
     server.login(f"half_{name}")
     server.psql(f"alter role half_{name} {right}")
     with pytest.raises(StorageRefused):
-        migrate(server.dsn(f"half_{name}", name), prefix=f"r_{name}")
+        create_schema(server.dsn(f"half_{name}", name), prefix=f"r_{name}")
     left = f"select count(*) from pg_roles where rolname like 'r\\_{name}\\_%'"  # noqa: S608
     assert server.psql(left) == "0"
 
@@ -143,7 +145,7 @@ def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
     with psycopg.connect(database.worker(1)) as holder:
         holder.execute("select pg_advisory_xact_lock(%s)", (0x53465054,))
         assert "holds what this waited for" in refusal(
-            StorageUnavailable, lambda: migrate(database.owner)
+            StorageUnavailable, lambda: create_schema(database.owner)
         )
 
 
@@ -155,10 +157,10 @@ def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
 
     monkeypatch.setenv("OWNER", database.owner)
     monkeypatch.setenv("WORKER", database.worker(1))
-    assert command("migrate", "env:OWNER") == (0, "All of it is there already.\n", "")
+    assert command("create", "env:OWNER") == (0, "All of it is there already.\n", "")
     code, printed, _ = command("sql", "--part", "anchor", "--prefix", "x")
     assert (code, printed.strip()) == (0, statements(parts=("anchor",), prefix="x"))
-    code, _, said = command("migrate", "env:WORKER")
+    code, _, said = command("create", "env:WORKER")
     assert code == 1
     assert said.count("\n") <= 2
     assert "refuses that: permission denied" in said

@@ -87,6 +87,11 @@ def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
     parser.add_argument(name, action="store_true", help=meaning)
 
 
+def add_config(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names the settings."""
+    parser.add_argument("--config", metavar="FILE", help="the settings, in place of your own")
+
+
 def status_of(error: CheckpointError) -> int:
     """Return the exit status of a command that an error ends."""
     return 1 if isinstance(error, _REFUSED) and not isinstance(error, _COULD_NOT) else 2

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
-from safepoint.command.questions import asked
 from safepoint.core.errors import (
     AnchorMismatch,
     ApprovalError,
@@ -34,6 +33,7 @@ from safepoint.resume.answers import Answers, Order, held
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.settings import Store
+from safepoint.shared.questions import asked
 
 Verb = Literal["approve", "deny"]
 State = Literal["waiting", "held", "denied", "expired"]

@@ -1,0 +1,1 @@
+"""What the wings and the command share. It stands below both."""

@@ -1,0 +1,156 @@
+"""Whose settings count: those that somebody named, or the user's own; a found file is data."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from safepoint.core.errors import ConfigurationError
+from safepoint.core.keys import SigningKey
+from safepoint.places import open_answers, open_ledger
+from safepoint.settings import read
+from tests.harness.optional import need
+from tests.unit.commands import said
+
+CONFIG = "SAFEPOINT_CONFIG"
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository that somebody else wrote, with the user in it, who has a home."""
+    folder, home = tmp_path / "clone", tmp_path / "home"
+    for each in (folder, home):
+        each.mkdir(mode=0o700)
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "STATE_DIRECTORY", CONFIG):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(folder)
+    (folder / "code.py").write_text("print('hello')\n")
+    return folder
+
+
+def own(text: str) -> Path:
+    """Write the user's own settings."""
+    file = Path.home() / ".config/safepoint/safepoint.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def test_a_planted_file_decides_nowhere_to_connect(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plain audit is what the hook and the action run, and libpq would bring the password."""
+    need("psycopg", "needs safepoint[postgres]")
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    with socket.create_server(("127.0.0.1", 0)) as evil:
+        evil.settimeout(0.1)
+        dsn = f"host=127.0.0.1 port={evil.getsockname()[1]} connect_timeout=2"
+        planted = f'[audit]\npaths = ["code.py"]\n[stores.x]\npostgres = "{dsn}"\n'
+        (clone / "safepoint.toml").write_text(planted)
+        for line in ("audit", "audit code.py", "audit --store x", "verify x", "waiting x"):
+            status, out, err = said(*line.split())
+            assert (status, out, err.count("\n")) == (2, "", 1), line
+            with pytest.raises(TimeoutError):
+                evil.accept()
+
+
+def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
+    """The worker looks in the operator's own store, and does not go on."""
+    assert said("init", "invoices")[0] == 0
+    open_ledger("invoices").save("order-7", {"amount": 42})
+    opal = SigningKey.from_file(Path.home() / "opal.key", create=True)
+    opal.public.to_file(Path.home() / "opal.pub")
+    assert said("people", "add", "invoices", "opal", Path.home() / "opal.pub", "--operator")[0] == 0
+    parts = 'storage = "state"\nkey = ["k"]\nanswers = "a"\nanswers-anchor = "b"\n'
+    (clone / "safepoint.toml").write_text(f"[stores.invoices]\n{parts}")
+    person = ("--as", "opal", "--key", Path.home() / "opal.key", "--reason", "wait")
+    status, out, err = said("hold", "invoices", "order-7", *person)
+    assert (status, out[:12]) == (0, "Held by opal"), err
+    assert open_answers("invoices").storage.threads()
+    assert {each.name for each in clone.iterdir()} == {"code.py", "safepoint.toml"}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        b"a." * 20_000 + b"a = 1\n",
+        b"x = {" + b"a." * 20_000 + b"a = 1}\n",
+        b'"\xe2\x80\xa8".' * 8_000 + b"a = 1\n",
+        b"[" + b"a." * 20_000 + b"a]\n",
+        b"#" * 2**16 + b"\n",
+    ],
+)
+def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(clone: Path, planted: bytes) -> None:
+    (clone / "safepoint.toml").write_bytes(planted)
+    for line in ("audit code.py", "verify x --config safepoint.toml"):
+        began = time.process_time()
+        status, out, err = said(*line.split())
+        assert (status, out, err.count("\n")) == (2, "", 1), line
+        assert time.process_time() - began < 2
+    (clone / "pyproject.toml").write_bytes(planted)
+    (clone / "safepoint.toml").unlink()
+    assert said("audit", "code.py")[0] == 0  # it is no file of ours
+
+
+@pytest.mark.parametrize("made", ["file", "link"])
+def test_a_file_of_a_stranger_is_not_even_read(clone: Path, made: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    file = clone / "safepoint.toml"
+    if made == "link":
+        file.symlink_to("code.py")
+    else:
+        file.write_text("no settings")
+    os.chown(file, 65534, -1, follow_symlinks=False)
+    status, _, err = said("audit", "code.py")
+    assert (status, "belongs to user 65534" in err) == (2, True), err
+    file.unlink()
+    file.write_text("[audit]\n")
+    for each in (file, clone):  # as in a job of CI, which runs as root
+        os.chown(each, 1000, -1)
+    assert said("audit", "code.py")[0] == 0
+
+
+def test_a_found_file_says_what_the_audit_does_and_the_report_names_it(clone: Path) -> None:
+    (clone / "safepoint.toml").write_text('[audit]\npaths = ["code.py"]\n')
+    below = clone / "below"
+    below.mkdir()
+    status, out, _ = said("audit", folder=below)
+    assert (status, f"Settings: {clone}/safepoint.toml" in out) == (0, True)
+    file = own(f'[audit]\npaths = ["{clone}"]\n')
+    assert f"Settings: {file}" not in said("audit")[1]
+    (clone / "safepoint.toml").unlink()
+    assert f"Settings: {file}" in said("audit")[1]
+
+
+def test_settings_count_that_are_named_or_the_users_own(
+    clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = '[stores.s]\nstorage = "{}"\n'
+    file = own(table.format("own"))
+    assert read().store("s").storage == str(file.parent / "own")
+    (clone / "env.toml").write_text(table.format("/env"))
+    monkeypatch.setenv(CONFIG, "env.toml")
+    assert read().store("s").storage == "/env"
+    (clone / "named.toml").write_text(table.format("/named"))
+    assert read("named.toml").store("s").storage == "/named"
+    monkeypatch.setenv(CONFIG, "nowhere.toml")
+    with pytest.raises(ConfigurationError, match="cannot be read as settings"):
+        read()
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o664])
+def test_own_settings_that_others_can_write_are_refused(clone: Path, mode: int) -> None:
+    file = own("[stores.s]\n")
+    file.chmod(mode)
+    with pytest.raises(ConfigurationError, match=f"chmod go-w {file}"):
+        read()
+    file.chmod(0o600)
+    file.parent.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="Every user can rename and replace"):
+        read()
