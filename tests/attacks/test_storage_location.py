@@ -12,7 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint.core.errors import Conflict, InvalidId, StorageUnavailable, UnsafeLocation
@@ -94,7 +94,6 @@ def guarded(name: str, root: str, seen: list[str]) -> Any:
     return call
 
 
-@settings(max_examples=200, deadline=None)  # a sync may take its time
 @given(
     thread=st.one_of(
         st.text(max_size=70),

@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 EVIDENCE: Final = "build/evidence.jsonl"
 MEMORY: Final = Path("/dev/shm")  # noqa: S108  the folder in it is made by tempfile
 ROOM: Final = 2 << 30
-SHARE: Final = 120_000
+SHARE: Final = 150_000
 """Bytes of tests that are enough for one pytest: a folder that has more is dealt out."""
 _SLOW: Final = ("browser", "pages", "attacks", "unit", "integrations")
 """What takes longest comes first: a short part is the one that the others wait for at the end."""
@@ -45,10 +45,11 @@ def parts(root: Path) -> dict[str, list[str]]:
         folders[below[0] if len(below) > 1 else "others"].append(file)
     found = {"pages": ["--ignore-glob=tests/*"]}
     for folder, files in folders.items():
-        weights = {file: file.stat().st_size for file in files}
-        hands: list[list[Path]] = [[] for _ in range(1 + sum(weights.values()) // SHARE)]
-        for file in sorted(files, key=lambda file: -weights[file]):
-            min(hands, key=lambda hand: sum(weights[each] for each in hand)).append(file)
+        hands: list[list[Path]] = [[]]
+        for file in files:  # neighbours import the same packages, and share a server
+            if sum(each.stat().st_size for each in hands[-1]) + file.stat().st_size / 2 > SHARE:
+                hands.append([])
+            hands[-1].append(file)
         for number, hand in enumerate(hands, 1):
             name = f"{folder}-{number}" if len(hands) > 1 else folder
             found[name] = sorted(file.relative_to(root).as_posix() for file in hand)

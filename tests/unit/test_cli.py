@@ -263,16 +263,6 @@ def test_each_file_of_a_folder_is_scanned_and_what_is_no_text_is_not_green(tmp_p
     assert (status, "This was not looked at" in out) == (2, True)
 
 
-def test_nothing_takes_the_place_of_a_device(world: World) -> None:
-    for name in ("fifo", "socket"):
-        said = world.said("examples copy anchored.py {} --force", f"{world.junk}/{name}")
-        assert said == (
-            2,
-            "",
-            f"{world.junk}/{name} is no file, and nothing was copied. Name another.\n",
-        )
-
-
 # --- junk settings -------------------------------------------------------------------------------
 
 VALUES = (
@@ -336,7 +326,7 @@ def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: obje
     told.write_text(f"[stores.s]\nkey = '{world.key}'\npostgres = {value}\n")
     lines = [["verify", "s", "--config", str(told)]]
     if isinstance(dsn, str):
-        lines += [["postgres", "create", dsn], ["postgres", "assign", dsn, "x", "--no-tenant"]]
+        lines += [["postgres", "create", dsn], ["postgres", "assign", dsn, "x"]]
         lines += [["audit", "--postgres", dsn]]
     for line in lines:
         status, out, err = commands.said(*line)

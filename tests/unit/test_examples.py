@@ -60,7 +60,7 @@ def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> 
     (tmp_path / "mine.py").write_bytes(b"mine = 1\n")
     (tmp_path / "folder").mkdir()
     for target, why in {
-        "mine.py": "mine.py exists, and nothing was copied. Name another file, or give --force to",
+        "mine.py": "mine.py exists, and nothing was copied. Name another file, or remove that",
         "mine.py/": "The system could not save to mine.py/anchored.py (ENOTDIR), so nothing was",
         "nowhere/": "There is no folder nowhere. Make it: mkdir -p nowhere",
     }.items():
@@ -69,9 +69,9 @@ def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> 
         assert err.startswith(why)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "mine.py"]
     assert (tmp_path / "mine.py").read_bytes() == b"mine = 1\n"
+    (tmp_path / "mine.py").unlink()
     copied = (0, "Copied anchored.py 0.1.0 to mine.py.\n", "")
-    command = ("examples", "copy", "anchored.py", "mine.py", "--force")
-    assert said(*command, folder=tmp_path) == copied
+    assert said("examples", "copy", "anchored.py", "mine.py", folder=tmp_path) == copied
     assert said("examples", "copy", "anchored.py", "folder", folder=tmp_path)[0] == 0
     assert (tmp_path / "folder/anchored.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
 

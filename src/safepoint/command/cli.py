@@ -205,13 +205,14 @@ def commands(sub: Any) -> None:
     making = add(inner, "create", "make the schema and the roles in a database", _create)
     making.add_argument("dsn", metavar="DSN", help=f"a login that may create roles{_DSN}")
     printing = add(inner, "sql", "print what create would run", _sql)
-    assigning = add(inner, "assign", "say whose threads a login sees and writes", _assign)
+    assigning = add(
+        inner, "assign", "say whose threads a login sees: a tenant's, or those of none", _assign
+    )
     assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run create{_DSN}")
     assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
-    whose = assigning.add_mutually_exclusive_group(required=True)
+    whose = assigning.add_mutually_exclusive_group()
     whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
     flag(whose, "--every-tenant", "those of all tenants")
-    flag(whose, "--no-tenant", "those without a tenant, again")
     for each in (making, printing):
         only = "only this part; again for each (all)"
         each.add_argument("--part", action="append", choices=_PARTS, help=only)

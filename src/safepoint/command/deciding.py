@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -30,59 +29,42 @@ from safepoint.core.names import check_name
 from safepoint.places import default_locations
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait, where
-from safepoint.shared.terminal import add_config, keyring_of, own_id, rows, typed, unlock
+from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
 from safepoint.stores import disk
 
 
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
-    listing = _parser(sub, "waiting", _waiting, "list the runs that wait for people")
-    listing.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
-    listing.add_argument("thread", metavar="THREAD", nargs="?", help="that of one thread alone")
-    listing.add_argument("--full", action="store_true", help="show all of each question")
-    for name, what in (("approve", "a yes to"), ("deny", "a no to")):
-        run = _approve if name == "approve" else _deny
-        one = _parser(sub, name, run, f"sign {what} what a run asks, with your own key")
-        _person(one)
-        one.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
-        if name == "deny":
-            one.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
-    holding = _parser(sub, "hold", _hold, "hold a run: no worker goes on with it")
-    _person(holding)
+    what = "list the runs that wait for people"
+    flag(add(sub, "waiting", what, _waiting, "NAME", "THREAD?"), "--full", "all of each question")
+    approving = _signing(sub, "approve", _answer, "sign a yes to what a run asks, with your key")
+    denying = _signing(sub, "deny", _answer, "sign a no to what a run asks, with your key")
+    denying.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
+    for each, verb in ((approving, "approve"), (denying, "deny")):
+        each.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
+        each.set_defaults(verb=verb)
+    holding = _signing(sub, "hold", _hold, "hold a run: no worker goes on with it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
-    releasing = _parser(sub, "release", _release, "end the hold of a run")
-    _person(releasing)
+    releasing = _signing(sub, "release", _release, "end the hold of a run")
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    who = "add or remove those who may approve, or hold runs"
-    people = sub.add_parser("people", help=who, description=f"{who.capitalize()}.")
+    people = add(sub, "people", "add or remove those who may approve, or hold runs")
     inner = people.add_subparsers(metavar="COMMAND", required=True)
-    adding = _parser(inner, "add", _add, "let somebody approve, by their public key")
-    adding.add_argument("person", metavar="PERSON", help="their name")
-    adding.add_argument("file", metavar="FILE", help="their public key")
-    adding.add_argument("--operator", action="store_true", help="let them hold runs instead")
-    removing = _parser(inner, "remove", _remove, "end what somebody may do: their key is revoked")
-    removing.add_argument("person", metavar="PERSON", help="their name")
-    removing.add_argument("--operator", action="store_true", help="as one who holds runs")
+    what = "let somebody approve, by their public key"
+    adding = add(inner, "add", what, _add, "NAME", "PERSON", "FILE")
+    flag(adding, "--operator", "let them hold runs instead")
+    what = "end what somebody may do: their key is revoked"
+    flag(add(inner, "remove", what, _remove, "NAME", "PERSON"), "--operator", "as one who holds")
 
 
-def _parser(sub: Any, name: str, run: Callable[[Any], int], what: str) -> argparse.ArgumentParser:
-    about = f"{what[:1].upper()}{what[1:]}."
-    parser: argparse.ArgumentParser = sub.add_parser(name, help=what, description=about)
-    parser.add_argument("store", metavar="NAME", help="the name of the store")
-    add_config(parser)
-    parser.set_defaults(run=run, tenant="")
+def _signing(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
+    parser = add(sub, name, what, run, "NAME", "THREAD")
+    parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
+    parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
     return parser
 
 
-def _person(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
-    parser.add_argument("thread", metavar="THREAD", help="the thread, as waiting lists it")
-    parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
-    parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
-
-
 def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Desk:
-    store = settings.read(options.config).store(options.store)
+    store = settings.read(options.config).store(options.name)
     return Desk.open(store, stack, write=write).of(options.tenant)
 
 
@@ -109,23 +91,16 @@ def _waiting(options: argparse.Namespace) -> int:
     for alarm in alarms:
         print("\n".join(rows(alarm, 1)))
     if not waits:
-        print(f"Nothing {'else ' * bool(alarms)}waits in {options.store}.")
+        print(f"Nothing {'else ' * bool(alarms)}waits in {options.name}.")
     return 1 if alarms else 0
 
 
 # --- sign
 
 
-def _approve(options: argparse.Namespace) -> int:
-    return _answer(options, "approve")
-
-
-def _deny(options: argparse.Namespace) -> int:
-    return _answer(options, "deny")
-
-
-def _answer(options: argparse.Namespace, verb: Verb) -> int:
+def _answer(options: argparse.Namespace) -> int:
     """Show a question, ask, look again, sign, and put it with the answers."""
+    verb: Verb = options.verb
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
@@ -228,14 +203,14 @@ def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
     """Return a store of the default places, who, and the folder of such keys."""
     told = settings.read(options.config)
     what = "operator" if options.operator else "approver"
-    if told.says(options.store, "storage", "postgres", what):
+    if told.says(options.name, "storage", "postgres", what):
         raise ConfigurationError(
-            f"The settings say who may do what in {options.store}.",
+            f"The settings say who may do what in {options.name}.",
             'Change a line there: approver = ["dana=dana.pub"], operator, or revoked-approver.',
         )
-    places = default_locations(options.store)
+    places = default_locations(options.name)
     folder = places.operators if options.operator else places.approvers
-    return told.store(options.store), check_name("approver", options.person), folder
+    return told.store(options.name), check_name("approver", options.person), folder
 
 
 def _add(options: argparse.Namespace) -> int:
@@ -253,7 +228,7 @@ def _add(options: argparse.Namespace) -> int:
     disk.create_root(str(folder))
     key.to_file(folder / f"{name}.pub")
     what = "hold runs" if options.operator else "approve"
-    print(f"{name} may {what} in {options.store}, with key {key.id}.")
+    print(f"{name} may {what} in {options.name}, with key {key.id}.")
     return 0
 
 

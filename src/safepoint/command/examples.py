@@ -13,16 +13,14 @@ import difflib
 import hashlib
 import os
 import re
-import secrets
-import stat
-from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from safepoint.core.errors import ConfigurationError, Conflict, NotFound, quoted, shell
+from safepoint.core.files import publish
 from safepoint.rules import RULES
-from safepoint.shared.terminal import add, flag
+from safepoint.shared.terminal import add
 from safepoint.stores import disk
 
 KINDS: Final = frozenset({".conf", ".py", ".sh", ".toml"})
@@ -100,7 +98,6 @@ def commands(sub: Any) -> None:
     copying.add_argument(
         "target", metavar="TARGET", nargs="?", default="", help="a file or a folder (this one)"
     )
-    flag(copying, "--force", "replace what is there")
 
 
 def _list(_: argparse.Namespace) -> int:
@@ -123,28 +120,11 @@ def _copy(options: argparse.Namespace) -> int:
     path = str(Path(into, name) if is_folder else Path(into))
     folder = str(Path(path).parent)
     gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p {shell(folder)}")
-    mode = 0o755 if content.startswith(b"#!") else 0o644
-    temp = f".safepoint-{secrets.token_hex(16)}"
-    if options.force and _is_special(path):
-        raise Conflict(f"{shell(path)} is no file, and nothing was copied.", "Name another.")
-    with (
-        disk.translated("save to", path, gone=gone),
-        disk.opened(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)) as fd,
-    ):
+    with disk.translated("save to", path, gone=gone):
         try:
-            disk.put(path, fd, content, over=options.force, mode=mode, temp=temp)
+            publish(path, memoryview(content), 0o755 if content.startswith(b"#!") else 0o644)
         except FileExistsError:
-            raise Conflict(
-                f"{shell(path)} exists, and nothing was copied.",
-                "Name another file, or give --force to replace it.",
-            ) from None
+            what = f"{shell(path)} exists, and nothing was copied."
+            raise Conflict(what, "Name another file, or remove that one.") from None
     print(f"Copied {name} {_version()} to {shell(path)}.")
     return 0
-
-
-def _is_special(path: str) -> bool:
-    """Tell whether a device, a FIFO or a socket has the name: to replace one breaks others."""
-    with suppress(OSError):
-        mode = os.lstat(path).st_mode
-        return not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode))
-    return False

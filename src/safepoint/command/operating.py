@@ -44,7 +44,6 @@ from safepoint.shared.desk import beside
 from safepoint.shared.states import read_as_json
 from safepoint.shared.terminal import (
     add,
-    add_config,
     counted,
     flag,
     passphrase,
@@ -75,58 +74,36 @@ _STILL: Final = "A backup may still have what is gone here."
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    _added(sub, "init", _init, "begin a sealed, anchored store in the default places", "NAME")
+    add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
     looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
-    verify = _added(sub, "verify", _verify, looks, "NAME", "THREAD?")
+    verify = add(sub, "verify", looks, _verify, "NAME", "THREAD?")
     flag(verify, "--signatures", "every signature, too, and not of the newest record alone")
     lists = "list the threads of a store, or the records of one, each verified"
-    history = _added(sub, "history", _history, lists, "NAME", "THREAD?")
-    show = _added(sub, "show", _show, "show a record that verifies", "NAME", "THREAD", "SEQUENCE?")
+    add(sub, "history", lists, _history, "NAME", "THREAD?")
+    show = add(sub, "show", "show a record that verifies", _show, "NAME", "THREAD", "SEQUENCE?")
     flag(show, "--state", "the state alone, for a pipe")
     said = "say who did what to a store, and when"
-    journal = _added(sub, "journal", _journal, said, "NAME", "THREAD?")
+    add(sub, "journal", said, _journal, "NAME", "THREAD?")
     _keys_commands(sub)
     shorten = "remove the older records of a thread"
-    prune = _added(sub, "prune", _prune, shorten, "NAME", "THREAD")
+    prune = add(sub, "prune", shorten, _prune, "NAME", "THREAD")
     prune.add_argument("--keep", metavar="N", type=int, required=True, help="how many states stay")
     end = "end a thread, so that nobody loads or continues it"
-    delete = _added(sub, "delete", _delete, end, "NAME", "THREAD")
+    delete = add(sub, "delete", end, _delete, "NAME", "THREAD")
     flag(delete, "--erase", "remove its records, too, from this storage")
     for each in (prune, delete):
         flag(each, "--yes", "do it without asking")
-    for each in (verify, history, show, journal, prune, delete):
-        each.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
 
 
 def _keys_commands(sub: Any) -> None:
     keys = add(sub, "keys", "list, make and replace keys")
     inner = keys.add_subparsers(metavar="COMMAND", required=True)
-    _added(inner, "list", _list_keys, "list the keys of a store and of its people", "NAME")
-    new = _added(inner, "new", _new_key, "make a key, and beside it the half for others", "FILE")
+    add(inner, "list", "list the keys of a store and of its people", _list_keys, "NAME")
+    new = add(inner, "new", "make a key, and beside it the half for others", _new_key, "FILE")
     flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    rotate = _added(inner, "rotate", _rotate, "replace a key, in two steps", "NAME")
+    rotate = add(inner, "rotate", "replace a key, in two steps", _rotate, "NAME")
     flag(rotate, "--journal", "the key of the journal")
     flag(rotate, "--yes", "do it without asking")
-
-
-def _added(sub: Any, name: str, run: Any, what: str, *given: str) -> argparse.ArgumentParser:
-    parser = add(sub, name, what, run)
-    for each in given:
-        shown = each.rstrip("?")
-        many: dict[str, Any] = {"nargs": "?"} if each != shown else {}
-        many |= {"type": int} if shown == "SEQUENCE" else {}
-        parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **many)
-    if "NAME" in given:
-        add_config(parser)
-    return parser
-
-
-_GIVEN: Final = {
-    "NAME": "the name of the store",
-    "THREAD": "the name of the thread",
-    "SEQUENCE": "which of its records; the newest state, if you leave it out",
-    "FILE": "the file of the key",
-}
 
 
 def _stopped(options: argparse.Namespace, word: str) -> int | None:

@@ -267,9 +267,9 @@ class View:
             NotFound: the next one was pruned meanwhile.
         """
         if end is None:
-            opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
+            opened, _ = self._retry_if_pruned(thread, lambda: self._end(thread))
         else:
-            opened, anchored = self._read_known(thread, end, ANCHOR), None
+            opened = self._read_known(thread, end, ANCHOR)
         if opened is None:
             return
         yield opened
@@ -285,8 +285,6 @@ class View:
             )
         last = opened
         for last in self._predecessors(opened, begins, every_signature=every_signature):
-            if anchored is not None and last.header.sequence == anchored.sequence:
-                check_is(last, anchored, ANCHOR)
             yield last
         if first is None:
             check_follows(last, base.header.previous if base else None)

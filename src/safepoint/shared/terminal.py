@@ -63,7 +63,18 @@ _COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
 _EVERY: Final = 0.2  # seconds
 
 
-def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argparse.ArgumentParser:
+_GIVEN: Final = {
+    "NAME": "the name of the store",
+    "THREAD": "the name of the thread",
+    "SEQUENCE": "which of its records; the newest state, if you leave it out",
+    "PERSON": "their name",
+    "FILE": "the file of the key",
+}
+
+
+def add(
+    sub: Any, name: str, what: str, run: Any = None, *given: str, **named: Any
+) -> argparse.ArgumentParser:
     """Add a command: what it does stands in the list, and as a sentence above its options.
 
     Args:
@@ -71,6 +82,8 @@ def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argpar
         name: what people type.
         what: what it does, in a few words.
         run: the function that does it, None if the command has commands of its own.
+        given: the names of its arguments; one that may be left out ends with `?`. A store brings
+            the option for the settings, and a thread that for its tenant.
         named: more for argparse, such as a description that says more.
     """
     about = f"{what[:1].upper()}{what[1:]}."
@@ -79,6 +92,15 @@ def add(sub: Any, name: str, what: str, run: Any = None, **named: Any) -> argpar
     )
     if run is not None:  # otherwise it has commands of its own
         parser.set_defaults(run=run)
+    for each in given:
+        shown = each.rstrip("?")
+        more: dict[str, Any] = {"nargs": "?"} if each != shown else {}
+        more |= {"type": int} if shown == "SEQUENCE" else {}
+        parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **more)
+        if shown == "NAME":
+            add_config(parser)
+        elif shown == "THREAD":
+            parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
     return parser
 
 
