@@ -1,9 +1,9 @@
-"""Checkpoints of Microsoft Agent Framework in a ledger: sealed, anchored, and without pickle.
+"""Microsoft Agent Framework checkpoints in a ledger: sealed, anchored and without pickle.
 
 One workflow name is one thread of the ledger, each checkpoint is a state, and its id is the label.
-A deleted one is followed by a note of the same label. So the newest record of a label says what
-became of it, and a walk from the verified end of the thread finds that one first. What people
-signed is used up by a note, `spent/`.
+A note with the same label marks a deleted checkpoint. So the newest record of a label says whether
+the checkpoint still exists, and a walk from the verified end of the thread finds that record first.
+A note, `spent/`, marks signed answers as used.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
 _DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
-_STATES: Final = "_executor_state"  # the key of what executors keep, in a checkpoint's state
+_STATES: Final = "_executor_state"  # the key of the executors' data in a checkpoint's state
 _Events = dict[str, af.WorkflowEvent[Any]]
 
 
 class NotCheckpointed(BaseException):
-    """A checkpoint was not saved, so the run does not go on. Its cause says why.
+    """A checkpoint was not saved, so the run stops. Its cause says why.
 
-    It is no Exception, and so no CheckpointError: the framework logs an Exception of `save`, and
-    goes on with a run that nothing can resume. Catch it where you call `Workflow.run`.
+    It is not an Exception or a CheckpointError, because the framework only logs an Exception of
+    `save` and continues a run that cannot be resumed. Catch it where you call `Workflow.run`.
     """
 
 
 class SealedCheckpointStorage(Tenanted):
-    """Keeps the checkpoints of Agent Framework in a ledger, as its `CheckpointStorage`.
+    """Keeps Agent Framework's checkpoints in a ledger, as its `CheckpointStorage`.
 
     ```python
     import asyncio
@@ -87,17 +87,17 @@ class SealedCheckpointStorage(Tenanted):
     asyncio.run(main())
     ```
 
-    What is refused while reading is a `CheckpointError`. `Workflow.run` wraps it into the
-    framework's `WorkflowCheckpointException`, as its cause.
+    A refused read raises a `CheckpointError`. `Workflow.run` wraps it into the framework's
+    `WorkflowCheckpointException`, as its cause.
 
     Args:
-        ledger: where they are kept. Its codec is not used, but for its limits.
-        types: dataclasses, Enums and pydantic models of yours that a checkpoint may hold, as
-            `Codec` takes them. Those of the framework are known.
-        gate: who may answer what an executor asks with `ask`.
-        tenant: returns whose request is being served, such as `get` of a ContextVar that you set
-            where you authenticate it. It is asked at each operation, which then sees the workflows
-            of that tenant alone.
+        ledger: the ledger. Of its codec, only the limits are used.
+        types: your dataclasses, Enums and pydantic models that a checkpoint may contain, as for
+            `Codec`. The framework's own types are known.
+        gate: who may answer when an executor calls `ask`.
+        tenant: returns the tenant whose request is being served, such as the `get` of a ContextVar
+            that you set where you authenticate requests. Each operation calls it and sees only that
+            tenant's workflows.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
@@ -120,30 +120,30 @@ class SealedCheckpointStorage(Tenanted):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._workflow: str | None = None
-        # Questions by tenant and by the checkpoint that asks: answered there, or known to wait on.
+        # Questions by tenant and by the checkpoint that asks: answered there, or still open.
         self._answered: Final[dict[tuple[str, str], _Events]] = {}
         self._open: Final[dict[tuple[str, str], _Events]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
-        """Return this storage for one workflow: no id finds a checkpoint of another one.
+        """Return this storage for one workflow: no id finds another workflow's checkpoint.
 
-        `load` and `delete` are given an id alone, so else they look at each workflow of the ledger.
-        Give it to a workflow whose checkpoint ids come from outside, and to one that asks people.
+        `load` and `delete` get only an id, so without a scope they search every workflow of the
+        ledger. Use it for a workflow whose checkpoint ids come from outside or that asks people.
         """
         scoped = copy(self)
         scoped._workflow = workflow_name  # noqa: SLF001 - the same class
         return scoped
 
-    # --- the protocol of the framework
+    # --- the framework's protocol
 
     async def save(self, checkpoint: af.WorkflowCheckpoint) -> str:
-        """Seal a checkpoint, and return its id. When this returns, it is durable.
+        """Seal a checkpoint and return its id. When this returns, it is durable.
 
-        One that delivers the answer to an `ask` is not kept: what it returns is the one before it,
-        which still asks. A forged answer would else be all that the run can go on with.
+        A checkpoint that delivers the answer to an `ask` is not saved: this returns the id of the
+        previous one, which still asks. Otherwise a forged answer would block the run for good.
 
         Raises:
-            NotCheckpointed: it was refused; or it is saved, and an operator holds the thread.
+            NotCheckpointed: it was refused; or it is saved, but an operator holds the thread.
         """
         try:
             return await self._aside(partial(self._save, checkpoint))
@@ -170,25 +170,25 @@ class SealedCheckpointStorage(Tenanted):
             if (event := message.original_request_info_event) and isinstance(event.data, Question)
         }
         if before and answered:
-            if earlier := self._answered.get(whose):  # which was refused, if there is another
+            if earlier := self._answered.get(whose):  # it was refused, if there is another
                 self._open[whose] = self._open.get(whose, {}) | earlier
             self._answered[whose] = answered
             return before
         checkpoint = self._reopen(checkpoint, whose)
-        if not before:  # behind half of a move, which could not finish then
+        if not before:  # not after an incomplete move, which could not finish then
             next(self._links(thread), None)
         label = thread_name(checkpoint.checkpoint_id)
         self.ledger.save(thread, _flatten(checkpoint), app=_APP, label=label)
-        self._check_held(thread)  # it is saved, and no other step begins
+        self._check_held(thread)  # it is saved, but no other step starts
         return checkpoint.checkpoint_id
 
     def _reopen(
         self, checkpoint: af.WorkflowCheckpoint, before: tuple[str, str]
     ) -> af.WorkflowCheckpoint:
-        """Return a checkpoint with the questions that the framework has forgotten.
+        """Return a checkpoint with the questions that the framework has dropped.
 
-        It forgets a request once it is answered, also if the answer is refused then. What begins
-        anew in the same process says that this happened. What goes on says that it did not.
+        It drops a request once it is answered, even if the answer is then refused. A run that
+        starts again in the same process shows that it was refused; a run that continues, that not.
         """
         answered, waiting = self._answered.pop(before, {}), self._open.get(before, {})
         if checkpoint.iteration_count == 0:
@@ -204,12 +204,12 @@ class SealedCheckpointStorage(Tenanted):
     @in_thread
     @for_one
     def load(self, checkpoint_id: str) -> af.WorkflowCheckpoint:
-        """Return the checkpoint of an id, verified, with each link from the newest one to it.
+        """Return the checkpoint with an id, after verifying each link from the newest one to it.
 
         Raises:
             WorkflowCheckpointException: there is none, or an operator holds the workflow. Its lists
-                and `get_latest` show it all the same.
-            CheckpointError: what was found, or something on the way to it, does not verify.
+                and `get_latest` still show it.
+            CheckpointError: the checkpoint, or a record on the way to it, does not verify.
         """
         link = self._find(checkpoint_id)
         if link is None:
@@ -232,17 +232,17 @@ class SealedCheckpointStorage(Tenanted):
     @in_thread
     @for_one
     def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        """Return their ids, oldest first. No state is decoded for that."""
+        """Return their ids, oldest first."""
         links = self._links(self._thread(workflow_name))
-        # A label tells it, unless it was long.
+        # The label is the id, unless the id is too long for one.
         return [thread_text(link.label) or _read(link).checkpoint_id for link in links][::-1]
 
     @in_thread
     @for_one
     def get_latest(self, *, workflow_name: str) -> af.WorkflowCheckpoint | None:
-        """Return the newest checkpoint of a workflow, verified; None if there never was one.
+        """Return the newest checkpoint of a workflow, verified; None if there is none.
 
-        It never falls back to an older one, and takes as long with a hundred thousand of them.
+        It never falls back to an older one. It takes as long for many checkpoints as for few.
 
         Raises:
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
@@ -253,10 +253,10 @@ class SealedCheckpointStorage(Tenanted):
     @in_thread
     @for_one
     def delete(self, checkpoint_id: str) -> bool:
-        """Note, sealed, that a checkpoint is deleted; False if there is none.
+        """Mark a checkpoint as deleted with a sealed note; False if there is none.
 
-        From then on it is not found. Nothing is erased: whoever reads the store can read it. To
-        erase old ones use `Ledger.prune`; all of a workflow, `Ledger.delete` and `Ledger.erase`.
+        From then on it is not found, but it is not erased: anyone who can read the store can read
+        it. Erase old ones with `Ledger.prune`, a workflow with `Ledger.delete` and `Ledger.erase`.
         """
         link = self._find(checkpoint_id)
         if link is not None:
@@ -274,19 +274,19 @@ class SealedCheckpointStorage(Tenanted):
         *,
         within: timedelta | None = None,
     ) -> None:
-        """Ask people, in an executor, as `ctx.request_info` does, with a question that they sign.
+        """Ask people in an executor, like `ctx.request_info`, with a question that they sign.
 
-        The data of the request is a `Question`. Answer it with what `Approver.approve` gave, or
-        with a list of such texts; or with "", if the gate knows where people put their answers; in
-        each case from the checkpoint that asks:
+        The data of the request is a `Question`. Answer it with the result of `Approver.approve`, or
+        with a list of such texts; or with "", if the gate knows where people put their answers.
+        Always answer from the checkpoint that asks:
         `Workflow.run(checkpoint_id=..., responses={request.request_id: text})`.
 
         Args:
-            executor: who asks: `self`. It has a response handler for `(Question, object)`, which
-                calls `answered` and acts.
-            ctx: the context that the handler was given.
+            executor: the executor that asks: `self`. It has a response handler for
+                `(Question, object)`, which calls `answered` and acts.
+            ctx: the handler's context.
             action: what will be done, as one word.
-            arguments: with what: a few plain values.
+            arguments: a few plain values for the action.
             within: how long people may take, from the newest checkpoint on. After that `answered`
                 raises WaitEnded.
 
@@ -302,16 +302,16 @@ class SealedCheckpointStorage(Tenanted):
     @in_thread
     @for_one
     def answered(self, executor: af.Executor, question: Question, answer: object) -> Approved:
-        """Spend what people signed, in the response handler, and return what they approved.
+        """Spend signed answers in the response handler, and return what people approved.
 
-        When this returns, the answer is spent: sealed, and anchored. Act with what it returns, in
-        this very handler. If that runs again, after a crash, it is given the same arguments and the
-        same key.
+        When this returns, the answer is spent: sealed and anchored. Act in the same handler, with
+        the returned arguments. If the handler runs again after a crash, it gets the same arguments
+        and the same idempotency key.
 
         Args:
-            executor: who asked, and acts: `self`.
-            question: the request, as the handler was given it.
-            answer: the response, as the handler was given it.
+            executor: the executor that asked and acts: `self`.
+            question: the handler's request.
+            answer: the handler's response.
 
         Raises:
             ResumeRefused: somebody said no, or the wait has ended. Catch it, if the workflow goes
@@ -333,7 +333,7 @@ class SealedCheckpointStorage(Tenanted):
             )
 
         def is_over(link: Link) -> bool:
-            """Tell of a checkpoint that asks whether one that follows it does not, any more."""
+            """Tell whether a checkpoint that asks has a successor that no longer asks."""
             if link.kind != "state" or link.header.app != _APP:
                 return False
             found = _read(link)
@@ -346,7 +346,7 @@ class SealedCheckpointStorage(Tenanted):
         return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
 
     def _place(self, executor: af.Executor) -> dict[str, Any]:
-        """Return what each question of an executor says."""
+        """Return the fields that all questions of an executor share."""
         if self._workflow is None:
             raise ConfigurationError(
                 f"{executor.id} asks people, and this storage is for any workflow.",
@@ -404,13 +404,13 @@ class SealedCheckpointStorage(Tenanted):
             head=at,
             action=action,
             arguments=asked,
-            scope=str(uuid4()),  # of two runs that ask the same at once, each has its own
+            scope=str(uuid4()),  # so that two runs that ask the same have different questions
             until=spelled(until) if until else "",
         )
 
     @for_one
     def unsigned(self, checkpoint: af.WorkflowCheckpoint) -> dict[str, Any]:
-        """Return what a checkpoint of another storage becomes here: fields of an `Unsigned`."""
+        """Return another storage's checkpoint in this format, as fields of an `Unsigned`."""
         thread, state = self._thread(checkpoint.workflow_name), _flatten(checkpoint)
         label = thread_name(checkpoint.checkpoint_id)
         return {"thread": thread, "state": state, "app": _APP, "label": label}
@@ -430,13 +430,13 @@ class SealedCheckpointStorage(Tenanted):
         check_held(self.gate, self.ledger, thread, {"workflow": self._workflow})
 
     def _has(self, thread: str, label: str) -> bool:
-        """Tell whether a checkpoint was saved here, also if it was deleted since."""
+        """Tell whether a checkpoint was saved here, even if it was deleted later."""
         with suppress(NotFound):
             return any(link.label == label for link in self.ledger.back(thread))
         return False
 
     def _links(self, thread: str) -> Iterator[Link]:
-        """Yield what is not deleted, newest first, each named by the one after it."""
+        """Yield the checkpoints that are not deleted, newest first, each verified by the walk."""
         seen: set[str] = set()
         try:
             for number, link in enumerate(self.ledger.back(thread)):
@@ -449,11 +449,11 @@ class SealedCheckpointStorage(Tenanted):
                     yield link
                 seen.add(link.label)
         except NotFound:
-            if seen:  # a race with a prune; else there is no such thread
+            if seen:  # a race with a prune; otherwise the thread does not exist
                 raise
 
     def _find(self, checkpoint_id: str) -> Link | None:
-        """Return the link of an id. Only the walk shows that no deletion follows."""
+        """Return the link with an id. Only the walk can show that it was not deleted later."""
         label, scope = thread_name(checkpoint_id), self._workflow
         names = self.ledger.threads() if scope is None else [thread_name(scope)]
         links = (link for name in names for link in self._links(name))
@@ -461,7 +461,7 @@ class SealedCheckpointStorage(Tenanted):
 
 
 def _asks(checkpoint: af.WorkflowCheckpoint, question: Question) -> bool:
-    """Tell whether a question waits in a checkpoint, or in that of a workflow inside of it."""
+    """Tell whether a question is open in a checkpoint, or in a nested workflow's checkpoint."""
     events = checkpoint.pending_request_info_events.values()
     inner = chain.from_iterable(map(dict.values, checkpoint.state.get(_STATES, {}).values()))
     return any(question == event.data for event in events) or any(
@@ -473,8 +473,8 @@ def _asks(checkpoint: af.WorkflowCheckpoint, question: Question) -> bool:
 
 
 def _read(link: Link) -> af.WorkflowCheckpoint:
-    """Return the checkpoint in a record, if it is of the place where it lies."""
-    data = {name: each for name, each in link.state.items() if name != "left"}  # of a move
+    """Return the checkpoint in a record, if it belongs to the record's place."""
+    data = {name: each for name, each in link.state.items() if name != "left"}  # from a move
     checkpoint = af.WorkflowCheckpoint.from_dict(data)
     name, thread = thread_name(checkpoint.workflow_name), link.header.place.thread
     if name != thread or thread_name(checkpoint.checkpoint_id) != link.label:
@@ -486,16 +486,16 @@ def _read(link: Link) -> af.WorkflowCheckpoint:
 
 
 def _flatten(checkpoint: af.WorkflowCheckpoint) -> dict[str, Any]:
-    """Return its fields, of which some are dicts: the framework does not look."""
+    """Return its fields, some as dicts, because the framework does not check their types."""
     data = _take_fields(checkpoint)
     return data | {name: dict(data[name]) for name in _DICTS & data.keys()}
 
 
 def _take_attributes(value: Any) -> dict[str, Any]:
-    """Return what a message of the framework was made with.
+    """Return the attributes of a framework's message.
 
-    Its `to_dict` would leave out what has no JSON form, and write a time as text. What a service
-    sent, `raw_representation`, is no part of it: the framework's own storages leave it out, too.
+    Its `to_dict` would omit values without a JSON form and write times as text. The service's
+    `raw_representation` is omitted, as in the framework's own storages.
     """
     return {
         name: each
@@ -510,7 +510,7 @@ def _take_response(response: af.AgentResponse[Any]) -> dict[str, Any]:
 
 
 def _take_fields(value: Any) -> dict[str, Any]:
-    """Return the fields that are not their default, so that a release may add one."""
+    """Return the fields that differ from their default, so that a release may add one."""
     return {
         field.name: each
         for field in fields(value)
@@ -532,7 +532,7 @@ def _converter(cls: type, to: Callable[[Any], Any], from_: Callable[[Any], Any])
 
 
 def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
-    """Return how each type of the framework is kept."""
+    """Return a converter for each type of the framework."""
     named = types if isinstance(types, Mapping) else {cls.__name__: cls for cls in types}
     plain = [
         *(_by_name(cls, _take_attributes) for cls in (af.Message, af.Content)),
@@ -548,7 +548,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
     tags = {cls: tag for tag, cls in answers.items()}
 
     def spelled(expected: Any) -> list[Any]:
-        """Return the tag of a type, and those of what it is a list, a dict or so of."""
+        """Return the tag of a type, and the tags of its type arguments."""
         tag = tags.get(get_origin(expected) or expected)
         if tag is None:
             name = getattr(expected, "__name__", None)
@@ -564,7 +564,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
         return answers[tag][tuple(meant(*each) for each in of)] if of else answers[tag]
 
     def asked(event: af.WorkflowEvent[Any]) -> dict[str, Any]:
-        """Keep a pending request, with the tag of the type that its answer has."""
+        """Return the fields of a pending request, with the tag of its answer's type."""
         return {
             "request_id": event.request_id,
             "source_executor_id": event.source_executor_id,

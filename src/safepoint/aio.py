@@ -15,19 +15,19 @@ from safepoint.core.names import check_tenant
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound="Tenanted")
-_REMEMBERED: Final = 1000  # ledgers of tenants, each of which is made anew in no time
+_REMEMBERED: Final = 1000  # ledgers of tenants to keep; creating one again is cheap
 
 
 class Tenanted:
-    """What an adapter is that has one ledger, or one for each tenant.
+    """The base of an adapter that has one ledger, or one for each tenant.
 
     Args:
-        ledger: of the whole store.
+        ledger: the ledger of the whole store.
         tenant: returns the name of the tenant whose request is being served. None if there are no
             tenants.
 
     Raises:
-        ConfigurationError: there is a callable, and the ledger is a tenant's already.
+        ConfigurationError: `tenant` is set, but the ledger already belongs to a tenant.
     """
 
     def __init__(self, ledger: Ledger, tenant: Callable[[], str] | None) -> None:
@@ -38,17 +38,17 @@ class Tenanted:
 
     @property
     def ledger(self) -> Ledger:
-        """Where the records are: with a `tenant`, those of the one whose request is served.
+        """The ledger; with `tenant`, the ledger of the tenant whose request is being served.
 
         Raises:
-            ConfigurationError: the application does not say whose request it is.
+            ConfigurationError: the application does not name the tenant.
             InvalidId: the name is outside the grammar.
         """
         if self._tenant is None:
             return self._ledger
         try:
             name, cause = self._tenant(), None
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody is named
+        except Exception as error:  # noqa: BLE001 - in any case, no tenant is named
             name, cause = "", error
         if not name:
             raise ConfigurationError(
@@ -59,11 +59,11 @@ class Tenanted:
         return self._of(name)
 
     async def _aside(self, call: Callable[[], _T]) -> _T:
-        """Call it in a thread, in the context of whose request it is."""
+        """Call it in a thread, in the context of the request."""
         return await asyncio.to_thread(call)
 
     def _scoped(self) -> Self:
-        """Return the same for one tenant, whose request is served now, and for no other."""
+        """Return the same adapter, only for the tenant whose request is being served."""
         if self._tenant is None:
             return self
         scope = copy(self)
@@ -74,7 +74,7 @@ class Tenanted:
 def in_thread(
     method: Callable[Concatenate[_S, _P], _T],
 ) -> Callable[Concatenate[_S, _P], Coroutine[Any, Any, _T]]:
-    """Let an event loop go on while an operation of an adapter is done in a thread."""
+    """Run an operation of an adapter in a thread, so that it does not block the event loop."""
 
     @wraps(method)
     async def call(self: _S, /, *args: _P.args, **options: _P.kwargs) -> _T:
@@ -86,7 +86,7 @@ def in_thread(
 def for_one(
     method: Callable[Concatenate[_S, _P], _T],
 ) -> Callable[Concatenate[_S, _P], _T]:
-    """Let an operation ask once, as it begins, whose it is; and do all of it there."""
+    """Determine the tenant once, when an operation starts, and run it only for that tenant."""
 
     @wraps(method)
     def call(self: _S, /, *args: _P.args, **options: _P.kwargs) -> _T:

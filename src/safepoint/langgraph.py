@@ -2,14 +2,14 @@
 
 One `thread_id` with all its namespaces is one thread of the ledger, so one head covers subgraphs
 and pending writes. A `put` is a state, labelled with the checkpoint's id; a `put_writes` is a note.
-Newest is what stands last in the chain. A parent is sealed data, so forks fit an append-only chain.
+The last one in the chain is the newest. A parent is sealed data, so the chain can have forks.
 
 | label | record |
 |---|---|
-| `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came early |
-| `w/<id>`, and so on | writes of one task to that checkpoint |
-| `d` | which checkpoints are hidden from now on |
-| `spent/` | what people signed, used up by the node that asked them |
+| `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came before it |
+| `w/<id>`, and so on | a task's writes to that checkpoint |
+| `d` | the checkpoints that are hidden from now on |
+| `spent/` | signed answers that the asking node has used |
 """
 
 from __future__ import annotations
@@ -77,17 +77,17 @@ except ImportError as _missing:
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
-_Whose = tuple[str, str]  # a tenant, and its `thread_id`
+_Whose = tuple[str, str]  # a tenant and its `thread_id`
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _HIDES: Final = "d"
 _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
-_REMEMBERED: Final = 1000  # threads of which it is known what was walked
-_PATIENCE: Final = 30.0  # seconds until a checkpoint that a task runs from must be saved
-_ASKING: Final = 10_000  # runs of nodes that may ask at once
-_RUNS: Final = 100_000  # runs whose tenant is known
+_REMEMBERED: Final = 1000  # threads to remember
+_PATIENCE: Final = 30.0  # seconds to wait until a task's checkpoint is saved
+_ASKING: Final = 10_000  # node runs that can ask at the same time
+_RUNS: Final = 100_000  # runs whose tenants to remember
 _POOL: Final = 8
 
 # --- values
@@ -106,11 +106,11 @@ _ADDRESSES: Final = (
 
 
 def _by_fields(tag: str, cls: Any) -> Converter:
-    """Return what keeps a value by its fields, and a message by what else it was made with."""
+    """Return a converter that stores a value by its fields, and a message with its extra fields."""
     if issubclass(cls, tuple):
         names = cls._fields
     elif hasattr(cls, "model_fields"):
-        names = [name for name in cls.model_fields if name != "type"]  # which the class says
+        names = [name for name in cls.model_fields if name != "type"]  # the class implies it
     else:
         names = cls.__slots__
 
@@ -133,7 +133,7 @@ _CONVERTERS: Final = (
 
 
 def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> Codec:
-    """Return a codec that knows LangChain's and LangGraph's own types, and yours."""
+    """Return a codec for LangChain's and LangGraph's own types and yours."""
     named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
     rest, more = [], [*_CONVERTERS]
     for tag, cls in named:
@@ -148,11 +148,11 @@ def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> 
     return Codec(own, converters=more, limits=limits)
 
 
-# --- what was walked
+# --- the walk
 
 
 class _Key(NamedTuple):
-    """A checkpoint of a thread, as its label says it."""
+    """A checkpoint of a thread, as its label names it."""
 
     ident: str
     space: str
@@ -175,20 +175,20 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Thread:
-    """A thread of a ledger, as far as it was walked: all of it hangs on a verified head.
+    """The part of a ledger's thread that was read, back from a verified head.
 
     Attributes:
-        ledger: where it is.
+        ledger: the ledger.
         ident: its `thread_id`.
-        generation: how often that was deleted before.
-        high: the last record, or None before the first.
+        generation: how often that `thread_id` was deleted before.
+        high: the last record, or None if there is none.
         state: the sequence of the last state.
-        complete: the walk has come to the thread's beginning.
-        tops: the newest checkpoint of each namespace, of those that are known.
-        writes: the notes of what tasks wrote.
+        complete: whether the walk has reached the thread's beginning.
+        tops: the newest known checkpoint of each namespace.
+        writes: the notes with the tasks' writes.
         hidden: the sequence of the note that hid a checkpoint.
-        addressed: older checkpoints that were asked for by name, to go on from.
-        mine: what was saved from here. A second beginning is a conflict if the first is another's.
+        addressed: older checkpoints that a graph asked for by id, to continue from them.
+        mine: the checkpoints of this saver. A second beginning after another saver's is a conflict.
         asks: whether a task asked, was answered or failed: the next checkpoint may come late.
     """
 
@@ -208,14 +208,14 @@ class _Thread:
 
     @property
     def name(self) -> str:
-        """What the ledger calls it."""
+        """Its name in the ledger."""
         return _name(self.ident, self.generation)
 
     def walk(self, wanted: _Wanted | None = None) -> _Thread:
-        """Return what is known of it once its end was verified.
+        """Verify the end of the thread, read back from there, and return the thread.
 
         Args:
-            wanted: the walk ends where this is true. None goes to the beginning.
+            wanted: the walk stops when this is true. None walks to the beginning.
         """
         known, top, joined = self.high, None, self.high is None
         self.complete &= not joined
@@ -244,7 +244,7 @@ class _Thread:
         return self
 
     def check(self, value: Any) -> None:
-        """Refuse a record that no saver wrote, or of another thread."""
+        """Refuse a record of another thread, or one that no saver wrote."""
         if type(value) is not dict or value.get("thread") != self.ident:
             raise WrongPlace(
                 f"The record is not one of the LangGraph thread {quoted(self.ident)}.",
@@ -252,7 +252,7 @@ class _Thread:
             )
 
     def find(self, key: _Key | None) -> tuple[Record, list[Record]] | None:
-        """Return a checkpoint that the walk has seen, and what tasks wrote since."""
+        """Return a checkpoint that the walk has seen, and the tasks' later writes."""
         at = self.checkpoints.get(key) if key else None
         if key is None or at is None:
             return None
@@ -264,7 +264,7 @@ class _Thread:
         return own, notes
 
     def add(self, saved: Record) -> _Thread:
-        """Take in what was saved now, and what others saved before it."""
+        """Add the saved record, and records that others saved before it."""
         if saved.previous != (self.high and self.high.digest):
             return self.walk(lambda _: True)
         self._take(saved)
@@ -272,7 +272,7 @@ class _Thread:
         return self
 
     def _take(self, record: Link | Record) -> None:
-        """Take in a record, in any order, and any number of times."""
+        """Add a record, in any order and any number of times."""
         at = Head(record.sequence, record.digest)
         if record.kind == "state":
             self.state = max(self.state, at.sequence)
@@ -311,14 +311,14 @@ _Wanted = Callable[[_Thread], object]
 
 
 def _name(thread: str, generation: int) -> str:
-    """Return the ledger's name of a `thread_id` that was deleted so many times."""
+    """Return the ledger's name for a `thread_id` that was deleted so many times."""
     if generation or _NUMBERED.search(thread):
         thread = f"{thread}~{generation}"
     return thread_name(thread)
 
 
 class _Place(NamedTuple):
-    """What a LangGraph config names."""
+    """The thread, namespace and checkpoint that a LangGraph config names."""
 
     thread: str
     space: str
@@ -336,7 +336,7 @@ class _Place(NamedTuple):
 
 
 class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
-    """A checkpointer whose every record is sealed, chained and, with an anchor, pinned elsewhere.
+    """A checkpointer that seals and chains every record and, with an anchor, anchors the head.
 
     ```python
     from typing import TypedDict
@@ -360,23 +360,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     #> {'amount': 42}
     ```
 
-    When `put` returned, the checkpoint is durable, and so are the writes that came before it.
-    Writes that come before their checkpoint wait for it in memory, and are sealed in its record.
+    When `put` returns, the checkpoint is durable, and so are the writes that came before it. Writes
+    that come before their checkpoint wait for it in memory and are sealed in its record.
 
     Args:
-        ledger: where to. Its codec is not used, but for its limits.
-        types: classes of yours in the state: dataclasses, Enums, pydantic models, named tuples,
-            messages. What is in none of the lists is refused when it is saved.
-        app: what writes, a name and a version. It is sealed, and a checkpoint of another app is not
-            served to a graph.
-        tools: the tool set in force, the same.
-        resumes: names of other apps, and digests of other tool sets, whose checkpoints this one
-            goes on from; "" for those without.
-        time_travel: serve a checkpoint that is not the newest, if a graph asks for it by its id.
-        gate: who may answer what a node asks with `ask`.
-        tenant: returns whose request is being served, such as `get` of a ContextVar that you set
-            where you authenticate it. It is asked at each operation, which then sees the threads of
-            that tenant alone. Nothing in a config, which a client may fill, chooses a tenant.
+        ledger: the ledger. Of its codec, only the limits are used.
+        types: your classes in the state: dataclasses, Enums, pydantic models, named tuples,
+            messages. Saving an unlisted type is refused.
+        app: a name and a version. It is sealed. A graph does not get another app's checkpoint.
+        tools: the current tool set. It is sealed and checked in the same way.
+        resumes: names of other apps, and digests of other tool sets, whose checkpoints this app may
+            resume; "" for checkpoints without a name or tools.
+        time_travel: return a checkpoint that is not the newest if a graph asks for it by id.
+        gate: who may answer when a node calls `ask`.
+        tenant: returns the tenant whose request is being served, such as the `get` of a ContextVar
+            that you set where you authenticate requests. Each operation calls it and sees only that
+            tenant's threads. A config, which a client may control, cannot choose a tenant.
 
     Raises:
         CodecError: a type could not be restored faithfully, or two have one name.
@@ -406,31 +405,31 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._reads_only = False
-        # Whose run it is. LangGraph hands a config to whoever reads a stream: nothing is in there.
+        # The tenant of each run. It is not in the config, which LangGraph gives to stream readers.
         self._runs: Final[dict[int, tuple[RunControl, SealedSaver]]] = {}
-        # By tenant, too: several may have a thread of one id.
+        # Also by tenant, because tenants may have threads with the same id.
         self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._threads: dict[_Whose, _Thread] = {}
         self._refused: Final[dict[_Whose, Exception]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
-        # Of its own: whoever waits for a checkpoint must not keep the thread that saves it.
+        # A separate pool: a call that waits for a checkpoint must not block the thread that saves.
         self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
         self._locks: Final = [threading.RLock() for _ in range(_LOCKS)]
         self._guard: Final = threading.Lock()
 
     def reading(self) -> SealedSaver:
-        """Return a saver that serves all apps, tool sets and ids, to look at, and writes nothing.
+        """Return a read-only saver that serves the checkpoints of all apps, tool sets and ids.
 
-        Compile a graph with it for `get_state` and `get_state_history` of the past.
+        Compile a graph with it to call `get_state` and `get_state_history` for the past.
         """
         reader = copy(self)
         reader._reads_only = True  # noqa: SLF001 - the same class
         return reader
 
-    # --- the way back
+    # --- threads and tenants
 
     def _thread(self, ident: str, wanted: _Wanted | None = None) -> _Thread:
-        """Return what is known of a thread once its end was verified, as `_Thread.walk` does."""
+        """Return a thread whose end was verified, as `_Thread.walk` does."""
         whose = self._whose(ident)
         known = (self._threads.get(whose) or _Thread(self.ledger, ident)).walk(wanted)
         with self._guard:
@@ -440,7 +439,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         return self.ledger.tenant_name, thread
 
     def _begin(self, config: RunnableConfig) -> None:
-        """Let a run be the tenant's for whom it asks for its checkpoint here, as `_of_run` does."""
+        """Bind a run to the tenant for which it first reads a checkpoint, for `_of_run`."""
         control = _control(config)
         if self.ledger.tenant_name and control is not None:
             with self._guard:
@@ -454,10 +453,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 )
 
     def _of_run(self, config: RunnableConfig) -> SealedSaver:
-        """Return this saver for the tenant that a run began for, without asking again.
+        """Return this saver for the tenant of a run, without calling `tenant` again.
 
-        LangGraph writes from callbacks that have no context, and when a stream is closed, which may
-        be while another's request is served.
+        LangGraph writes from callbacks that have no context, and when a stream is closed, possibly
+        while another tenant's request is served.
         """
         control = _control(config)
         if self._tenant is None or control is None:
@@ -471,17 +470,17 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return _remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
 
     def _lock(self, thread: str) -> threading.RLock:
-        """Return the lock of a thread: LangGraph puts from several threads of its own."""
+        """Return the lock of a thread, because LangGraph calls `put` from several OS threads."""
         return self._locks[hash(thread) % _LOCKS]
 
     # --- write
 
     @contextmanager
     def _writing(self, thread: str) -> Iterator[None]:
-        """Hold the lock of a thread, and tell a refusal again, until a graph begins anew.
+        """Hold the lock of a thread; raise an earlier refusal again until a graph starts again.
 
-        LangGraph drops what a subgraph's save raised if that subgraph asks a person: the graph
-        would go on without it. The next write is one of the graph around it, which is told.
+        LangGraph drops the error of a subgraph's save if that subgraph asks a person, and would
+        continue without the save. The next write is the parent graph's, which gets the error.
         """
         whose = self._whose(thread)
         self._refuse_reader()
@@ -505,15 +504,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Seal a checkpoint, with the writes that came before it.
+        """Seal a checkpoint with the writes that came before it.
 
         Raises:
-            Conflict: its parent is not the newest of its namespace, so another worker went on from
-                there; and it is no fork and no update.
-            EncodeError: it holds a type that is in none of the lists. The message says where.
-            CheckpointError: what `Ledger.save` refuses.
+            Conflict: its parent is not the newest checkpoint of its namespace, because another
+                worker continued from there, and it is neither a fork nor an update.
+            EncodeError: it contains an unlisted type. The message says where.
+            CheckpointError: `Ledger.save` refuses.
 
-        If an operator holds the thread, it is saved, and LangGraph drains the run.
+        If an operator holds the thread, the checkpoint is saved and LangGraph drains the run.
         """
         del new_versions  # each record holds all channels
         return self._of_run(config)._put(config, checkpoint, metadata)  # noqa: SLF001
@@ -538,7 +537,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         with self._writing(place.thread):
             thread = self._known(place.thread, key)
             early = self._early.pop((self._whose(place.thread), key), [])
-            if again := thread.find(key):  # its writes count on
+            if again := thread.find(key):  # keep its writes
                 own, notes = again
                 wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
                 early = [*own.state["early"], *wrote, *early]
@@ -583,9 +582,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             )
 
     def _check_free(self, thread: str, name: str = "") -> None:
-        """Refuse to go on with a thread that an operator holds, as `check_held` does; or to read.
+        """Refuse if an operator holds the thread, as `check_held` does, or if this is a reader.
 
-        They know it by its id. If that was deleted and is used again, the ledger has another name.
+        Operators hold a thread by its id. If a deleted id is used again, both names are checked.
         """
         self._refuse_reader()
         if self.gate.operators.keys:
@@ -595,19 +594,19 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     check_held(self.gate, self.ledger, each, {"thread": thread})
 
     def _known(self, ident: str, key: _Key) -> _Thread:
-        """Return what is known of a thread, if that says what is the newest of a namespace."""
+        """Return a thread of which the newest checkpoint of a namespace is known."""
         thread = self._threads.get(self._whose(ident))
         if thread and (thread.complete or thread.tops.get(key.space)):
             return thread
         return self._thread(ident, lambda known: known.tops.get(key.space))
 
     def _sought(self, ident: str, key: _Key, checkpoint_id: str) -> _Thread:
-        """Return what is known of a thread once it was looked for a checkpoint."""
+        """Return a thread after looking for a checkpoint in it."""
         thread = self._known(ident, key)
         if key in thread.checkpoints:
             return thread
         newest = thread.tops.get(key.space)
-        # LangGraph's ids grow, so that one above the newest is new. Hashed ones do not.
+        # LangGraph's ids grow, so an id above the newest is new. Hashed ids do not grow.
         grown = newest and _FITS.match(newest.ident) and key.ident == checkpoint_id > newest.ident
         return self._thread(ident, lambda known: grown or key in known.checkpoints)
 
@@ -618,14 +617,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Seal what a task wrote, for the checkpoint that it ran from.
+        """Seal a task's writes for the checkpoint that it ran from.
 
-        If that is not saved yet, they wait, and its `put` seals them. Questions, answers and errors
-        are anchored at once, and so is what comes after them: the run may wait there. The rest is
-        anchored with the next checkpoint.
+        If that checkpoint is not saved yet, the writes wait for its `put`. Questions, answers and
+        errors are anchored immediately, with later writes, because the run may wait there. Other
+        writes are anchored with the next checkpoint.
 
         Raises:
-            EncodeError: as `put`.
+            EncodeError: as for `put`.
         """
         self._of_run(config)._put_writes(config, writes, task_id, task_path)  # noqa: SLF001
 
@@ -656,7 +655,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def release(self, thread_id: str) -> None:
-        """Let another worker have a thread that this one holds."""
+        """Release a thread that this worker holds, so that another worker can take it."""
         thread = self._threads.get(self._whose(str(thread_id)))
         self.ledger.owners.release(thread.name if thread else _name(str(thread_id), 0))
 
@@ -669,20 +668,20 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         *,
         within: timedelta | None = None,
     ) -> Approved:
-        """Ask people, in the node that acts, and return what they signed.
+        """Ask people in the node that acts, and return what they approved.
 
-        The graph stops as with `interrupt`, whose value is the question, as its `text`. Resume it
-        with `Command(resume=text)` of what `Approver.approve` gave, or with a list of such texts.
-        When this returns, the answer is spent: sealed, and anchored. A node that runs again, after
-        a crash, is given the same arguments and the same key.
+        The graph stops as with `interrupt`. Its value is the question's `text`. Resume it with
+        `Command(resume=text)`, where `text` is the result of `Approver.approve`, or with a list of
+        such texts. When this returns, the answer is spent: sealed and anchored. If the node runs
+        again after a crash, it gets the same arguments and the same key.
 
-        Act with what it returns, in this node: whoever may call the graph can go around another one
-        that asks. Build the arguments from the state alone: with a clock or a random number the
-        node would ask something else when it runs again, and no answer would fit.
+        Act in this node, with the returned arguments: a caller of the graph can skip a separate
+        node that asks. Build the arguments only from the state: with a clock or a random number,
+        the node would ask another question when it runs again, and no answer would match.
 
         Args:
             action: what will be done, as one word.
-            arguments: with what: a few plain values.
+            arguments: a few plain values for the action.
             within: how long people may take, from the checkpoint on that the node runs from. After
                 that whoever resumes the graph gets WaitEnded.
 
@@ -727,11 +726,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 raise ValueError from None
 
         try:
-            # LangGraph keeps an answer for good, unless it does not fit the schema.
+            # LangGraph keeps an answer for good unless it does not match the schema.
             schema: Any = Annotated[Any, AfterValidator(spent)]
             said: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
         except ValidationError as error:
-            vars(refused[0]).update(vars(error))  # LangGraph's mark, that it was the answer
+            vars(refused[0]).update(vars(error))  # LangGraph's mark that the answer was wrong
             raise refused[0] from None
         except GraphInterrupt:
             waits = asking.question
@@ -746,7 +745,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         arguments: Mapping[str, Any],
         within: timedelta | None,
     ) -> Asking:
-        """Return a question that is the same whenever this task asks: all of it is sealed."""
+        """Return a question that is the same each time this task asks, built from sealed data."""
         if self.gate.approvers is None:
             raise ConfigurationError(
                 "A node asks people, and the saver knows nobody who may approve.",
@@ -773,7 +772,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             scope=info.checkpoint_ns,
             until=spelled(until) if until else "",
         )
-        with self._guard:  # what a node asks twice is two questions
+        with self._guard:  # asking the same twice in a node makes two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))
             _, asked = _remember(self._asked, id(info), counted, _ASKING)
             text = digest_of(question.text.encode())
@@ -786,14 +785,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         spaces = {_Key.of(space, "").space for space in _around(info)}
 
         def is_over(link: Link) -> bool:
-            """Tell whether this graph, or one around it, went on from elsewhere."""
+            """Tell whether this graph or its parent graph continued from another checkpoint."""
             key = _Key.read(link.label)
             return link.kind == "state" and key.space in spaces and key not in ours
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
 
     def _saved(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
-        """Return where a checkpoint stands, once it is saved: LangGraph does not wait for that."""
+        """Wait until a checkpoint is saved, as LangGraph does not, and return its place."""
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             with self._lock(thread):
@@ -815,9 +814,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint with its pending writes: the newest, or that of an id.
+        """Return a checkpoint with its pending writes: the newest, or the one with the given id.
 
-        With a ledger that claims threads this claims, too: a graph runs tasks before it saves.
+        If the ledger has a worker's name, this takes the lease: tasks run before the first save.
 
         Raises:
             ResumeRefused: it is of another app, of other tools, or not the newest.
@@ -837,7 +836,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             if not place.space and not self._reads_only:
                 self._refused.pop(self._whose(place.thread), None)
             if self.ledger.owners.held.worker is not None and not self._reads_only:
-                # Before a task runs, and not after it.
+                # Before a task runs, not after it.
                 self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)
             if _control(config) is not None:
                 self._check_free(place.thread)
@@ -858,7 +857,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return self._tuple(place, own, notes)
 
     def _admit(self, record: Record, newest: bool) -> None:
-        """Refuse what a graph must not go on from by accident. Its tasks run before any `put`."""
+        """Refuse a checkpoint that a graph must not resume by accident: tasks run before `put`."""
         if not newest and not self.time_travel:
             why, when = "is not the newest of its namespace", "To go on from it"
             option = "time_travel=True"
@@ -881,11 +880,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         rows: dict[tuple[str, int], tuple[str, str, int, str, Any]] = {}
         for each in (*saved["early"], *(note.state for note in notes)):
             for number, channel, value in each["writes"]:
-                # Of a channel's writes the first counts; of questions, answers, errors the last.
+                # The first write to a channel counts, but the last question, answer or error.
                 if number < 0 or (each["task"], number) not in rows:
                     row = each["path"], each["task"], number, channel, value
                     rows[each["task"], number] = row
-        ordered = sorted(rows.values(), key=lambda row: row[:3])  # as its tasks are applied
+        ordered = sorted(rows.values(), key=lambda row: row[:3])  # the order of its tasks
         place = place._replace(space=saved["ns"])
         return CheckpointTuple(
             place.config(saved["id"]),
@@ -904,10 +903,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, newest first. It walks the whole thread, and is for looking.
+        """Yield checkpoints, newest first, for inspection. It walks the whole thread.
 
-        But by the one before another LangGraph finds where a subgraph goes on from, in the past.
-        That is served as `get_tuple` serves it.
+        LangGraph also uses it to find the checkpoint from which a subgraph continues in time
+        travel. That call is checked like `get_tuple`.
         """
         named = (config or {}).get("configurable", {})
         goes_on = before and limit == 1 and named.get("checkpoint_ns") and not self._reads_only
@@ -938,7 +937,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 yield shown
 
     def _idents(self) -> builtins.list[str]:
-        """Return each `thread_id` that is not deleted. A long one is in the record alone."""
+        """Return each `thread_id` that is not deleted. Only the record has a long one in full."""
         found = set[str]()
         for name in self.ledger.threads():
             with suppress(NotFound):
@@ -956,7 +955,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         parent: str | None,
         early: builtins.list[dict[str, Any]],
     ) -> dict[str, Any]:
-        """Return what a checkpoint of another saver becomes here: the fields of an `Unsigned`."""
+        """Return another saver's checkpoint in this saver's format, as fields of an `Unsigned`."""
         place = _Place.of(config)._replace(ident=parent)
         state = {**_value(place, checkpoint, metadata), "early": early}
         name = self._thread(place.thread, lambda _: True).name
@@ -967,10 +966,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread and erase its records. A signed tombstone stays, and nothing else.
+        """Delete a thread and erase its records. Only a signed tombstone stays.
 
-        The id can be used again: a new thread begins. A backup may still hold the old one.
-        Interrupted, it can be called again, and finishes.
+        The id can be used again, for a new thread. A backup may still contain the old one. After an
+        interruption, call it again to finish.
 
         Raises:
             ThreadHeld: an operator holds the thread.
@@ -989,9 +988,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Hide the checkpoints of runs, by a sealed note. They stay in the chain, readable.
+        """Hide the checkpoints of runs with a sealed note. They stay readable in the chain.
 
-        What was hidden is erased by `prune` once nothing older is kept, or by `delete_thread`.
+        `prune` erases them once nothing older is kept; `delete_thread` also erases them.
 
         Raises:
             ThreadHeld: an operator holds a thread of theirs, which is as it was.
@@ -1015,7 +1014,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Seal all checkpoints and writes of a thread anew, as another one.
+        """Copy a thread to another id, with new seals for all checkpoints and writes.
 
         Raises:
             ThreadHeld: an operator holds the thread.
@@ -1035,15 +1034,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     self.ledger.note(name, value, label=link.label)
                 else:
                     how: Any = {"app": link.header.app, "tools": link.header.tools}
-                    how["after"] = None if number else 0  # there must be none of that id
+                    how["after"] = None if number else 0  # the target must not exist
                     self.ledger.save(name, value, label=link.label, **how)
 
     @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace, or with `"delete"` none.
+        """Keep only the newest checkpoint of each namespace; with `"delete"`, keep none.
 
-        What is older than all of those that are kept is erased. What stands between them is hidden
-        by a sealed note, and erased by a later `prune`.
+        Records older than all kept ones are erased. Checkpoints between kept ones are hidden by a
+        sealed note, and a later `prune` erases them.
 
         Raises:
             ThreadHeld: an operator holds a thread. It is as it was, and so are those after it.
@@ -1071,7 +1070,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     # --- from an event loop
 
     async def _aside(self, call: Callable[[], _T]) -> _T:
-        """Call it in a thread of this saver's own, in the context of whose request it is."""
+        """Call it in this saver's thread pool, in the context of the request."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, copy_context().run, call)
 
@@ -1098,7 +1097,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
 
 def _running() -> ExecutionInfo:
-    """Return which task runs."""
+    """Return the running task."""
     info = None
     with suppress(RuntimeError):
         info = get_runtime().execution_info
@@ -1108,18 +1107,18 @@ def _running() -> ExecutionInfo:
 
 
 def _around(info: ExecutionInfo) -> builtins.list[str]:
-    """Return the namespaces around a task, the nearest first: a `@task` has no graph of its own."""
+    """Return the namespaces around a task, nearest first: a `@task` has no graph of its own."""
     parts = info.checkpoint_ns.split("|")
     return ["|".join(parts[:count]) for count in range(len(parts) - 1, -1, -1)]
 
 
 def _plain(value: Any) -> Any:
-    """Return what is kept of a write: of an exception its text, as LangGraph's own savers do."""
+    """Return a write as it is saved: for an exception its text, as LangGraph's own savers do."""
     return repr(value) if isinstance(value, BaseException) else value
 
 
 def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
-    """Return what is kept of a checkpoint whose parent is at a place."""
+    """Return the saved form of a checkpoint whose parent is at a place."""
     return {
         "thread": place.thread,
         "ns": place.space,
@@ -1131,21 +1130,21 @@ def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) 
 
 
 def _asks(wrote: Iterable[Mapping[str, Any]]) -> bool:
-    """Tell whether there is a question, an answer or an error among what tasks wrote."""
+    """Tell whether the tasks' writes contain a question, an answer or an error."""
     return any(row[0] < 0 for each in wrote for row in each["writes"])
 
 
 def _control(config: RunnableConfig) -> RunControl | None:
-    """Return what a run and its subgraphs share; None if somebody looks, or updates a state.
+    """Return the object that a run shares with its subgraphs; None for a read or a state update.
 
-    No client can send it, and no event of a stream has it.
+    No client can send it, and stream events do not contain it.
     """
     control = getattr(config["configurable"].get("__pregel_runtime"), "control", None)
     return control if isinstance(control, RunControl) else None
 
 
 def _remember(known: dict[_K, _T], key: _K, value: _T, most: int = _REMEMBERED) -> _T:
-    """Return a value, known by its key as the newest of so many."""
+    """Store a value as the newest of at most `most`, and return it."""
     known.pop(key, None)
     known[key] = value
     if len(known) > most:

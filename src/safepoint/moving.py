@@ -1,10 +1,10 @@
-"""The one way in for states that carry no seal: read as data, vouched for, sealed, written down.
+"""The only import for unsealed states: they are read as data, vouched for, sealed and reported.
 
-No path of a ledger loads an unsigned record. Here they are read once: JSON and pickles, and the
-stores of LangGraph and Agent Framework. Their rows and files name classes, and their own loaders
-import them. Here a name is looked up in a list that the operator wrote: nothing is imported because
-a source says so, nothing is unpickled, and no source is changed. Of a thread, all is taken or
-nothing, and one that is refused does not stop the others.
+A ledger never loads an unsigned record. This module reads such states once: JSON and pickles, and
+the stores of LangGraph and Agent Framework. Their rows and files name classes, and their own
+loaders import these. Here a name is looked up in a list that the operator wrote: no source can
+cause an import, nothing is unpickled, and no source is changed. If a state of a thread cannot be
+read, nothing of that thread is sealed, but the other threads are.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from safepoint.langgraph import SealedSaver
 
 MOVED: Final = "moved/in"
-"""The label of the note that says who vouched."""
+"""The label of the note that names the person who vouched."""
 SEALED: Final = "sealed"
 THERE_ALREADY: Final = "there already"
 REFUSED: Final = "refused"
@@ -80,25 +80,25 @@ WOULD_BE_SEALED: Final = "would be sealed"
 # What is wrong with a thread. Anything else is wrong with the ledger.
 _OF_THE_THREAD: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_LINE: Final = b'{"outcome": "'  # how each line of a report begins
+_LINE: Final = b'{"outcome": "'  # each line of a report begins with this
 _NOTHING: Final = "Nothing of this thread was sealed."
 _GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
 _MOST: Final = 10**9
-_VERSION: Final = "1.0"  # of the checkpoints of Agent Framework
+_VERSION: Final = "1.0"  # of Agent Framework's checkpoints
 
 
 @dataclass(frozen=True, slots=True)
 class Unsigned:
-    """A state that nobody has signed, and where it came from.
+    """An unsigned state and its origin.
 
     Attributes:
         thread: the thread that it becomes part of.
-        state: the state, already decoded, by you.
-        source: what the report calls it: a file's name.
+        state: the state, which you have already decoded.
+        source: its name in the report, such as a file name.
         digest: the sha256 of the bytes that it was read from.
-        app: what wrote it, as it should stand in the checkpoint.
-        tools: the digest of its tool set, the same.
-        label: what an adapter finds the checkpoint by.
+        app: the app that wrote it, for the checkpoint.
+        tools: the digest of its tool set, for the checkpoint.
+        label: the label by which an adapter finds the checkpoint.
     """
 
     thread: str
@@ -111,14 +111,14 @@ class Unsigned:
 
 
 class Moved(NamedTuple):
-    """What became of a thread, or would. The report has a line with the same.
+    """The result for a thread, or the expected result. The report has a line with the same data.
 
     Attributes:
-        source: its name where it was: that of a file, of a thread or of a workflow.
+        source: its name in the source: a file, a thread or a workflow.
         outcome: `"sealed"`, `"there already"`, `"would be sealed"` or `"refused"`.
-        thread: the thread that it is; empty if it is refused.
-        checkpoints: how many it has.
-        digest: the sha256 of the digests of what they were read from.
+        thread: its name in the ledger; empty if it was refused.
+        checkpoints: how many checkpoints it has.
+        digest: the sha256 of their digests.
         reason: why it was refused, and what to do.
     """
 
@@ -133,7 +133,7 @@ class Moved(NamedTuple):
 _States = Callable[[], Iterator[Unsigned]]
 _Threads = Iterable[tuple[str, _States]]
 _Opened = AbstractContextManager[tuple[str | Path, _Threads]]
-"""A source that is open: its name or its path, and each thread in it with its states."""
+"""An open source: its name or path, and each of its threads with its states."""
 _Into = TypeVar("_Into", bound="Ledger | SealedSaver | SealedCheckpointStorage")
 
 
@@ -144,14 +144,14 @@ def move(
     report: str | os.PathLike[str],
     vouched_by: str = "",
 ) -> list[Moved]:
-    r"""Seal states that nobody signed, as new threads, if somebody vouches for them.
+    r"""Seal unsigned states as new threads, if somebody vouches for them.
 
-    A seal says that nothing changed since. Whoever could write the source decides what it says, so
-    look first: without a name nothing is written, and you get what would happen. With your name,
-    each thread is sealed, and ends with a note that says who vouched.
+    A seal only proves that nothing changed since the move. Anyone who could write the source
+    controls its content, so check it first: without `vouched_by`, nothing is written, and you see
+    what would happen. With your name, each thread is sealed and ends with a note that names you.
 
-    A thread that exists is not added to. After an interrupt, run it again: what was sealed is
-    recognised, and an adapter refuses to go on from half a thread until then.
+    Nothing is added to an existing thread. After an interruption, run it again: it recognizes what
+    it sealed before. Until then, an adapter refuses to resume an incomplete thread.
 
     ```python
     import json
@@ -186,22 +186,22 @@ def move(
 
     Args:
         source: what to read: `state_files`, `sqlite_saver`, `postgres_saver`, `file_storage`, or
-            states of your own, those of one thread after each other.
-        into: where to: a ledger; for a framework's store the sealed saver or storage, whose `types`
-            are what may be built.
-        report: a file of JSON lines that this adds to: one before each thread is sealed, on disk,
-            one after it, and one for each that is refused.
-        vouched_by: your name, if you vouch for all of these states. There is no default yes.
+            your own states, grouped by thread.
+        into: the target: a ledger; for a framework's store the sealed saver or storage, whose
+            `types` list the classes that may be built.
+        report: a file of JSON lines that this appends to: one line, on disk, before each thread is
+            sealed, one after it, and one for each refused thread.
+        vouched_by: your name, if you vouch for all of these states.
 
     Returns:
-        What became of each thread.
+        The result for each thread.
 
     Raises:
         ConfigurationError: the report is in the folder that is read, or a file of another kind; or
             the name is none.
         StorageUnavailable: the source cannot be read, or the report cannot be written. What the
             report does not name is not sealed.
-        CheckpointError: the ledger refuses. What was sealed before is in the report.
+        CheckpointError: the ledger refuses. The report names the threads that were sealed before.
     """
     if type(vouched_by) is not str or not vouched_by.isprintable() or len(vouched_by) > 256:
         raise ConfigurationError(
@@ -225,7 +225,7 @@ def move(
 
 
 def half_moved(thread: str) -> ResumeRefused:
-    """Return what an adapter raises for a thread of which some states are to come."""
+    """Return the error that an adapter raises for a thread that was not moved completely."""
     return ResumeRefused(
         f"{thread} was not moved in to its end.", "Move it in again, from where it was."
     )
@@ -238,7 +238,7 @@ def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _States]]:
 
 
 def _elsewhere(origin: str | Path, report: str | os.PathLike[str]) -> str:
-    """Return what a note calls the source, if the report is not in its folder."""
+    """Return the name of the source for notes, if the report is not in its folder."""
     if isinstance(origin, str):
         return origin
     folder = Path(os.path.realpath(origin))
@@ -252,14 +252,14 @@ def _elsewhere(origin: str | Path, report: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True)
 class _Mover:
-    """Takes threads into a ledger.
+    """Moves threads into a ledger.
 
     Attributes:
-        ledger: where to.
-        report: where each is written down; None if nobody vouches, and nothing is written.
-        said: who vouches, and what they come from.
-        counts: each state says how many records are to come, so that no adapter goes on from half
-            a thread.
+        ledger: the target.
+        report: the open report; None if nobody vouches, so that nothing is written.
+        said: who vouches, and the name of the source.
+        counts: whether each state says how many records follow, so that no adapter resumes an
+            incomplete thread.
     """
 
     ledger: Ledger
@@ -268,10 +268,10 @@ class _Mover:
     counts: bool
 
     def take(self, name: str, states: _States) -> Moved:
-        """Read a thread to its end, and then once more to seal it: one state at a time.
+        """Read a thread to its end, then read it again and seal it, one state at a time.
 
         Raises:
-            CheckpointError: it cannot be taken.
+            CheckpointError: it cannot be moved.
         """
         thread, digests = self._look(name, states)
         last = len(digests) + 1
@@ -293,7 +293,7 @@ class _Mover:
             state = self._state(each, last - sequence)
             label = each.label if self.counts else MOVED
             if sequence in there:
-                # As bytes: in Python 1, 1.0 and True are equal.
+                # Compare bytes, because 1, 1.0 and True are equal in Python.
                 made = "state", label, each.app, self.ledger.codec.encode(state)
                 self._check_same(thread, sequence, there[sequence] == made)
             elif self.report:
@@ -307,7 +307,7 @@ class _Mover:
         return moved
 
     def write_down(self, moved: Moved) -> None:
-        """Add a line to the report, on disk."""
+        """Append a line to the report, on disk."""
         if self.report:
             line = {"outcome": moved.outcome, "store": self.ledger.store, **self.said}
             with _explained(self.report.name):
@@ -316,7 +316,7 @@ class _Mover:
                 os.fsync(self.report.fileno())
 
     def _look(self, name: str, states: _States) -> tuple[str, list[str]]:
-        """Return the thread that it becomes, and the digest of each state, if all can be sealed."""
+        """Return the thread's new name and the digest of each state, if all can be sealed."""
         thread, digests = "", []
         for each in states():
             thread = each.thread
@@ -332,7 +332,7 @@ class _Mover:
         return {**each.state, "left": left} if self.counts else each.state
 
     def _there(self, thread: str, last: int) -> dict[int, tuple[str, str, str, bytes]]:
-        """Return what there is of a thread: kind, label, application and state of each record."""
+        """Return the kind, label, app and state of each existing record of a thread."""
         encode = self.ledger.codec.encode
         try:
             return {
@@ -356,7 +356,7 @@ class _Mover:
 
 @contextmanager
 def _report(path: str) -> Iterator[IO[bytes]]:
-    """Open a file of JSON lines, for its owner alone, to add to it."""
+    """Open a file of JSON lines for appending, accessible only to its owner."""
     with ExitStack() as stack:
         with _explained(path):
             file = stack.enter_context(open(path, "ab+", opener=_plainly))
@@ -391,12 +391,12 @@ def _explained(path: str) -> Iterator[None]:
 
 
 def _plainly(path: str, flags: int) -> int:
-    """Open no link, and wait for no pipe."""
+    """Open a file without following a link or waiting for a pipe."""
     return os.open(path, flags | _PLAIN, 0o600)
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a regular file, or one more than are read."""
+    """Return the bytes of a regular file, up to one more than the limit."""
     try:
         with open(path, "rb", opener=_plainly) as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -431,17 +431,17 @@ def state_files(
     thread: Callable[[str], str] = thread_name,
     app: str = "",
 ) -> Callable[[Ledger], _Opened]:
-    """Read a folder of files, JSON or pickles by their content. A file is a thread of one state.
+    """Read a folder of files, JSON or pickles by their content. Each file becomes one thread.
 
-    What is neither of them, or cannot be read, is refused by name.
+    A file that is neither, or that cannot be read, is refused by name.
 
     Args:
-        folder: where they are. Links in it are not followed.
-        types: the dataclasses, Enums, Flags and pydantic models of yours that may occur in pickles.
-            Give a mapping for those that had another name: `{"old.module.Invoice": Invoice}`.
-            The codec of the ledger has to know the same ones.
-        thread: makes the name of the thread of a file's name without its end.
-        app: what wrote them, as it should stand in the checkpoints.
+        folder: the folder. Links in it are not followed.
+        types: your dataclasses, Enums, Flags and pydantic models that pickles may contain. Pass a
+            mapping for types that had another name: `{"old.module.Invoice": Invoice}`. The
+            ledger's codec must know the same types.
+        thread: returns the name of the thread for a file's name without its extension.
+        app: the app that wrote them, for the checkpoints.
 
     Raises:
         ConfigurationError: these are no types.
@@ -471,7 +471,7 @@ def _files(
 def read_state(
     path: str | os.PathLike[str], *, thread: str, types: Types = (), app: str = ""
 ) -> Unsigned:
-    """Read one file as `state_files` does, for a folder that is laid out in another way.
+    """Read one file as `state_files` does, for a folder with another layout.
 
     Raises:
         DecodeError: it cannot be read, or is neither strict JSON nor a pickle.
@@ -506,14 +506,14 @@ def _state(path: Path, thread: str, functions: Functions, app: str) -> Unsigned:
 def sqlite_saver(
     path: str | os.PathLike[str], *, allow_missing_past: bool = False
 ) -> Callable[[SealedSaver], _Opened]:
-    """Read a database of LangGraph's `SqliteSaver`, in one snapshot.
+    """Read a LangGraph `SqliteSaver` database, in one snapshot.
 
-    Checkpoints, parents, namespaces, metadata and pending writes come over, so that a graph goes
-    on where it was.
+    Checkpoints, parents, namespaces, metadata and pending writes are moved, so that a graph
+    continues where it was.
 
     Args:
         path: the file.
-        allow_missing_past: take a checkpoint that follows one which is gone.
+        allow_missing_past: accept a checkpoint whose predecessor is gone.
     """
     return partial(_sqlite, Path(path), allow_missing_past is True)
 
@@ -521,22 +521,22 @@ def sqlite_saver(
 def postgres_saver(
     dsn: str, *, allow_missing_past: bool = False
 ) -> Callable[[SealedSaver], _Opened]:
-    """Read a database of LangGraph's `PostgresSaver`, as `sqlite_saver` does.
+    """Read a LangGraph `PostgresSaver` database, as `sqlite_saver` does.
 
     Args:
-        dsn: what you gave to `PostgresSaver.from_conn_string`. The login has to read three tables.
-        allow_missing_past: take a checkpoint that follows one which is gone.
+        dsn: the argument of `PostgresSaver.from_conn_string`. The login must read three tables.
+        allow_missing_past: accept a checkpoint whose predecessor is gone.
     """
     return partial(_postgres, dsn, allow_missing_past is True)
 
 
 class _Rows(NamedTuple):
-    """A database in one snapshot, for reading alone.
+    """A read-only snapshot of a database.
 
     Attributes:
         ask: returns the rows of a query.
-        split: values of channels have a table of their own, as `PostgresSaver` has it.
-        path: the column of a task's path, or what stands for it.
+        split: whether the values of channels have their own table, as in `PostgresSaver`.
+        path: the column of a task's path, or an expression in its place.
     """
 
     ask: Callable[..., list[tuple[Any, ...]]]
@@ -544,7 +544,7 @@ class _Rows(NamedTuple):
     path: str = "task_path"
 
     def threads(self, saver: SealedSaver, without_past: bool) -> Iterator[tuple[str, _States]]:
-        """Yield each `thread_id` with its checkpoints, one at a time, however many there are."""
+        """Yield each `thread_id` with its checkpoints, without listing all of them at once."""
         query = "SELECT min(thread_id) FROM checkpoints WHERE thread_id {} ?"
         ((thread,),) = self.ask(query.format(">="), "")
         while thread is not None:
@@ -552,7 +552,7 @@ class _Rows(NamedTuple):
             ((thread,),) = self.ask(query.format(">"), thread)
 
     def of(self, what: str, table: str, *where: Any) -> list[tuple[Any, ...]]:
-        """Return what a table has of a thread, or of one checkpoint of it."""
+        """Return the rows of a table for a thread, or for one of its checkpoints."""
         keys = ("thread_id", "checkpoint_ns", "checkpoint_id")[: len(where)]
         test = " AND ".join(f"{key} = ?" for key in keys)
         try:
@@ -564,11 +564,11 @@ class _Rows(NamedTuple):
     def checkpoint(
         self, values: _Values, *where: str
     ) -> tuple[Any, Any, list[dict[str, Any]], str]:
-        """Return a checkpoint, its metadata, the writes to it, and the digest of all."""
+        """Return a checkpoint, its metadata, its writes, and the digest of everything."""
         text, blob = ("::text", "blob") if self.split else ("", "value")
         columns = f"type, checkpoint{text}, metadata{text}"
         rows = self.of(columns, "checkpoints", *where)
-        if len(rows) != 1:  # in a table that takes two ids for one
+        if len(rows) != 1:  # the table treats two ids as one
             raise DecodeError("Its id is that of others, too.", _NOTHING)
         tag, data, said = rows[0]
         found = values.json(data) if self.split else values.read(tag, data)
@@ -600,7 +600,7 @@ _BLOBS: Final = (
 
 
 def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> Iterator[Unsigned]:
-    """Yield the checkpoints of a thread in the order in which LangGraph takes them: by their id."""
+    """Yield the checkpoints of a thread in LangGraph's order, which is by id."""
     values = _Values(saver.ledger.codec)
     places = rows.of("checkpoint_id, checkpoint_ns, parent_checkpoint_id", "checkpoints", thread)
     known = {row[:2] for row in places}
@@ -625,9 +625,9 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
 
 
 def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
-    """Refuse what is no checkpoint of that id; count its versions as `SealedSaver` does.
+    """Refuse a value that is not a checkpoint of that id; number versions as `SealedSaver` does.
 
-    Before version 4 `PostgresSaver` keeps tasks that were sent with the checkpoint before.
+    Before version 4, `PostgresSaver` stores sent tasks with the previous checkpoint.
     """
     _dict(found, "channel_values")
     versions, seen = _dict(found, "channel_versions"), _dict(found, "versions_seen")
@@ -637,7 +637,7 @@ def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
         raise DecodeError("It has a DeltaChannel, or no metadata.", _NOTHING)
     for each in (versions, *(_dict(seen, name) for name in seen)):
         for channel, version in each.items():
-            # A text such as 00000003.0.4133 is a count, and then random.
+            # A text such as 00000003.0.4133 is a count followed by a random part.
             count = str(version).partition(".")[0] if type(version) in (int, str) else ""
             if not count.isdecimal() or len(count) > 40:
                 raise DecodeError("It counts versions of a channel in another way.", _NOTHING)
@@ -656,12 +656,12 @@ _SEVERAL: Final = (PurePath, timedelta, date, timezone)
 _BROKEN: Final = (
     "A value in it is no msgpack, is nested too deep, or is large and has keys that are no text."
 )
-_NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have keys that are no text
+_NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have non-text keys
 _CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
 
 
 class _Values:
-    """What LangGraph's serializer wrote, read with a list of what may be built."""
+    """Reads the output of LangGraph's serializer, with a list of the types that may be built."""
 
     def __init__(self, codec: Codec) -> None:
         import ormsgpack
@@ -672,10 +672,10 @@ class _Values:
         self._known: dict[tuple[str, str], type | None] = {}
         for cls in (*codec.types, timezone):
             key = cls.__module__.removesuffix("._local"), cls.__name__
-            self._known[key] = None if key in self._known else cls  # which of two, no row says
+            self._known[key] = None if key in self._known else cls  # None if it is ambiguous
 
     def json(self, text: Any) -> Any:
-        """Return what JSON in a row says."""
+        """Return the value of JSON in a row."""
         data = text.encode() if type(text) is str else text
         if type(data) is not bytes:
             raise DecodeError("It has no JSON where that should be.", _NOTHING)
@@ -685,7 +685,7 @@ class _Values:
         """Return the value in a row.
 
         Raises:
-            DecodeError: it is written in another way, or holds a type that is not on the list.
+            DecodeError: it has another format, or contains a type that is not on the list.
             LimitExceeded: it is too large or too deep.
         """
         if tag == "null":
@@ -698,13 +698,13 @@ class _Values:
         containers = len(data) - len(data.translate(None, _CONTAINERS))
         if len(data) > self._limits.state_bytes or containers > self._limits.items:
             raise LimitExceeded("A value in it is over the limits of the ledger.", _NOTHING)
-        # Anybody can predict the hash of a key that is no text: few of them do no harm.
+        # An attacker can predict the hash of a non-text key; a small number of them is harmless.
         for option in (0, self._option) if len(data) <= _NUMBERED else (0,):
             self._unpack = partial(self._unpackb, ext_hook=self._hook, option=option)
             self._wrong = None
             try:
                 return self._unpack(data)
-            except (ValueError, RecursionError, MemoryError):  # they do not say what a hook raised
+            except (ValueError, RecursionError, MemoryError):  # they hide the hook's error
                 broken = DecodeError(_BROKEN, _NOTHING)
         raise self._wrong or broken
 
@@ -721,7 +721,7 @@ class _Values:
             self._depth -= 1
 
     def _made(self, code: int, module: str, name: str, given: Any = None, *_: Any) -> Any:
-        """Return the value of a type on the list, in the one way in which LangGraph writes it."""
+        """Return the value of a type on the list, if LangGraph writes that type in this way."""
         if self._depth > self._limits.depth:
             raise LimitExceeded("A value in it is nested too deep.", _NOTHING)
         cls: Any = self._known.get((module.removesuffix("._local"), name))
@@ -747,10 +747,10 @@ class _Values:
         raise DecodeError(f"It holds a {quoted(name)} in a way that is not read.", _NOTHING)
 
 
-# An error of SQLite quotes the schema, which may be no text, or many lines.
+# An SQLite error quotes the schema, which may be invalid text or have many lines.
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 _TOO_MUCH: Final = "A thread has more in one place than the ledger takes."
-# A virtual table has no page, and may read what never ends. So may a column that is computed.
+# A virtual table has no page and may never end. The same is true of a computed column.
 _KINDS: Final = (
     "SELECT s.name, type, rootpage > 0, (SELECT total(hidden) FROM pragma_table_xinfo(s.name))"
     " FROM sqlite_schema AS s WHERE s.name IN ('checkpoints', 'writes')"
@@ -773,7 +773,7 @@ def _unreadable(place: str, why: str = "it has not the tables of a saver") -> St
 
 @contextmanager
 def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tuple[Path, _Threads]]:
-    """Open a database that anybody may have written, for reading alone."""
+    """Open an untrusted database, only for reading."""
     most = saver.ledger.codec.limits.state_bytes
 
     def ask(sql: str, *given: Any) -> list[tuple[Any, ...]]:
@@ -788,7 +788,7 @@ def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tupl
     if not os.path.isfile(path):  # noqa: PTH113  that of Path may raise
         raise _unreadable(str(path), "there is no such file")
     try:
-        # Without a log beside it nothing has to be shared, and nothing is left there.
+        # Without a log, the file can be opened as immutable, which leaves no log behind.
         beside = path.with_name(f"{path.name}-wal")
         alone = "" if beside.exists() and beside.stat().st_size else "&immutable=1"
         uri = f"{path.absolute().as_uri()}?mode=ro{alone}"
@@ -796,7 +796,7 @@ def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tupl
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("BEGIN")  # one snapshot
-            # In UTF-16 a broken text may sort before itself, so that the threads never end.
+            # In UTF-16, broken text may sort before itself, so that the list of threads never ends.
             if sorted(ask(_KINDS)) != _TABLES or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
             if ask(_ODD):
@@ -828,7 +828,7 @@ def _postgres(dsn: str, without_past: bool, saver: SealedSaver) -> Iterator[tupl
         with closing(psycopg.connect(**options)) as database:
             database.read_only = True
             database.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # one snapshot
-            # What a policy would leave out, or somebody has locked, is an error and not a wait.
+            # Rows that a policy would hide cause an error, and so does a lock after 10 seconds.
             database.execute("SELECT set_config('row_security', 'off', true)")
             database.execute("SELECT set_config('lock_timeout', '10s', true)")
             origin = f"{database.info.dbname} at {database.info.host}"
@@ -845,16 +845,16 @@ def _postgres(dsn: str, without_past: bool, saver: SealedSaver) -> Iterator[tupl
 def file_storage(
     folder: str | os.PathLike[str], *, allow_missing_past: bool = False
 ) -> Callable[[SealedCheckpointStorage], _Opened]:
-    """Read a folder of Agent Framework's `FileCheckpointStorage`.
+    """Read an Agent Framework `FileCheckpointStorage` folder.
 
-    The pickles in the files are read as data, with a list: the framework's own messages and events,
-    and the `types` of the storage. All checkpoints of a workflow are one thread, in the order of
-    their times. A file of which nobody can say whose it is stops all, since it may be the newest of
-    any.
+    The pickles in the files are read as data, with an allowlist: the framework's own messages and
+    events, and the `types` of the storage. The checkpoints of a workflow become one thread, ordered
+    by time. If a file does not say which workflow it belongs to, no workflow is moved, because it
+    may be the newest checkpoint of any.
 
     Args:
-        folder: where they are. Links in it are not followed.
-        allow_missing_past: take a checkpoint that follows one which is gone.
+        folder: the folder. Links in it are not followed.
+        allow_missing_past: accept a checkpoint whose predecessor is gone.
     """
     return partial(_workflows, Path(folder), allow_missing_past is True)
 
@@ -893,7 +893,7 @@ def _refuse(error: CheckpointError) -> NoReturn:
 
 
 class _Link(NamedTuple):
-    """What a checkpoint of the framework says about its place, and the file that it is in."""
+    """The place of a framework's checkpoint according to its fields, and its file."""
 
     path: Path
     digest: str
@@ -905,7 +905,7 @@ class _Link(NamedTuple):
 
 
 def _link(path: Path) -> _Link:
-    """Look at a checkpoint of the framework, and not at the pickles in it."""
+    """Read the fields of a framework's checkpoint, but not its pickles."""
     data = _content(path)
     said = _json(data)
     said = said if type(said) is dict else {}
@@ -933,7 +933,7 @@ def _link(path: Path) -> _Link:
 def _workflow(
     links: list[_Link], functions: Functions, storage: SealedCheckpointStorage, without_past: bool
 ) -> Iterator[Unsigned]:
-    """Yield the checkpoints of a workflow, by their times."""
+    """Yield the checkpoints of a workflow, ordered by time."""
     from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
 
     there = {link.identity for link in links}
@@ -966,7 +966,7 @@ def _when(link: _Link) -> datetime:
 
 
 def _revived(functions: Functions, shown: str, value: dict[str, Any]) -> Any:
-    """Return what an object in JSON of the framework stands for: a pickle is read as data."""
+    """Return the value of an object in the framework's JSON. A pickle is read as data."""
     if PICKLED not in value:
         return value
     text = value[PICKLED]
@@ -987,7 +987,7 @@ class _New:
         self._cls = cls
 
     def __build__(self, state: Any) -> Any:
-        given = dict(state[1] if type(state) is tuple else state)  # a pair, of a class with slots
+        given = dict(state[1] if type(state) is tuple else state)  # a class with slots has a pair
         if given.get("type") == "request_info" and hasattr(self._cls, "request_info"):
             names = ("_request_id", "_source_executor_id", "data", "_response_type")
             return self._cls.request_info(*(given[name] for name in names))
@@ -998,7 +998,7 @@ class _New:
 
 
 def _builders(storage: SealedCheckpointStorage) -> Functions:
-    """Return what may stand behind a name: what the storage keeps, to be called, or to be held."""
+    """Return the allowed names and their builders: the types that the storage knows."""
     from agent_framework import WorkflowEvent, WorkflowMessage
 
     enums = type(WorkflowMessage(None, "").type), type(WorkflowEvent("started").origin)
@@ -1069,7 +1069,7 @@ def _command(options: argparse.Namespace) -> int:
 def _ends(
     source: str, ledger: Ledger, options: argparse.Namespace
 ) -> tuple[str, Callable[[Any], _Opened], Any]:
-    """Tell what is in a file or a folder by its content, how to read it, and where it goes."""
+    """Return what a file or folder contains, by its content; how to read it; and the target."""
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
     past = options.allow_missing_past
     if is_database(source):
@@ -1087,7 +1087,7 @@ def _ends(
 
 
 def _is_workflow(path: Path) -> bool:
-    with suppress(CheckpointError):  # which whoever reads it says
+    with suppress(CheckpointError):  # reading it raises the error later
         said = _json(_content(path))
         return type(said) is dict and {"checkpoint_id", "workflow_name"} <= said.keys()
     return False

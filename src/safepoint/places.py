@@ -1,4 +1,4 @@
-"""Where state lives when nobody says where: each part in a folder of its own, for its owner alone.
+"""The default places of a store: each part in its own folder, accessible only to its owner.
 
               a user on Linux                           a service
     storage   ~/.local/state/safepoint/<store>/storage  /var/lib/safepoint/<store>/storage
@@ -6,8 +6,8 @@
     anchor    ~/.local/state/safepoint-anchor/<store>   /var/lib/safepoint-anchor/<store>
     keys      ~/.local/share/safepoint-keys/<store>     /etc/safepoint-keys/<store>
 
-What a backup takes together is below `safepoint`. The anchor and the keys are elsewhere, so that
-nobody restores the first with the storage, or finds the second in the storage's backup.
+Back up `safepoint` as a whole. The anchor and the keys are elsewhere, so that a restore of the
+storage does not restore the anchor, and its backup does not contain the keys.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ _LOST = (
 
 @dataclass
 class Locations:
-    """The folders of a store. None of them lies inside another.
+    """The folders of a store. None of them is inside another.
 
-    `default_locations` chooses them. To move one, for example to a volume of its own, replace it:
+    `default_locations` chooses them. To move one, for example to a separate volume, replace it:
 
     ```python
     from dataclasses import replace
@@ -79,20 +79,20 @@ class Locations:
         storage: the folder of the storage.
         keys: the folder of the key files.
         anchor: the folder of the anchor.
-        journal: for a journal, if you keep one.
-        roots: the folders of this package among the platform's. In these, `create` makes what is
-            missing between them and the folders above.
-        home: the user's home. In it, `create` also makes what is missing above the roots.
+        journal: the folder of the journal, if you keep one.
+        roots: this package's folders within the platform's. `create` also creates the missing
+            folders between a root and the folders above.
+        home: the user's home. In it, `create` also creates missing folders above the roots.
         storage_file: the database of the storage, in its folder.
         anchor_file: the database of the anchor, in its folder.
         key_file: the file of the signing key, in the folder of the keys.
         journal_file: the database of the journal, in its folder.
-        journal_key: the key that signs the journal: whoever writes records cannot rewrite it.
-        journal_anchor: for the anchor of a journal, beside the other. No store can have its name.
-        answers_file: the database of signed answers and holds, beside the folder of the storage.
-        answers_anchor: for the anchor of the answers, beside the other.
-        approvers: the folder of the public keys of those who may approve: NAME.pub.
-        operators: the folder of the public keys of those who may hold a run: NAME.pub.
+        journal_key: the key that signs the journal, so that a writer of records cannot rewrite it.
+        journal_anchor: the journal's anchor, next to the store's. No store can have its name.
+        answers_file: the database of signed answers and holds, next to the storage's folder.
+        answers_anchor: the anchor of the answers, next to the store's.
+        approvers: the folder with the approvers' public keys: NAME.pub.
+        operators: the folder with the public keys of operators, who may hold a run: NAME.pub.
 
     Raises:
         InvalidId: the name of the store is outside the grammar.
@@ -138,35 +138,35 @@ class Locations:
         _check_apart(self._folders())
 
     def key_files(self, of: Literal["signing", "journal"] = "signing") -> list[Path]:
-        """Return the files of the keys that are there: that which signs, then the others.
+        """Return the existing key files: first the one that signs, then the others.
 
-        `signing.key` is the first that a store has. After a rotation there are `signing-2.key` and
-        so on, and the last of them signs. The others verify, and so does `signing-next.key`, with
-        which nobody signs yet.
+        A new store has `signing.key`. Each rotation adds another, `signing-2.key` and so on, and
+        the newest signs. The others only verify, as does `signing-next.key`, which does not sign
+        yet.
 
         Args:
-            of: those of the records, or those of the journal.
+            of: the keys of the records, or of the journal.
         """
         found: dict[int, Path] = {}
-        with suppress(OSError):  # what cannot be listed is refused where it is opened
+        with suppress(OSError):  # a folder that cannot be listed is refused when it is opened
             for file in self.keys.iterdir():
                 if (name := _KEY.fullmatch(file.name)) and name[1] == of:
                     found[0 if name[2] == "next" else int(name[2] or 1)] = file
         return [found[number] for number in sorted(found, reverse=True)] if any(found) else []
 
     def next_key(self, of: Literal["signing", "journal"] = "signing") -> Path:
-        """The file of a key that verifies, and signs once every worker knows it."""
+        """The file of a key that only verifies until every worker has it."""
         return self.keys / f"{of}-next.key"
 
     def create(self, *, journal: bool = True, answers: bool = False) -> None:
-        """Make each folder that is missing, with mode 0700 whatever the umask, and check the rest.
+        """Create each missing folder with mode 0700, regardless of the umask, and check the others.
 
-        No link is followed below the platform's own folders. What exists is not changed, so this
-        can run at every start.
+        No link is followed below the platform's own folders. Existing folders are not changed, so
+        this can run at every start.
 
         Args:
-            journal: also those for a journal and its anchor.
-            answers: also those for answers and their anchor.
+            journal: also the folders of a journal and its anchor.
+            answers: also the folders of the answers and their anchor.
 
         Raises:
             UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
@@ -195,14 +195,14 @@ class Locations:
         }
 
     def _create(self, path: Path) -> None:
-        """Make a folder and those above it that are missing, and look at each.
+        """Create a folder and the missing folders above it, and check each of them.
 
-        Up to the last one that must be there, links are followed if they are root's or this
-        user's; below it, none is. Nobody else can write in a folder that was looked at, so it is
-        still the same one when the next is made in it.
+        Links are followed only up to the last folder that must already exist, and only if they are
+        root's or this user's. Nobody else can write in a checked folder, so it is still the same
+        folder when the next one is created in it.
         """
         top = next((root.parent for root in self.roots if root in path.parents), path.parent)
-        # The XDG specification: a folder of the user's that is missing is made, for them alone.
+        # The XDG specification: a missing folder of the user is created, only for that user.
         while self.home in top.parents and not os.path.lexists(top):
             top = top.parent
         names = path.relative_to(top).parts
@@ -245,7 +245,7 @@ def _check_apart(folders: Mapping[str, Path]) -> None:
 def default_locations(
     store: str, *, service: bool | None = None, environ: Mapping[str, str] | None = None
 ) -> Locations:
-    """Choose where a store keeps its parts, by the conventions of the platform.
+    """Choose the folders of a store by the platform's conventions.
 
     ```python
     from safepoint.places import default_locations
@@ -257,21 +257,21 @@ def default_locations(
     #> /etc/safepoint-keys/invoices/signing.key
     ```
 
-    A user's state is below `XDG_STATE_HOME`, and the keys are below `XDG_DATA_HOME`: many people
-    publish what is in `XDG_CONFIG_HOME`. On macOS all is below `~/Library/Application Support`.
-    A service has what systemd hands it in `STATE_DIRECTORY`, `LOGS_DIRECTORY` and
-    `CONFIGURATION_DIRECTORY` (the first, of several), or `/var/lib`, `/var/log` and `/etc`. Of
-    `STATE_DIRECTORY` the second folder is for the anchors, so that no restore of the first takes
-    them back: `StateDirectory=invoices invoices-anchor`. A value that is empty or relative counts
-    as not set.
+    A user's state is below `XDG_STATE_HOME`. The keys are below `XDG_DATA_HOME`, because many
+    people publish their `XDG_CONFIG_HOME`. On macOS everything is below
+    `~/Library/Application Support`. A service uses the folders that systemd passes in
+    `STATE_DIRECTORY`, `LOGS_DIRECTORY` and `CONFIGURATION_DIRECTORY` (the first of several), or
+    `/var/lib`, `/var/log` and `/etc`. The second folder of `STATE_DIRECTORY` is for the anchors, so
+    that a restore of the first does not restore them: `StateDirectory=invoices invoices-anchor`. An
+    empty or relative value counts as not set.
 
-    Nothing is created, and nothing is looked at but the environment.
+    It only reads the environment and creates nothing.
 
     Args:
         store: the name of the store.
-        service: whether this is a service, or a user's own program. None decides: it is a service
-            if `STATE_DIRECTORY` is set.
-        environ: what to read in place of `os.environ`.
+        service: whether this is a service or a user's own program. If None, it is a service if
+            `STATE_DIRECTORY` is set.
+        environ: the variables to read instead of `os.environ`.
 
     Raises:
         InvalidId: the name of the store is outside the grammar.
@@ -300,9 +300,9 @@ def default_locations(
 
 
 def _of_a_service(environ: Mapping[str, str]) -> tuple[Path, Path, Path, Path]:
-    """Return the folders that systemd made for a service, or those that every system has.
+    """Return the folders that systemd created for a service, or the standard ones.
 
-    A folder that systemd made is what people back up and restore. So the anchors need another one.
+    People back up and restore a folder of systemd as a whole, so the anchors need another one.
     """
     state, anchors = _folder(environ, "STATE_DIRECTORY"), _folder(environ, "STATE_DIRECTORY", 1)
     if state is None:
@@ -318,9 +318,9 @@ def _of_a_service(environ: Mapping[str, str]) -> tuple[Path, Path, Path, Path]:
 
 
 def _of_a_user(environ: Mapping[str, str], home: Path) -> tuple[Path, Path, Path, Path]:
-    """Return the folders of a user, by the XDG specification or as macOS has them.
+    """Return the folders of a user, by the XDG specification or by macOS's conventions.
 
-    Keys are data and no configuration: many people publish their `.config`.
+    Keys are data, not configuration, because many people publish their `.config`.
     """
     if sys.platform == "darwin":
         library = home / "Library" / "Application Support"
@@ -340,7 +340,7 @@ def settings_file() -> Path | None:
 
 
 def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
-    """Return one folder of a list, as systemd writes them, or None."""
+    """Return one folder of a list in systemd's format, or None."""
     return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))
 
 
@@ -369,7 +369,7 @@ def open_ledger(
     actor: Actor | None = None,
     worker: str | None = None,
 ) -> Ledger:
-    """Open a sealed and anchored ledger in the default places, and begin it the first time.
+    """Open a sealed and anchored ledger in the default places. The first call creates it.
 
     ```python
     from safepoint import open_ledger
@@ -380,21 +380,21 @@ def open_ledger(
     #> {'amount': 42}
     ```
 
-    It is a `SQLiteCheckpointStorage`, a `SQLiteAnchor` and an Ed25519 key, each in a folder of its
-    own, and `ledger.places` tells where. They are made only if none of them is there, or if those
-    that are there were never used, since a first call that was killed may leave some. Otherwise
-    what is missing was lost, and that is refused. That a store was begun is logged, as a warning:
-    if you did not expect it, all three are gone.
+    It consists of a `SQLiteCheckpointStorage`, a `SQLiteAnchor` and an Ed25519 key, each in its own
+    folder; `ledger.places` has the paths. They are created only if none of them exists, or if the
+    existing ones were never used, because a killed first call may leave some. Otherwise a missing
+    part was lost, which is refused. Creating a store is logged as a warning: if you did not expect
+    it, all three parts are gone.
 
-    Any number of processes may call it at once, also for the first time: all get the same ledger.
+    Any number of processes may call it at the same time, even the first time: all get one ledger.
 
     Args:
         store: the name of the store.
-        places: where to keep it, in place of `default_locations(store)`.
+        places: where to keep it, instead of `default_locations(store)`.
         codec: turns state into bytes and back, with your own types.
-        journal: where each save and each refusal is written down.
+        journal: records each save and each refusal.
         actor: who acts, for the journal.
-        worker: as whom the first write to a thread takes its lease, as in `Ledger`.
+        worker: the name under which the first write to a thread takes its lease, as in `Ledger`.
 
     Raises:
         StorageUnavailable: some of key, anchor and storage are there, and some are gone.
@@ -408,7 +408,7 @@ def open_ledger(
     new = not found.key_files()
     if new:
         found.create(journal=False)
-    # The key comes last: where it is, all of it was there.
+    # The key comes last: if it exists, every part did.
     storage = SQLiteCheckpointStorage(found.storage_file, limits=limits)
     anchor = SQLiteAnchor(found.anchor_file, create=new)
     keys = _ring(found, create=new)
@@ -438,7 +438,7 @@ def open_ledger(
 def open_journal(
     store: str, *, places: Locations | None = None, create: bool = False
 ) -> SQLiteJournal:
-    """Open the journal of a store in the default places, with a key and an anchor of its own.
+    """Open the journal of a store in the default places, with its own key and anchor.
 
     ```python
     from safepoint import open_ledger
@@ -453,8 +453,8 @@ def open_journal(
 
     Args:
         store: the name of the store.
-        places: where it is, in place of `default_locations(store)`.
-        create: begin it if there is none.
+        places: where it is, instead of `default_locations(store)`.
+        create: create it if it is missing.
 
     Raises:
         JournalUnavailable: there is none.
@@ -468,14 +468,14 @@ def open_journal(
         if _is_used(found.journal_file, found.journal_anchor, store):
             raise _begun("journal", store, found.journal_key)
         SQLiteCheckpointStorage(found.journal_file).close()
-    # The key comes last, here too: where it is, all of it was there.
+    # The key comes last here as well: if it exists, every part did.
     anchor = SQLiteAnchor(found.journal_anchor, create=new)
     keys = _ring(found, "journal", create=new)
     return SQLiteJournal(found.journal_file, keys=keys, name=store, anchor=anchor)
 
 
 def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:
-    """Open the place for what people sign about a store, in the default places, with its anchor.
+    """Open the answers and holds that people sign, in the default places, with their anchor.
 
     ```python
     from safepoint.places import open_answers
@@ -485,8 +485,8 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
 
     Args:
         store: the name of the store.
-        places: where it is, in place of `default_locations(store)`.
-        create: begin it if there is none, and make the folders for the keys of those who sign.
+        places: where they are, instead of `default_locations(store)`.
+        create: create them if they are missing, with the folders for the signers' keys.
 
     Raises:
         AnchorUnavailable: there is none.
@@ -494,7 +494,7 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
         CheckpointError: what `Locations.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    new = create and not os.path.lexists(found.operators)  # which comes last
+    new = create and not os.path.lexists(found.operators)  # it is created last
     if new:
         found.create(journal=False, answers=True)
         there = os.path.lexists(found.answers_anchor)
@@ -521,7 +521,7 @@ def _places(store: str, places: Locations | None) -> Locations:
 def _ring(
     places: Locations, of: Literal["signing", "journal"] = "signing", *, create: bool = False
 ) -> Keyring:
-    """Load the keys of a store, or make the first one."""
+    """Load the keys of a store, or create the first one."""
     files = places.key_files(of) or [places.keys / f"{of}.key"]
     try:
         key = SigningKey.from_file(files[0], create=create)
@@ -529,7 +529,7 @@ def _ring(
     except KeyRefused:
         if places.key_files(of) in ([], files):
             raise
-        return _ring(places, of)  # a rotation gave one another name between the two
+        return _ring(places, of)  # a rotation renamed a key in the meantime
 
 
 def _begun(what: str, store: str, gone: Path) -> StorageUnavailable:
@@ -548,7 +548,7 @@ def _lost(places: Locations) -> StorageUnavailable | None:
     missing = {name: path for name, path in files.items() if not os.path.lexists(path)}
     if places.key_files():  # the first one may be locked away
         missing.pop("key", None)
-    # The storage is made first, and what a first call that was killed leaves was never used.
+    # The storage is created first, and a killed first call leaves parts that were never used.
     fresh = "key" in missing and ("storage" not in missing or "anchor" in missing)
     if not missing or (
         fresh and not _is_used(places.storage_file, places.anchor_file, places.store)
@@ -563,7 +563,7 @@ def _lost(places: Locations) -> StorageUnavailable | None:
 
 
 def _is_used(file: Path, anchor: Path, name: str) -> bool:
-    """Tell whether there are records in a database, or heads in its anchor."""
+    """Tell whether a database has records, or its anchor has heads."""
     if os.path.lexists(file):
         with SQLiteCheckpointStorage(file, read_only=True) as storage:
             if storage.threads() or storage.tenants():

@@ -1,4 +1,4 @@
-"""The rules, read from `rules.toml`: the one place where the guidance is written down."""
+"""The rules, read from `rules.toml`, the only place where the guidance is written."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ LEGS: Final = ("attack", "defence", "test", "check")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One piece of guidance, and the four legs that it stands on.
+    """One rule of the guidance, with its four legs.
 
     Attributes:
-        id: `SP01`, for example; it never changes its meaning.
+        id: for example `SP01`. Its meaning never changes.
         theme: the group in which the rules page lists it.
         title: the rule as one line.
-        severity: how much ignoring it costs.
-        source: where the rule comes from, as it should read.
-        callout: the text that every page shows, word for word.
+        severity: how serious it is to ignore it.
+        source: where the rule comes from, as text to show.
+        callout: the text that every page shows unchanged.
         page: the page that teaches it, or None while it is planned.
-        legs: for attack, defence, test and check, what holds the rule up today.
+        legs: the names that support the rule today, for attack, defence, test and check.
     """
 
     id: str
@@ -44,10 +44,10 @@ class Rule:
 
 
 def package_toml(name: str) -> dict[str, Any]:
-    """Return what a file of this package says.
+    """Return the content of a TOML file of this package.
 
     Raises:
-        ValueError: it is no TOML; the message has the file, and the line.
+        ValueError: it is not TOML; the message names the file and the line.
     """
     text = resources.files("safepoint").joinpath(name).read_text(encoding="utf-8")
     try:
@@ -70,7 +70,7 @@ def _read() -> Mapping[str, Rule]:
 
 
 def _cases(tests: Iterable[str], attacks: Iterable[str]) -> Iterator[str]:
-    """Yield each test; of one with `[attack`, the case of each attack that no other test names."""
+    """Yield each test; expand `[attack` to a case for each attack that no other test names."""
     rest = [attack for attack in attacks if not any(f"[{attack}" in test for test in tests)]
     for test in tests:
         cases = [test.replace("[attack", f"[{attack}") for attack in rest]

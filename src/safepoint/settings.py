@@ -1,21 +1,21 @@
-"""Settings: what a store is made of, said once in a file, so that no command has to be told again.
+"""Settings: the parts of a store, written once in a file, so that commands need no options.
 
     [stores.invoices]             # a store by its name
     storage = "/srv/state/invoices.db"
     key = ["/etc/keys/invoices.pub"]
     anchor = "/srv/anchor/heads.db"
 
-    [audit]                       # what `safepoint audit` looks at if nothing is named
+    [audit]                       # what `safepoint audit` checks if no path is named
     paths = ["models", "src"]
     fail-on = "warning"           # or error, or note
 
-A store that the file does not name, or gives no storage, is in its default places. Paths are
-below the file's folder. A secret is in the environment, and never here:
-`postgres = "env:DATABASE_URL"`; or in the file that a PGPASSFILE names.
+A store that the file does not name, or names without a storage, is in its default places. Paths are
+relative to the file's folder. Keep secrets in the environment, not in this file:
+`postgres = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
 
-Whoever writes the file says where a no or a hold is put. So it is one that somebody named, by
-`--config` or by SAFEPOINT_CONFIG, or the user's own: `~/.config/safepoint/safepoint.toml`. A
-`safepoint.toml` that the audit finds in this folder, or above it, may say `[audit]` alone.
+The author of the file decides where denials and holds are stored. So it must be named, by
+`--config` or by SAFEPOINT_CONFIG, or be the user's own: `~/.config/safepoint/safepoint.toml`. A
+`safepoint.toml` that the audit finds in this folder or above may only contain `[audit]`.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
 REVOKED: Final = "revoked"
-"""The folder, below that of people's public keys, of those that no longer count."""
+"""The subfolder of revoked keys, in a folder of people's public keys."""
 VARIABLE: Final = "SAFEPOINT_CONFIG"
 FILE: Final = "safepoint.toml"
 AUDIT: Final = ("paths", "fail-on", "accept")
 SEVERITIES: Final = ("error", "warning", "note")
 _MOST: Final = 64 * 1024
-_DOTS: Final = 64  # of a line; the time that a dotted key takes grows with the square of them
+_DOTS: Final = 64  # in a line; the time to parse a dotted key grows with the square of the dots
 _NAME_IT: Final = "If that file counts, name it by --config."
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
-# How a log begins, its index on machines of either order, and a journal.
+# The first bytes of a log, of its index in either byte order, and of a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 
 OPTIONS: Final = """
@@ -84,16 +84,16 @@ postgres-journal DSN that of the journal
 postgres-answers DSN that of the answers
 postgres-admin DSN one that may read pg_hba_file_rules, which a worker may not
 """
-"""Each option with what is given to it: a dot stands for "again for each", N for a number."""
+"""Each option with its value: a dot means that it may be repeated, N is a number."""
 
 _PATHS: Final = ("PATH", "FILE", "FILE=PATH", "NAME=FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """What a store is made of: its parts by their places, none of them opened yet.
+    """The places of a store's parts, none of them opened yet.
 
-    The attributes are those of `OPTIONS`, with `storage`: a folder of files, or a file of SQLite.
+    The attributes are the `OPTIONS` and `storage`: a folder of files, or an SQLite file.
     """
 
     store: str | None = None
@@ -122,10 +122,10 @@ class Store:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Store:
-        """Return a store of options, such as argparse gives: what is None counts as not given.
+        """Return a store from options, such as argparse's. None counts as not set.
 
         Raises:
-            ConfigurationError: one has another type, or a password is in the open.
+            ConfigurationError: an option has another type, or contains a password.
         """
         known = {each.name: each.default for each in fields(cls)}
         parts: dict[str, Any] = {}
@@ -140,11 +140,11 @@ class Store:
         return cls(**parts)
 
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
-        """Open the store as a ledger: for reading alone, unless `write` says otherwise.
+        """Open the store as a ledger, only for reading unless `write` is set.
 
         Raises:
             ConfigurationError: it has no name, no storage or no key.
-            CheckpointError: what a part refuses.
+            CheckpointError: a part refuses.
         """
         if self.store is None or not (self.storage or self.postgres):
             raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
@@ -158,7 +158,7 @@ class Store:
         return ledger.tenant(self.tenant) if self.tenant else ledger
 
     def storage_of(self, stack: ExitStack, *, write: bool = False) -> CheckpointStorage:
-        """Open where the records are: a database by how it begins, or else a folder of files."""
+        """Open the storage: a database, recognized by its first bytes, or a folder of files."""
         if self.postgres is not None:
             from safepoint.stores.postgres import PostgresCheckpointStorage
 
@@ -166,11 +166,11 @@ class Store:
         return _storage(str(self.storage), stack, write=write)
 
     def anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
-        """Open the store's anchor, None if it has none."""
+        """Open the store's anchor, or return None if it has none."""
         return _anchor(self.anchor, self.postgres_anchor, stack, write=write)
 
     def journal_of(self, stack: ExitStack, *, write: bool = True) -> Journal | None:
-        """Open the journal, None if there is none."""
+        """Open the journal, or return None if there is none."""
         if not (self.journal or self.postgres_journal):
             return None
         keys = keyring_of(self.journal_key, signs=write)
@@ -187,11 +187,11 @@ class Store:
         )
 
     def journal_anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
-        """Open the journal's own anchor, None if it has none."""
+        """Open the journal's own anchor, or return None if it has none."""
         return _anchor(self.journal_anchor, None, stack, write=write)
 
     def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
-        """Open the place for what people sign, None if there is none."""
+        """Open the signed answers, or return None if there are none."""
         if not (self.answers or self.postgres_answers):
             return None
         storage: CheckpointStorage
@@ -210,7 +210,7 @@ class Store:
         return Answers(storage, anchor)
 
     def gate_of(self, answers: Answers | None = None) -> Gate | None:
-        """Return the gate of those who may approve and hold, None if nobody is named."""
+        """Return a gate for the approvers and operators, or None if none is named."""
         if not (self.approver or self.operator or self.revoked_operator):
             return None
         approvers = _people_of("approver", self.approver, self.revoked_approver)
@@ -224,11 +224,11 @@ class Store:
 
 
 class Settings:
-    """What a file says, and which one it is.
+    """The content of a settings file.
 
     Attributes:
-        file: the file, None if there is none.
-        audit: what it says of the audit.
+        file: the file, or None if there is none.
+        audit: its table `[audit]`.
     """
 
     def __init__(self, file: Path | None, tables: Mapping[str, Any]) -> None:
@@ -246,12 +246,12 @@ class Settings:
 
     @property
     def stores(self) -> list[str]:
-        """The names of the stores that the file has."""
+        """The names of the stores in the file."""
         return list(self._stores)
 
     @property
     def paths(self) -> list[str]:
-        """What the audit looks at besides the stores."""
+        """The paths that the audit checks in addition to the stores."""
         found = self._below("PATH", self.audit.get("paths", []))
         if not isinstance(found, list) or not all(map(_is_text, found)):
             raise self._refusal(f"has {quoted(found)} as the paths of the audit", "a list of paths")
@@ -259,22 +259,22 @@ class Settings:
 
     @property
     def fail_on(self) -> str:
-        """From which severity on a finding of the audit fails it."""
+        """The lowest severity of a finding that makes the audit fail."""
         found = self.audit.get("fail-on", "warning")
         if found not in SEVERITIES:
             raise self._refusal(f"has {quoted(found)} as fail-on", ", ".join(SEVERITIES))
         return str(found)
 
     def says(self, name: str, *options: str) -> bool:
-        """Tell whether the file says one of these of a store."""
+        """Tell whether the file sets any of these options for a store."""
         return not self._stores.get(name, {}).keys().isdisjoint(options)
 
     def store(self, name: str) -> Store:
-        """Return a store by its name: as the file says it, or else as it is in the default places.
+        """Return a store by its name: from the file, or from the default places.
 
         Raises:
-            ConfigurationError: the file says what no store has.
-            NotFound: the file does not know it, and there is none in the default places.
+            ConfigurationError: the file has an option that no store has.
+            NotFound: the file does not name it, and it is not in the default places.
         """
         check_name("store", name)
         if name not in self._stores:
@@ -294,7 +294,7 @@ class Settings:
         return replace(in_default_places(name), **{each: getattr(store, each) for each in parts})
 
     def _below(self, kind: str, value: Any) -> Any:
-        """Return a path, or each of several, below the folder of the file."""
+        """Return a path, or a list of paths, relative to the file's folder."""
         if kind not in _PATHS:
             return value
         if isinstance(value, list):
@@ -320,11 +320,11 @@ class Settings:
 
 
 def read(named: str | os.PathLike[str] | None = None) -> Settings:
-    """Read the settings: of a file that is named, here or by SAFEPOINT_CONFIG, or the user's own.
+    """Read the settings of the named file, of the file in SAFEPOINT_CONFIG, or the user's own.
 
     Raises:
-        ConfigurationError: it cannot be read, says what means nothing, or is the user's own and
-            others could have written it.
+        ConfigurationError: it cannot be read, has an unknown entry, or is the user's own but others
+            could have written it.
     """
     if named := named or os.environ.get(VARIABLE):
         return Settings(_here() / named, _parse(Path(named)))
@@ -340,13 +340,13 @@ def read(named: str | os.PathLike[str] | None = None) -> Settings:
 
 
 def read_for_audit(named: str | os.PathLike[str] | None = None) -> Settings:
-    """Read the same; or, if none is named, what one that is found says of the audit.
+    """Read the same; or, if no file is named, the table `[audit]` of a file in or above the folder.
 
-    It may be that of whoever has the current folder: what the audit looks at is theirs, and jobs of
-    CI run as root on a checkout of another user.
+    That file may belong to the owner of the current folder, because the audit checks that owner's
+    files, and CI jobs run as root on another user's checkout.
 
     Raises:
-        ConfigurationError: as `read`; or the file is a stranger's, or says where stores are.
+        ConfigurationError: as for `read`; or the file is another user's, or names stores.
     """
     here = _here()
     found = [file for each in (here, *here.parents) if os.path.lexists(file := each / FILE)]
@@ -360,8 +360,8 @@ def read_for_audit(named: str | os.PathLike[str] | None = None) -> Settings:
 
 
 def _check_owner(file: Path, trusted: set[int]) -> None:
-    """Refuse a file of a stranger, before anything of it is read."""
-    # Whoever owns a link decides where it leads.
+    """Refuse a stranger's file before it is read."""
+    # The owner of a link decides where it leads.
     strangers = {file.lstat().st_uid, file.stat().st_uid if file.exists() else 0} - trusted
     if strangers:
         raise _distrusted(file, f"It belongs to user {min(strangers)}.", _NAME_IT)
@@ -382,7 +382,7 @@ def _here() -> Path:
 
 
 def _read_text(file: Path) -> str:
-    """Return the text of a file that is a file, and no larger than one that a person wrote."""
+    """Return the text of a regular file of at most 64 KiB."""
     # O_NONBLOCK: a FIFO must not wait for its other end.
     with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
@@ -408,10 +408,10 @@ def _parse(file: Path) -> Mapping[str, Any]:
 
 
 def in_default_places(name: str) -> Store:
-    """Return a store of the default places, with those of its parts that are there.
+    """Return a store in the default places, with the parts that exist.
 
     Raises:
-        NotFound: there is none.
+        NotFound: it does not exist.
     """
     found = default_locations(name)
     keys, signs = found.key_files(), found.key_files("journal")
@@ -441,7 +441,7 @@ def in_default_places(name: str) -> Store:
 
 
 def _people(folder: Path) -> Iterator[str]:
-    """Yield the name of each person whose public key is in a folder, with its file."""
+    """Yield the name and the key file of each person whose public key is in a folder."""
     try:
         files = sorted(folder.iterdir())
     except FileNotFoundError:
@@ -482,10 +482,10 @@ def _is_text(value: object) -> bool:
 
 
 def connection_string(option: str, value: str) -> str:
-    """Return a connection string: itself, or that of a variable.
+    """Return a connection string as given, or from an environment variable.
 
     Raises:
-        ConfigurationError: it shows a password, or it is not where it says.
+        ConfigurationError: it contains a password, or the variable is not set.
     """
     how, colon, where = value.partition(":")
     if how == "env" and colon:
@@ -523,16 +523,16 @@ def named_keys(option: str, people: tuple[str, ...]) -> dict[str, list[Verifying
 
 
 def _people_of(what: str, named: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
-    """Return people by their keys, those whose keys are revoked among them."""
+    """Return people with their keys, including revoked keys."""
     people, gone = named_keys(what, named), named_keys(f"revoked-{what}", revoked)
     every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
     return Approvers(every, revoked=[key for keys in gone.values() for key in keys])
 
 
 def database_in(path: str) -> str:
-    """Return the database of a folder that holds nothing else; or the path as it is.
+    """Return the database of a folder that contains nothing else, or the path as it is.
 
-    What lies beside other files does not choose how those are read: they are looked at as files.
+    A database next to other files does not change how those are read: they are read as files.
     """
     with suppress(OSError, ValueError):
         found = [str(each) for each in Path(path).iterdir()]
@@ -549,14 +549,14 @@ def _is_file(path: str) -> bool:
 
 
 def is_database(path: str) -> bool:
-    """Tell whether a file is one of SQLite, by how it begins."""
+    """Tell whether a file is an SQLite database, by its first bytes."""
     return is_open(path) or beginning(path, len(_SQLITE)) == _SQLITE
 
 
 def is_beside(path: str) -> bool:
-    """Tell whether a file is what SQLite keeps beside a database, by its name and its beginning.
+    """Tell whether a file is SQLite's log, index or journal, by its name and first bytes.
 
-    What is empty, or begins with zeros, is what it leaves behind.
+    An empty file, or a file that begins with zeros, also counts: SQLite leaves such files.
     """
     database = next((path.removesuffix(end) for end in BESIDE[1:] if path.endswith(end)), None)
     with suppress(OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Gate: who may resume what, into what.
+"""Gate: decides who must approve a resume.
 
-A decision is a pure function of what was verified, what wants to resume it, and a policy. Nothing
-here reads, writes or asks anyone: a gate knows where people put their answers, and others look.
+A decision is a pure function of the verified checkpoint, the program that resumes it, and a policy.
+Nothing here reads, writes or asks anyone: a gate only names the place of people's answers.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """How many people may approve an action, up to which amount.
+    """How many people must approve an action, up to an amount.
 
     Attributes:
         up_to: the highest amount that they may approve, or None for any.
-        people: how many of them have to.
-        amount: the argument that is the amount, an int or a Decimal of 0 or more.
+        people: how many people must approve.
+        amount: the name of the argument with the amount, an int or a Decimal of 0 or more.
     """
 
     up_to: int | Decimal | None = None
@@ -56,7 +56,7 @@ class May:
 
 
 class Policy:
-    """How many people each reason needs. What you do not name is as strict as the default.
+    """How many people must approve for each reason. Other reasons keep their strict default.
 
     ```python
     from safepoint import Policy
@@ -67,8 +67,8 @@ class Policy:
     #> 2 None
     ```
 
-    How many have to approve what a step asks for, by its amount, stands in `may`. The amount is
-    read from what they sign:
+    `may` says how many people must approve a step's action, by its amount. The amount is read from
+    the question that they sign:
 
     ```python
     from safepoint import Policy
@@ -78,16 +78,16 @@ class Policy:
     ```
 
     Args:
-        approvers: for a reason, the number of distinct people who have to approve, 0 if the resume
-            goes on by itself, or None if nobody can approve it.
-        lifetime: the longest that an approval may be valid, up to 90 days.
-        may: for an action, how many have to approve it: one of these must cover the amount. An
-            action that is not named here is approved by nobody. If you leave all of it out, any
-            action takes what its reasons take.
+        approvers: for a reason, the number of distinct people who must approve; 0 if the resume
+            needs no approval, or None if nobody can approve it.
+        lifetime: the maximum validity of an approval, up to 90 days.
+        may: for an action, a list of `May`, one of which must cover the amount. Nobody can approve
+            an action that is not named here. Without `may`, an action needs as many people as its
+            reasons.
 
     Raises:
-        ConfigurationError: a reason is unknown, a number is none, or it would open what stays
-            shut: `OWNED_BY_ANOTHER` is never approved, `ASKED` always is.
+        ConfigurationError: a reason is unknown, a number is not valid, or it would weaken a fixed
+            rule: nobody approves `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
     """
 
     __slots__ = ("_needs", "lifetime", "may")
@@ -134,13 +134,13 @@ class Policy:
                     )
 
     def needs(self, *reasons: Reason) -> int | None:
-        """Return how many people such a resume needs: 0 if none, None if nobody can approve it."""
+        """Return how many people must approve a resume: 0 if none, None if nobody can."""
         found = [self._needs[reason] for reason in reasons]
         return None if None in found else max((number or 0 for number in found), default=0)
 
 
 def _is_amount(value: object) -> bool:
-    """Tell whether a value can be compared with a limit: no bool, no float, not below 0, no NaN."""
+    """Tell whether a value can be compared with a limit: an int or a finite Decimal, 0 or more."""
     if type(value) is int:
         return value >= 0
     return type(value) is Decimal and value.is_finite() and value >= 0
@@ -148,14 +148,14 @@ def _is_amount(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate says.
+    """A decision of the gate.
 
     Attributes:
-        reasons: all that was found, in the order of `Reason`, also what goes on by itself.
-        approvers: how many distinct people have to approve; 0 if it is allowed, None if nobody can
+        reasons: every reason, in the order of `Reason`, even if it needs no approval.
+        approvers: how many distinct people must approve; 0 if it is allowed, None if nobody can
             approve it.
         details: one sentence for each concrete finding.
-        notes: one sentence for each thing that is less than it was. That never stops a resume.
+        notes: one sentence for each tool or permission that is gone, which never stops a resume.
     """
 
     reasons: tuple[Reason, ...]
@@ -165,16 +165,16 @@ class Decision:
 
 
 class Gate:
-    """A policy, and the people who can approve what it asks for.
+    """A policy and the people who can approve.
 
-    Without approvers it still decides; what needs approval then stays shut.
+    Without approvers it still decides, but a resume that needs approval is refused.
 
     Args:
-        policy: how many people each reason needs, and who may approve what.
-        approvers: who they are.
-        answers: where they put what they sign, so that nobody on the way can drop a no. A worker
-            looks there before it goes on.
-        operators: who may hold a run, and release it. Their orders are put with the answers.
+        policy: how many people must approve for each reason and action.
+        approvers: the people who may approve.
+        answers: where they store signed answers, so that nobody in between can drop a denial. A
+            worker looks there before it continues.
+        operators: the people who may hold and release a run. Their orders are stored there as well.
 
     Raises:
         ConfigurationError: the policy asks for more people than there are, or there are operators
@@ -228,7 +228,7 @@ class Gate:
         return Approvers({}) if self.approvers is None else self.approvers
 
     def check_apart(self, keyring: Keyring) -> None:
-        """Refuse people whose keys are also on the keyring of a ledger.
+        """Refuse people whose keys are also on a ledger's keyring.
 
         Raises:
             KeyRefused: one is: whoever writes the store could approve what they wrote.
@@ -237,12 +237,12 @@ class Gate:
         self.operators.check_apart(keyring)
 
     def lacks(self, question: Question, names: Collection[str], needed: int) -> str:
-        """Say whose approval is still needed, or "" if these people are enough.
+        """Return how many people must approve, as words, or "" if these people are enough.
 
         Args:
-            question: what they approved. The amount is read from its arguments.
-            names: who approved it.
-            needed: how many people its reasons take.
+            question: the question that they approved. Its arguments contain the amount.
+            names: the people who approved it.
+            needed: how many people its reasons need.
 
         Raises:
             ResumeRefused: nobody may approve it.
@@ -274,7 +274,7 @@ class Gate:
         asked: bool = False,
         owner: str | None = None,
     ) -> Decision:
-        """Decide on a resume: how many people the reason takes that wants the most.
+        """Decide how many people must approve a resume: the highest number of any reason.
 
         ```python
         from safepoint import Gate, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
@@ -293,12 +293,12 @@ class Gate:
         Args:
             checkpoint: the verified checkpoint to resume from.
             head: the verified end of the thread.
-            had: the tools that were in force at the checkpoint.
+            had: the tools at the checkpoint.
             has: the tools that the run would have.
-            app: what wants to resume it: "name" or "name@version".
-            migrates_from: the versions from which a chain of migrations leads to that one.
+            app: the program that resumes it: "name" or "name@version".
+            migrates_from: the versions that can be migrated to this version.
             asked: whether the run paused there for a person's answer.
-            owner: another worker who holds the lease on the thread, or None.
+            owner: another worker that holds the lease on the thread, or None.
         """
         found, notes = list(_find(checkpoint, head, app, migrates_from)), []
         for reason, _, said in compare(has, had):
@@ -320,7 +320,7 @@ class Gate:
 def _find(
     checkpoint: Checkpoint, head: Head, app: str, migrates_from: Collection[str]
 ) -> Iterator[tuple[Reason, str]]:
-    """Yield what is different about the place and the version, each with its reason."""
+    """Yield each difference in the place and the version, with its reason."""
     if checkpoint.sequence < head.sequence:
         said = f"The run would go back from {head} to #{checkpoint.sequence}."
         yield Reason.OLD_CHECKPOINT, said
@@ -334,7 +334,7 @@ def _find(
 
 
 def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str, str]]:
-    """Yield each difference: why it matters, the tool, and a sentence. None is for what is less."""
+    """Yield each difference: its reason (None for a loss), the tool, and a sentence."""
     for name in sorted({tool.name for tool in (*now, *before)}):
         if name not in before:
             yield Reason.TOOLS_ADDED, name, f"The tool {name} is new."
