@@ -145,7 +145,7 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def trusting(asking: Asking, note: Link, now: object) -> tuple[Approval, ...] | None:
+def trusting(asking: Asking, note: Link, told: object) -> tuple[Approval, ...] | None:
     """Take what a note says for what people answered."""
     with suppress(CheckpointError, KeyError, TypeError):
         return tuple(asking.gate.people.open(text) for text in note.state["statements"]) or None
@@ -213,12 +213,12 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "resume.approval.Approval.check_time": (
         nothing,
         TOP,
-        "expired-approval thief-revives-expired",
+        "expired-approval",
     ),
     "resume.approval.Approval.check_answers": (
         nothing,
         TOP,
-        f"{ELSE} replay-approval ride-along",
+        "replay-approval ride-along",
     ),
     "resume.answers.Answers.about": (nothing, TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, TOP, "drop-hold"),
