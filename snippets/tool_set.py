@@ -29,7 +29,7 @@ TOOLBOX = {"mail": lambda: "3 letters", "bank": lambda: "transferred"}
 
 def agent(settings, approvers):
     """What is not described is not there: steps see `tools` alone."""
-    described = [Tool.from_dict(each) for each in settings]
+    described = [Tool(**each) for each in settings]
     tools = {tool.name: TOOLBOX[tool.name] for tool in described}
 
     def read(state):

@@ -359,7 +359,7 @@ class SealedCheckpointStorage(Tenanted):
             "thread": thread_name(self._workflow),
             "app": _APP,
             "tools": ToolSet().digest,
-            "reasons": (Reason.ASKED,),
+            "reasons": (Reason.ASKED.value,),
             "next": executor.id,
         }
 

@@ -765,7 +765,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             head=at,
             app=self.app,
             tools=self.tools or ToolSet().digest,
-            reasons=(Reason.ASKED,),
+            reasons=(Reason.ASKED.value,),
             action=action,
             arguments=signable(action, dict(arguments)),
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -24,29 +19,17 @@ from safepoint import (
     InMemoryJournal,
     Keyring,
     Ledger,
-    Policy,
     SigningKey,
-    SQLiteAnchor,
-    SQLiteCheckpointStorage,
-    SQLiteJournal,
 )
 from safepoint.core.errors import (
     ApprovalError,
-    ApprovalExpired,
     ApprovalMalformed,
     ApprovalMismatch,
-    ApprovalNeeded,
     ApprovalSpent,
-    ApprovalUntrusted,
-    CheckpointError,
     ConfigurationError,
-    KeyRefused,
     ResumeRefused,
-    SealBroken,
 )
-from safepoint.resume import asking as asking_module
-from safepoint.resume.approval import Question, Reason
-from safepoint.resume.asking import SPENT
+from safepoint.resume.approval import Question
 from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")
@@ -167,65 +150,6 @@ def questions(checkpoint: WorkflowCheckpoint) -> dict[str, Question]:
     return {key: asked.data for key, asked in checkpoint.pending_request_info_events.items()}
 
 
-def ago(**before: int) -> datetime:
-    return datetime.now(UTC) - timedelta(**before)
-
-
-def at_time(**away: int) -> Any:
-    """Move the clock of the worker that checks an answer."""
-
-    class Moved(datetime):
-        @classmethod
-        def now(cls, tz: Any = None) -> Any:
-            return datetime.now(tz) + timedelta(**away)
-
-    return patch.object(asking_module, "datetime", Moved)
-
-
-# What somebody answers who may call the workflow, and has no key of an approver.
-FORGED: dict[str, tuple[Callable[[Office, Question], Any], type[CheckpointError]]] = {
-    "a plain yes": (lambda *_: True, ApprovalMalformed),
-    "unsigned text": (lambda *_: "yes", ApprovalMalformed),
-    "the question": (lambda _, asked: asked.text, ApprovalMalformed),
-    "no text at all": (lambda *_: [], ApprovalMalformed),
-    "signed by a stranger": (lambda _, q: MALLORY.approve(q), ApprovalUntrusted),
-    "signed for somebody else": (
-        lambda _, q: Approver("dana", PEOPLE["mallory"]).approve(q),
-        ApprovalUntrusted,
-    ),
-    "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), ApprovalUntrusted),
-    "a no made a yes": (
-        lambda _, q: DANA.deny(q).replace('"denied"', '"approved"'),
-        ApprovalUntrusted,
-    ),
-    "of another amount": (
-        lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
-        ApprovalMismatch,
-    ),
-    "of another workflow": (
-        lambda office, _: DANA.approve(office.asked(name="refunds")),
-        ApprovalMismatch,
-    ),
-    "expired": (lambda _, q: DANA.approve(q, now=ago(hours=2)), ApprovalExpired),
-    "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), ApprovalExpired),
-}
-
-
-@pytest.mark.parametrize("name", FORGED)
-def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(name: str) -> None:
-    """And it is not kept: the right answer still pays, in this process or in another."""
-    office, (forge, error) = Office(), FORGED[name]
-    question = office.asked()
-    answer, workflow, before = forge(office, question), office.workflow(), office.latest()
-    with pytest.raises(error):
-        office.resumed(answer, workflow=workflow)
-    assert not office.bank
-    assert office.latest().checkpoint_id == before.checkpoint_id
-    again = workflow if error is ApprovalMalformed else None  # the same process, or another
-    assert office.resumed(DANA.approve(question), workflow=again) == ["42 by dana"]
-    assert [*office.bank.values()] == [[42]]
-
-
 def test_an_answer_to_another_question_of_the_same_workflow_pays_nothing() -> None:
     """Of a run beside it that asks for the same, and of the same run before or after."""
     office = Office()
@@ -288,49 +212,6 @@ def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Pa
     for _ in range(2):
         done: Any = run(workflow.run(checkpoint_id=at, responses={"pay": True}))
         assert done.get_outputs() == ["paid"]
-
-
-def test_a_handler_that_runs_again_after_a_crash_gets_the_same_arguments_and_key(
-    tmp_path: Path,
-) -> None:
-    """Also long after the answer expired; whatever it is answered then was answered before."""
-    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
-    journal = Keyring(SigningKey.generate())
-    office = Office(
-        SQLiteCheckpointStorage(tmp_path / "state" / "ledger.db"),
-        SQLiteAnchor(tmp_path / "anchor/heads.db"),
-        SQLiteJournal(tmp_path / "journal/journal.db", keys=journal, create=True),
-        crash=True,
-    )
-    question = office.asked()
-    yes = DANA.approve(question, lifetime=timedelta(minutes=5))
-    for answer in (yes, yes, ERIN.approve(question), "yes"):
-        with pytest.raises(MemoryError):
-            office.resumed(answer)
-    office.crash = False
-    with at_time(days=3):
-        assert office.resumed(yes) == ["42 by dana"]
-    assert [*office.bank.values()] == [[42] * 5]
-    back = office.opened().ledger.back(question.thread)
-    assert [link.label for link in back].count(SPENT) == 1
-    told = [entry.what for entry in office.journal.show() if entry.what in ("pause", "approve")]
-    assert told == ["pause", "approve", "approve"]
-
-
-def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given() -> None:
-    office, seen = Office(), list[Any]()
-    question = office.asked()
-
-    class Bank(dict[str, list[int]]):
-        def setdefault(self, *args: Any) -> Any:
-            newest = next(office.opened().ledger.back(question.thread))
-            head = office.anchor.read("orders", question.thread)
-            seen.append((newest.label, newest.sequence == head.sequence))
-            return super().setdefault(*args)
-
-    office.bank = Bank()
-    office.resumed(DANA.approve(question))
-    assert seen == [(SPENT, True)]
 
 
 def test_an_older_checkpoint_cannot_spend_again() -> None:
@@ -396,80 +277,11 @@ def test_a_workflow_inside_of_another_asks_too(passed_on: bool) -> None:
     assert [*office.bank.values()] == [[42, 42]]
 
 
-def test_a_no_is_final_and_the_workflow_goes_on_without() -> None:
-    office = Office(crash=True)
-    question = office.asked()
-    with pytest.raises(MemoryError):
-        office.resumed([DANA.approve(question), ERIN.deny(question)])
-    office.crash = False
-    assert office.resumed(DANA.approve(question)) == ["nothing"]
-    assert not office.bank
-    assert [entry.what for entry in office.journal.show() if entry.what == "deny"]
-
-
-def test_two_people_where_the_policy_wants_two() -> None:
-    office = Office(gate=Gate(Policy({Reason.ASKED: 2}), APPROVERS))
-    question = office.asked()
-    one = DANA.approve(question)
-    for answer in (one, [one, one], [one, DANA.approve(question)]):
-        with pytest.raises(ApprovalNeeded) as error:
-            office.resumed(answer)
-        assert error.value.question == question
-    assert office.resumed([one, ERIN.approve(question)]) == ["42 by dana+erin"]
-
-
-def test_a_worker_whose_clock_is_behind_takes_no_answer() -> None:
-    office = Office()
-    yes = DANA.approve(office.asked())
-    with at_time(hours=-1), pytest.raises(ApprovalExpired, match="by this worker's clock"):
-        office.resumed(yes)
-
-
-def test_of_two_workers_that_answer_at_once_the_first_decides() -> None:
-    """One with a yes, one with a no: both are told the same, and one key is all that is paid."""
-    office = Office()
-    question = office.asked()
-    both, real, at = threading.Barrier(2), Ledger.note, office.latest()
-    workflows = [office.workflow(), office.workflow()]
-
-    def note(*args: Any, **options: Any) -> Any:
-        with suppress(threading.BrokenBarrierError):
-            both.wait(20)
-        return real(*args, **options)
-
-    async def race() -> list[Any]:
-        each = zip(workflows, (DANA.approve(question), ERIN.deny(question)), strict=True)
-        runs = [
-            workflow.run(
-                checkpoint_id=at.checkpoint_id, responses=dict.fromkeys(questions(at), answer)
-            )
-            for workflow, answer in each
-        ]
-        return await asyncio.gather(*runs, return_exceptions=True)
-
-    with patch.object(Ledger, "note", note):
-        done: list[Any] = run(race())
-    said = [each.get_outputs() for each in done if not isinstance(each, ApprovalSpent)]
-    assert said in ([["nothing"]] * len(said), [["42 by dana"]] * len(said)), done
-    assert said
-    assert len(office.bank) == (said[0] != ["nothing"])
-
-
-def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
+def test_a_thief_of_the_writers_key_cannot_plant_a_request() -> None:
     office = Office()
     question, refund = office.asked(), office.asked(1)
     paused, ledger = office.latest(), office.opened().ledger
     yes, other = DANA.approve(question), replace(question, arguments={"amount": 1})
-    notes: Iterable[Any] = (
-        {"question": question.text, "statements": [MALLORY.approve(question)]},
-        {"question": question.text, "statements": [DANA.approve(other)]},
-        {"question": question.text, "statements": [DANA.approve(question, now=ago(hours=2))]},
-        {"question": question.text, "statements": []},
-        {"question": question.text},
-        "spent",
-    )
-    for note in notes:
-        ledger.note(question.thread, note, label=SPENT)
 
     def planted(asked: Question, executor: str = "pay") -> WorkflowCheckpoint:
         """Save what the thief made of the pending request."""
@@ -497,33 +309,6 @@ def test_a_thief_of_the_writers_key_cannot_say_what_people_approved() -> None:
     assert [*office.bank.values()] == [[42]]
 
 
-def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
-    tmp_path: Path,
-) -> None:
-    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
-    path = tmp_path / "state" / "ledger.db"
-    office = Office(SQLiteCheckpointStorage(path), SQLiteAnchor(tmp_path / "anchor/heads.db"))
-    question = office.asked()
-    paused = office.latest()
-    with closing(sqlite3.connect(path)) as store:
-        name = "checkpoints_update"
-        query = "SELECT sql FROM sqlite_master WHERE name = ?"
-        (trigger,) = store.execute(query, [name]).fetchone()
-        store.execute(f"DROP TRIGGER {name}")
-        query = "SELECT record FROM checkpoints WHERE sequence = 2"
-        (record,) = store.execute(query).fetchone()
-        edited = record.replace(b'"amount":42', b'"amount":99')
-        assert edited != record
-        store.execute("UPDATE checkpoints SET record = ? WHERE sequence = 2", [edited])
-        store.execute(trigger)
-        store.commit()
-    office.storage = SQLiteCheckpointStorage(path)
-    with pytest.raises(af.WorkflowCheckpointException) as refused:
-        office.resumed(DANA.approve(question), paused)
-    assert type(refused.value.__cause__) is SealBroken
-    assert not office.bank
-
-
 class Unasked(af.Executor):
     """Has no handler for what people answer."""
 
@@ -535,7 +320,7 @@ class Unasked(af.Executor):
 
 
 def test_what_cannot_be_answered_is_not_asked() -> None:
-    office, plain = Office(), Office(gate=Gate())
+    office = Office()
     loose = SealedCheckpointStorage(office.opened().ledger, gate=office.gate)
     unasked = Unasked("unasked")
     unasked.storage = office.opened()
@@ -552,14 +337,9 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
         (unnamed.build(), "this storage is for any workflow"),
         (unhandled.build(), "has no handler for what they answer"),
         (uncheckpointed.build(), "no checkpoint of the workflow 'payments' is saved"),
-        (plain.workflow(), "the storage knows nobody who may approve"),
-        (Office(journal=None).workflow(), "the ledger has no journal"),
     ):
         with pytest.raises(ConfigurationError, match=what):
             run(building.run([42]))
-    own = Ledger(InMemoryCheckpointStorage(), store="orders", keys=Keyring(PEOPLE["dana"]))
-    with pytest.raises(KeyRefused, match="on the keyring of the ledger"):
-        SealedCheckpointStorage(own, gate=office.gate)
 
 
 def test_a_question_stays_open_when_the_process_goes_on_with_something_else() -> None:

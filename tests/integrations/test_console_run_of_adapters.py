@@ -18,7 +18,7 @@ from tests.harness.optional import need
 need("langgraph", "needs langgraph")
 need("agent_framework", "needs safepoint[agent-framework]")
 
-from tests.integrations.test_answers_in_adapters import DANA, KEYS, OMAR, RUN, Agents, Graph, Office
+from tests.integrations.test_approvals import DANA, KEYS, OMAR, RUN, Agents, Graph, Office
 from tests.integrations.test_questions_of_adapters import several
 from tests.unit.console_runs import shown, told
 from tests.unit.test_deciding import Office as Store
@@ -27,7 +27,7 @@ from tests.unit.test_deciding import Office as Store
 def look(office: Office) -> Record:
     """Look as an approver does: without the types of any framework."""
     keys = Keyring(verify=list(KEYS))
-    ledger = Ledger(office.kept, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
+    ledger = Ledger(office.storage, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
     return record_of(Desk(ledger, office.answers, office.gate), office.thread)
 
 

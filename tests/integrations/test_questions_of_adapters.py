@@ -20,7 +20,7 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from safepoint.langgraph import SealedSaver
-from tests.integrations.test_answers_in_adapters import (
+from tests.integrations.test_approvals import (
     BOTH,
     DANA,
     KEYS,
@@ -36,7 +36,7 @@ from tests.unit.test_deciding import Office as Store
 def asked(office: Office, thread: str = "") -> list[str]:
     """Look as an approver does: without the types of any framework, and without a journal."""
     keys = Keyring(verify=list(KEYS))
-    reader = Ledger(office.kept, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
+    reader = Ledger(office.storage, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
     return [each.text for each in open_questions(reader, thread or office.thread)]
 
 
@@ -61,8 +61,7 @@ def test_nothing_waits_after_a_no_or_after_its_end(kind: type[Office]) -> None:
 
 def test_each_run_of_a_workflow_has_a_question_of_its_own() -> None:
     office = Agents()
-    first = office.start()
-    second = office.start()
+    first, second = office.start(), office.start()
     assert asked(office) == [first.text, second.text]
     office.look(DANA.approve(second))
     assert asked(office) == [first.text]

@@ -26,7 +26,6 @@ from safepoint import (
 from safepoint.core.errors import CheckpointError
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
-from safepoint.resume import asking
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.gate import May
@@ -75,7 +74,6 @@ class Desk(World):
         self.meanwhile: Meanwhile | None = None
         self.answers = Answers(Shelf(self), Seen(self))
         self.said: dict[tuple[str, int], Said] = {}
-        self.at: dict[Head, int] = {}
         self.since: dict[Head, int] = {}
         self.acted: dict[str, int] = {}
         self.amounts: dict[str, int] = {}
@@ -108,7 +106,7 @@ class Desk(World):
             self.rewrite(thread, sequence)
         self.written[thread][sequence] = kept = self.opened(thread, sequence, record)
         self.count += 1
-        self.at[kept.head] = self.began = self.count
+        self.began = self.count
         self.since[kept.head] = self.started
 
     def put(self, chain: str, sequence: int, record: bytes) -> None:
@@ -178,8 +176,8 @@ class Desk(World):
         assert question is not None
         assert question.head == head.head, "spent elsewhere"
         assert arguments == question.arguments == {"amount": self.amounts[call.thread]}
-        known = max(self.at[note.head], self.told_since[self.named(note.statements[0])])
-        noes = [each for each in self.noes(question, known) if each.by not in self.ever_revoked]
+        since = self.since[note.head]
+        noes = [each for each in self.noes(question, since) if each.by not in self.ever_revoked]
         assert not noes or call.thread in self.stolen, "paid, and somebody had said no"
         with self.change("pay"):
             for reason in (f"{call.thread} #{call.sequence}", question.text):
@@ -187,24 +185,20 @@ class Desk(World):
                 assert len(self.keys[reason]) == 1, "paid twice"
             self.paid.setdefault(call.key, arguments)
 
-    def named(self, text: str) -> str:
-        """Name an answer as the journal does."""
-        return asking.said(self.people.open(text, revoked=True))
-
     def let(self, note: Kept, arguments: dict[str, Any], clerks: int, revoked: set[str]) -> bool:
-        """Whether enough people approved what a note spends, and it was used in time."""
+        """Whether enough people approved what a note spends, and in time."""
         texts = {each.text for each in self.signed}
         if note.question is None or not note.statements or not set(note.statements) <= texts:
             return False
         answers = [*{each.by: each for each in self.known(note.statements)[::-1]}.values()]
         if any((each.verdict, each.question) != ("approved", note.question) for each in answers):
             return False
-        used = [self.told.get(self.named(each.text)) for each in answers]
-        left = [note.question.left(when) for when in used]
+        told = self.told.get(note.head.digest)
+        left = note.question.left(told)
         return (
             self.enough(arguments["amount"], {each.by for each in answers} - revoked, clerks)
-            and all(u is not None and u < a.expires for u, a in zip(used, answers, strict=True))
-            and all(each is None or each > timedelta(0) for each in left)
+            and all(told is not None and told < each.expires for each in answers)
+            and (left is None or left > timedelta(0))
         )
 
     def ending(self, call: Call) -> None:

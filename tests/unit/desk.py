@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -52,6 +53,7 @@ class Desk:
     journal: InMemoryJournal = field(default_factory=InMemoryJournal)
     paid: list[tuple[str, State]] = field(default_factory=list)
     fails: int = 0
+    within: timedelta | None = None
 
     def ledger(self, key: SigningKey = WRITER, **options: Any) -> Ledger:
         """Open the store as another process would."""
@@ -65,7 +67,8 @@ class Desk:
             return {"amount": Decimal("42.00"), "payee": "alice"}
 
         def ask(state: State) -> Ask:
-            return Ask("pay", {"amount": state["amount"], "payee": state["payee"]})
+            asked = {"amount": state["amount"], "payee": state["payee"]}
+            return Ask("pay", asked, within=self.within)
 
         def pay(state: State, call: Call) -> State:
             self.paid.append((call.key, call.approved.arguments))
@@ -141,16 +144,16 @@ class Stuck(InMemoryAnchor):
 
 
 class FullDisk:
-    """A journal that has room for so many lines."""
+    """A journal that has room for so many lines more."""
 
-    def __init__(self, room: int) -> None:
-        self.kept = InMemoryJournal()
-        self.room = room
+    def __init__(self, room: int, kept: InMemoryJournal | None = None) -> None:
+        self.kept = kept or InMemoryJournal()
+        self.room = self.kept.verify() + room
 
     def record(self, event: Event) -> Entry:
         if self.kept.verify() >= self.room:
             raise JournalUnavailable("There is no room.", "Make some.")
         return self.kept.record(event)
 
-    def show(self, **options: Any) -> Iterator[Entry]:
-        return self.kept.show(**options)
+    def back(self, thread: str) -> Iterator[Entry]:
+        return self.kept.back(thread)

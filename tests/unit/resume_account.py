@@ -33,7 +33,6 @@ from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
 from safepoint.resume.approval import Question, Reason
-from safepoint.resume.asking import said
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Call, Migration
 from tests.unit.resume_helpers import (
@@ -140,7 +139,6 @@ class World:
         self.spent: dict[str, tuple[str, int]] = {}
         self.denials: dict[str, list[int]] = defaultdict(list)
         self.told: dict[str, datetime] = {}
-        self.started, self.told_since = 0, dict[str, int]()
         self.paid: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.signed: list[Signed] = []
@@ -297,10 +295,6 @@ class World:
         found = {signed.text: signed for signed in self.signed}
         return [found[text] for text in texts]
 
-    def used(self, text: str) -> datetime:
-        """When the journal was first told that an answer is used."""
-        return self.told[said(self.people.open(text, revoked=True))]
-
     def pay(self, call: Call, state: State, arguments: dict[str, Any], variant: str) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
         head = self.written[call.thread][call.sequence]
@@ -333,7 +327,7 @@ class World:
     ) -> bool:
         """What was signed is what goes on: this thread, step, version and state, with these tools.
 
-        It was used in time, and was never taken for anything else.
+        It was spent in time, and was never taken for anything else.
         """
         asked, texts = note.question, {signed.text for signed in self.signed}
         if asked is None or not note.statements or not set(note.statements) <= texts:
@@ -345,7 +339,7 @@ class World:
             len({signed.by for signed in answers}) >= self.quorum
             and all(
                 (signed.verdict, signed.question) == ("approved", asked)
-                and self.used(signed.text) < signed.expires
+                and self.told.get(note.head.digest, signed.expires) < signed.expires
                 and self.spent[signed.text] == (call.thread, note.head.sequence)
                 for signed in answers
             )
@@ -415,13 +409,12 @@ class Journal(InMemoryJournal):
             entry = super().record(event)
             self.times[entry.chain, entry.number] = self.world.clock
             self.world.events.append(event)
-            if (event.what, event.outcome) == ("approve", "done"):
-                self.world.told.setdefault(event.detail, self.world.clock)
-                self.world.told_since.setdefault(event.detail, self.world.started)
+            if (event.what, event.outcome) == ("save", "intended"):
+                self.world.told[str(event.digest)] = self.world.clock
         return entry
 
-    def show(self, **options: Any) -> Iterator[Entry]:
-        for entry in super().show(**options):
+    def back(self, thread: str) -> Iterator[Entry]:
+        for entry in super().back(thread):
             yield replace(entry, at=self.times[entry.chain, entry.number])
 
 

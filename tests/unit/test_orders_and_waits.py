@@ -21,13 +21,17 @@ from safepoint import (
     Workflow,
 )
 from safepoint.core.errors import (
+    AnchorUnavailable,
     ApprovalExpired,
+    JournalUnavailable,
+    StorageUnavailable,
     ThreadHeld,
     WaitEnded,
     WorkflowError,
 )
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
+from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Migration
 from tests.unit.desk import DANA, ERIN, Desk, State
 
@@ -140,9 +144,10 @@ def test_what_a_thief_notes_as_an_order_does_not_hide_a_hold(forged: Any) -> Non
         desk.payment().resume(desk.ledger(), "order-7")
 
 
-def test_whoever_ends_waits_leaves_a_run_alone_that_somebody_let_go_on() -> None:
-    """Another worker spends a yes just before the end, and is about to pay."""
-    desk = Office(within=timedelta(minutes=1))
+@pytest.mark.parametrize("what", ["approves", "ends it too", "owns"])
+def test_whoever_ends_waits_leaves_a_run_alone_that_is_anothers(what: str) -> None:
+    """Another worker spends a yes just before the end, or ends the wait, and is about to go on."""
+    desk = Office(within=timedelta(minutes=1), then="continue")
     flow, late = desk.payment(), datetime.now(UTC) + LATER
     run = flow.start(desk.ledger(), "order-7")
     assert run.question is not None
@@ -151,12 +156,32 @@ def test_whoever_ends_waits_leaves_a_run_alone_that_somebody_let_go_on() -> None
     class Slow(Workflow):
         def waiting(self, ledger: Ledger) -> Iterator[Question]:
             for question in super().waiting(ledger):
-                flow.rehydrate(desk.ledger(), "order-7", approvals=[yes])
+                if what == "approves":
+                    flow.rehydrate(desk.ledger(), "order-7", approvals=[yes])
+                elif what == "owns":
+                    desk.ledger().own("order-7", "worker-2")
+                else:
+                    flow.rehydrate(desk.ledger(), "order-7", now=late)
                 yield question
 
     slow = Slow("payment", flow.steps.values(), gate=flow.gate)
     assert slow.end_waits(desk.ledger(), now=late) == []
-    assert desk.paid == []
+    assert (desk.paid, desk.told_expired) == ([], [])
+
+
+@pytest.mark.parametrize("what", ["storage", "anchor", "journal"])
+def test_an_outage_does_not_look_like_nobody_waits(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Office()
+    desk.ledger().save("strange", {"amount": 42})
+    run = desk.payment().start(desk.ledger(), "order-7")
+    desk.ledger().note("order-7", {"question": "forged"}, label=SPENT)
+    assert [*desk.payment().waiting(desk.ledger())] == [run.question]
+    down = {"storage": desk.storage, "anchor": desk.anchor, "journal": desk.journal._view.storage}
+    monkeypatch.setattr(down[what], "read", lambda *_: 1 / 0)
+    with pytest.raises((StorageUnavailable, AnchorUnavailable, JournalUnavailable)):
+        [*desk.payment().waiting(desk.ledger())]
 
 
 def test_nobody_waits_with_what_no_question_could_hold() -> None:

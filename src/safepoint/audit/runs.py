@@ -28,7 +28,6 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, spelled
 from safepoint.resume.answers import held
 from safepoint.resume.approval import SKEW, Approval, Question, Reason
-from safepoint.resume.asking import asks_the_same
 from safepoint.resume.gate import Decision, Gate, compare
 from safepoint.resume.workflow import Payload
 
@@ -384,7 +383,7 @@ class Link:
     def was_denied(self, spend: Spend) -> bool:
         """Whether what that note is about had a no besides."""
         spends, asked = self.last.spends if self.last else [], spend.question
-        return any(each.is_no and asks_the_same(each.question, asked) for each in spends)
+        return any(each.is_no and each.question.subject == asked.subject for each in spends)
 
     @property
     def end(self) -> int:

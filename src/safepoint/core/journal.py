@@ -159,8 +159,8 @@ class Event:
 
     Attributes:
         what: one of `WHATS`.
-        outcome: "intended" before it is done, then "done" or "refused". A save, a delete, a pause
-            and an act have no "done": the record is the proof.
+        outcome: "intended" before it is done, then "done" or "refused". What a record proves has no
+            "done": a save, a delete, an act, an approval, a denial, the end of a wait.
         actor: who.
         store: the name of the store that it is about.
         thread: the thread, or None for the whole store.
@@ -336,15 +336,19 @@ class Journal:
         with _as_journal_errors():
             scope = self._view.for_tenant(tenant) if tenant else self._view
             chains = _chains(scope) if thread is None else [(scope, thread)]
-            shown = (
-                [
-                    e
-                    for e in map(_entry, view.back(chain))
-                    if thread in (None, e.thread) and what in (None, e.what)
-                ][::-1]
-                for view, chain in chains
-            )
-            yield from merge(*shown, key=lambda entry: (entry.at, entry.tenant, entry.chain))
+            shown = ([*map(_entry, view.back(chain))][::-1] for view, chain in chains)
+            for entry in merge(*shown, key=lambda each: (each.at, each.tenant, each.chain)):
+                if thread in (None, entry.thread) and what in (None, entry.what):
+                    yield entry
+
+    def back(self, thread: str) -> Iterator[Entry]:
+        """Yield what is about one thread, newest first, verified up to there.
+
+        Raises:
+            JournalError: as `show` does.
+        """
+        with _as_journal_errors():
+            yield from map(_entry, self._view.back(thread))
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

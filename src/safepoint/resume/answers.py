@@ -8,12 +8,12 @@ question. It believes that a chain does not exist only if the anchor has not see
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -145,7 +145,7 @@ class Answers:
         self._append(
             approver,
             question.tenant,
-            _chain("answer", approver.key, question.text),
+            _chain("answer", approver.key, question.subject),
             {"answer": said.text, **({"why": why} if why else {})},
             MOST if said.verdict == "denied" else MOST - 1,
         )
@@ -237,23 +237,24 @@ class Answers:
     def about(self, question: Question, people: Approvers) -> list[Approval]:
         """Return all that these people answered to a question, verified, as far as it is put here.
 
-        It is genuine. Whether a yes counts now, its `check_time` tells. What a revoked key put is
-        not looked at: neither a yes nor a no of it counts.
+        It is genuine. Whether a yes counts now, its `check_time` tells. A no counts whichever
+        version asked for the same. What a revoked key put is not looked at: neither a yes nor a no
+        of it counts.
 
         Raises:
             AnswersError: the place cannot vouch for what is there.
         """
         found = []
-        for name, key in people.keys.values():
-            chain = _chain("answer", key, question.text)
-            is_revoked = key.id in people.revoked
-            for opened in (
-                () if is_revoked else self._walk(self._view(key, question.tenant), chain, MOST)
-            ):
+        for key_id, (name, key) in people.keys.items():
+            if key_id in people.revoked:
+                continue
+            chain = _chain("answer", key, question.subject)
+            for opened in self._walk(self._view(key, question.tenant), chain, MOST):
                 with suppress(*_NONSENSE):  # nobody stops a run by what is no answer to it
                     put = read_json(opened.payload, _LIMITS.state_bytes)
                     said = people.open(put["answer"])
-                    if said.question == question and said.approver == name:
+                    is_no = said.verdict == "denied" and said.question.subject == question.subject
+                    if said.approver == name and (is_no or said.question == question):
                         found.append(replace(said, why=str(put.get("why", ""))))
         return found
 
@@ -264,7 +265,7 @@ class Answers:
             AnswersError: the place cannot vouch for what is there.
         """
         with _told():
-            view, chain = self._view(key, question.tenant), _chain("answer", key, question.text)
+            view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
             end = next(view.back(chain), None)
             return end is None or view.anchored(chain) == end.head
 
@@ -331,7 +332,9 @@ class Answers:
                             continue
                         said = people.open(put["answer"], revoked=True)
                         _, key = people.keys[opened.key]
-                        if said.key != key.id or chain != _chain("answer", key, said.question.text):
+                        if said.key != key.id or chain != _chain(
+                            "answer", key, said.question.subject
+                        ):
                             raise _misplaced(chain)
                         yield replace(said, why=str(put.get("why", "")))
             except CheckpointError as error:
@@ -351,16 +354,7 @@ class Answers:
         Further records, which the owner or a thief of the key wrote by hand, do not count.
         """
         with _told():
-            found = list(islice(view.back(chain, every_signature=True), most + 1))
-            if len(found) > most:
-                places = [found[0].header.place._replace(sequence=n + 1) for n in range(most)]
-                read, keys = view.storage.read, view.keys
-                yield from (
-                    open_sealed(read(chain, p.sequence), p, keys, limits=_LIMITS, use="order")
-                    for p in places
-                )
-                return
-            yield from reversed(found)
+            yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
 
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)

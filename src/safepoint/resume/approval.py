@@ -14,9 +14,10 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from safepoint.core.codec import read_json, write_json
@@ -85,14 +86,17 @@ class Reason(StrEnum):
 class Arguments:
     """A field that returns a new copy on each read, so that people sign what they read."""
 
-    def __get__(self, instance: object | None, owner: type) -> dict[str, Any]:
-        if instance is None:  # asked for a default when the class is made; there is none
+    def __get__(self, question: object | None, owner: type) -> dict[str, Any]:
+        if question is None:  # asked for a default when the class is made; there is none
             raise AttributeError("arguments")
-        copy: dict[str, Any] = read_json(vars(instance)["_line"], _MAX_QUESTION)["arguments"]
+        kept = vars(question)["arguments"]
+        copy: dict[str, Any] = read_json(kept, _MAX_QUESTION)["arguments"]
         return copy
 
-    def __set__(self, instance: object, value: dict[str, Any]) -> None:
-        vars(instance)["_given"] = value
+    def __set__(self, question: object, given: dict[str, Any]) -> None:
+        if not _are_named(given):
+            raise _unfit("arguments", given)
+        vars(question)["arguments"] = _encoded({"arguments": given}, _MAX_QUESTION)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,7 +136,7 @@ class Question:
         store: the store that the thread is in.
         thread: the thread that is to go on.
         checkpoint: where it is to go on from.
-        head: where it ends now. Once it has moved, an approval of this question is void.
+        head: the record that the run would follow. Once it has gone on, an approval is void.
         app: what is to run it: a workflow's name, with its version.
         tools: the digest of the tool set that it would have.
         reasons: why a person is asked.
@@ -177,13 +181,11 @@ class Question:
         if self.tenant != "":
             check_name("tenant", self.tenant)
         check_word(self.app)
-        arguments, reasons = vars(self).pop("_given"), tuple(map(str, self.reasons))
         # Whatever is shown is one line of ASCII, and no more than it seems.
         right = {
             "tools": is_digest(self.tools),
-            "reasons": all(map(_REASON.fullmatch, reasons)) and reasons,
+            "reasons": all(map(_REASON.fullmatch, self.reasons)) and self.reasons,
             "action": _ACTION.fullmatch(self.action),
-            "arguments": _are_named(arguments),
             "details": all(
                 each.isascii() and each.isprintable() and not _SPACES.search(each)
                 for each in self.details
@@ -196,30 +198,28 @@ class Question:
         }
         for name, is_right in right.items():
             if not is_right:
-                value = arguments if name == "arguments" else getattr(self, name)
-                raise ConfigurationError(
-                    f"{quoted(value)} cannot be the {name} of a question.",
-                    "Ask with words for reasons and action, a dict of named arguments, names of"
-                    " steps, and sentences in ASCII for details.",
-                )
-        values = {
-            **vars(self),
-            "arguments": arguments,
-            "checkpoint": _place(self.checkpoint),
-            "details": list(self.details),
-            "done": list(self.done),
-            "head": _place(self.head),
-            "reasons": list(reasons),
-        }
-        line = _encoded(values, _MAX_QUESTION)
-        lists = {name: tuple(getattr(self, name)) for name in ("details", "done")}
-        vars(self).update(lists, reasons=reasons, _line=line)
+                raise _unfit(name, getattr(self, name))
+        self.text  # noqa: B018  it is refused here, if it is too much
 
-    @property
+    @cached_property
     def text(self) -> str:
         """The question as it travels to whoever is asked: one line of canonical JSON."""
-        line: bytes = vars(self)["_line"]
-        return f"{line.decode('ascii')}\n"
+        return self._spelled(_FIELDS)
+
+    @cached_property
+    def subject(self) -> str:
+        """What a no to it is about: the same of each version that asks this, with whichever tools.
+
+        A question in which no step asks for anything is about itself alone.
+        """
+        return self._spelled(_SUBJECT) if self.action else self.text
+
+    def _spelled(self, names: Iterable[str]) -> str:
+        values = {name: getattr(self, name) for name in names}
+        for name, each in values.items():
+            if isinstance(each, (Head, tuple)):
+                values[name] = asdict(each) if isinstance(each, Head) else list(map(str, each))
+        return f"{_encoded(values, _MAX_QUESTION).decode('ascii')}\n"
 
     @classmethod
     def from_text(cls, text: str) -> Question:
@@ -279,6 +279,7 @@ class Question:
 
 
 _FIELDS: Final = frozenset(each.name for each in fields(Question))
+_SUBJECT: Final = _FIELDS - {"app", "tools", "reasons", "details", "next", "done", "until", "then"}
 _SEND: Final = "Send what Question.text gave, unchanged."
 _ASK: Final = (
     "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"
@@ -286,8 +287,12 @@ _ASK: Final = (
 )
 
 
-def _place(head: Head) -> dict[str, Any]:
-    return {"sequence": head.sequence, "digest": head.digest}
+def _unfit(name: str, value: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{quoted(value)} cannot be the {name} of a question.",
+        "Ask with words for reasons and action, a dict of named arguments, names of steps, and"
+        " sentences in ASCII for details.",
+    )
 
 
 def _question(values: Any) -> Question:
@@ -298,7 +303,8 @@ def _question(values: Any) -> Question:
     ):
         raise ConfigurationError("Its fields are not those of a question.", _SEND)
     heads = {name: Head(**values[name]) for name in ("checkpoint", "head")}
-    return Question(**{**values, **heads})
+    tuples = {name: tuple(values[name]) for name in ("reasons", "details", "done")}
+    return Question(**{**values, **heads, **tuples})
 
 
 def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -502,7 +508,7 @@ class Approver:
     def deny(
         self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
-        """Sign a no, and return its text. It expires too: after that, ask again."""
+        """Sign a no, and return its text. It expires too, unless it is put with the answers."""
         return self._answer("denied", question, lifetime, now)
 
     def _answer(

@@ -4,9 +4,9 @@
 place of the answers, if the gate knows one.
 
 Our own workflow, a graph of LangGraph and a workflow of Agent Framework spend an answer in one way:
-by a note of its own, sealed and anchored before anybody is given the arguments. It follows the very
-record that people were asked about. That it was not spent before is known by a walk from the
-thread's end back to that record, and by nothing else.
+by a note of its own, sealed and anchored before anybody is given the arguments. It is appended to
+the very end of the thread that was looked at, so of several workers one is first, and the first
+note that counts is the answer for good. A walk from the end back to the record that asks finds it.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def check_held(
 ) -> None:
     """Refuse to go on with a thread that an operator holds.
 
-    What they ordered is copied into the thread, as a note, and written down, once. So whoever reads
-    the thread sees why it stood still.
+    A hold that stops the thread, and the release of such a one, is copied into it as a note, and
+    written down. So whoever reads the thread sees why it stood still.
 
     Args:
         gate: who may hold it, and where their orders are.
@@ -199,30 +199,13 @@ def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -
     ledger.log.write(order.what, "done", thread, detail=str(order), actor=who)
 
 
-def note_answers(ledger: Ledger, accepted: Iterable[Approval], outcome: Outcome) -> None:
-    """Write down who said yes or no."""
-    for each in accepted:
+def log_answers(ledger: Ledger, answers: Iterable[Approval], outcome: Outcome) -> None:
+    """Write down who approved or denied it."""
+    for each in answers:
         what: What = "deny" if each.verdict == "denied" else "approve"
-        who = Actor(each.approver, f"signature of key {each.key}")
-        asked = each.question
-        ledger.log.write(what, outcome, asked.thread, asked.checkpoint, said(each), actor=who)
-
-
-def said(approval: Approval) -> str:
-    """Name an answer, as the journal does: in an entry of its own, which is never cut."""
-    return f"{approval.question.action} nonce {approval.nonce}".lstrip()
-
-
-def noted(ledger: Ledger, answers: tuple[Approval, ...], outcome: Outcome) -> datetime | None:
-    """Return when the journal was told so of the last of these answers, None if never."""
-    found: dict[str, datetime] = {}
-    thread = answers[0].question.thread if answers else None
-    for entry in ledger.journal.show(thread=thread) if ledger.journal and answers else ():
-        for each in answers:
-            what = "deny" if each.verdict == "denied" else "approve"
-            if (entry.what, entry.outcome, entry.detail) == (what, outcome, said(each)):
-                found.setdefault(each.nonce, entry.at)
-    return max(found.values()) if found and len(found) == len(answers) else None
+        who, asked = Actor(each.approver, f"signature of key {each.key}"), each.question
+        detail = f"{asked.action} nonce {each.nonce}".lstrip()
+        ledger.log.write(what, outcome, asked.thread, asked.checkpoint, detail, actor=who)
 
 
 def anchor_end(ledger: Ledger, thread: str) -> None:
@@ -302,18 +285,25 @@ class Asking(NamedTuple):
             raise ResumeRefused(f"{spent[0].approver} denied it: {asked} at {self._where}.", final)
         return approved(spent, self.key)
 
-    def spend(self, given: object, now: datetime | None = None) -> tuple[Approval, ...]:
+    def spend(
+        self, given: object, now: datetime | None = None, *, ends: bool = False
+    ) -> tuple[Approval, ...]:
         """Spend what people signed, unless that was done, and return what counts.
 
         That is enough approvals, or one denial. It is nothing if the wait has ended, or if nobody
         has to approve it. It raises what `answered` raises, but for a no.
+
+        Args:
+            given: as in `answered`.
+            now: the time, if not that of the clock.
+            ends: refuse if it is answered already: whoever ends a wait leaves the run to those who
+                ended it first.
         """
         thread, at = self.question.thread, self.question.checkpoint
         watching = self.ledger.log.watching("resume", thread, at, quiet=RESUMING)
         with nullcontext() if self.once else watching:
             try:
-                moment = now or datetime.now(UTC)
-                return self._used(self._spend(given, moment), moment)
+                return self._spend(given, now or datetime.now(UTC), ends=ends)
             except ResumeError as error:
                 error.question = self.question
                 raise
@@ -322,36 +312,39 @@ class Asking(NamedTuple):
         """Return what was spent here, None if nothing was: it is still asked."""
         return self._look(now or datetime.now(UTC))[1]
 
-    def _spend(self, given: object, now: datetime) -> tuple[Approval, ...]:
+    def _spend(self, given: object, now: datetime, *, ends: bool) -> tuple[Approval, ...]:
         """Return what was spent first: by others before, or now, right after what was looked at."""
-        ours = tuple[Approval, ...]()
+        thread, ours = self.question.thread, tuple[Approval, ...]()
         for left in range(TRIES, -1, -1):
-            check_held(self.gate, self.ledger, self.question.thread, self.value)
+            self.ledger.owners.keep(thread)
+            check_held(self.gate, self.ledger, thread, self.value)
             end, spent = self._look(now)
             if spent is not None:
                 if ours and spent != ours:
-                    note_answers(self.ledger, ours, "refused")
-                if self.once and spent and (given or ours):
+                    log_answers(self.ledger, ours, "refused")
+                if ends or (self.once and (ours or (spent and given))):
                     raise self._too_late(spent, ours)
-                anchor_end(self.ledger, self.question.thread)
+                anchor_end(self.ledger, thread)
                 return spent
-            has_ended, ours = self._decided(given, now)
+            ours = self._decided(given, now)
             asks = Reason.ASKED in self.question.reasons or bool(ours)
             check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
-            note_answers(self.ledger, ours, "intended")
-            if has_ended:
-                self._note("expire", "intended")
+            log_answers(self.ledger, ours, "intended")
+            if not ours and self.question.until:
+                at, action = self.question.checkpoint, self.question.action
+                self.ledger.log.write("expire", "intended", thread, at, action)
             try:
                 self._append(ours, end)
-            except Conflict:
+                break
+            except Conflict:  # others were faster, and what they wrote may be an answer
                 if not left:
                     raise
-                continue  # others were faster, and what they wrote may be an answer
-            if has_ended:
-                self._note("expire", "done")
-            if ours and ours[0].verdict == "denied":
-                note_answers(self.ledger, ours, "done")
-            break
+        if self._look(now)[1] is None:
+            raise ApprovalExpired(
+                f"{self._where} goes on too late: what people approved expired before the"
+                " journal was told that it is spent.",
+                "Nothing was done. Ask them again, if the question still waits.",
+            )
         return ours
 
     def _too_late(self, spent: tuple[Approval, ...], ours: tuple[Approval, ...]) -> ApprovalSpent:
@@ -360,68 +353,32 @@ class Asking(NamedTuple):
                 f"Another worker resumed {self.question.thread} first, so this approval is spent.",
                 "Let that worker go on. If it died, resume without approvals.",
             )
-        how = f"{spent[0].verdict} by {', '.join(each.approver for each in spent)}"
+        how = "the wait has ended"
+        if spent:
+            how = f"{spent[0].verdict} by {', '.join(each.approver for each in spent)}"
         return ApprovalSpent(
             f"What {self._where} asks is answered already: {how}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
         )
 
-    def _used(self, spent: tuple[Approval, ...], now: datetime) -> tuple[Approval, ...]:
-        """Return what counts of it, once the journal was told, in time, that a yes is used.
-
-        Whoever spent it may have died before that, and then nobody was given it yet. So a no that
-        came since is in time; later, it is written down as late.
-        """
-        if not spent or spent[0].verdict == "denied":
-            return spent
-        no = tuple(each for each in self._put() if each.verdict == "denied")[:1]
-        if noted(self.ledger, spent, "done") is not None:
-            if no and noted(self.ledger, no, "refused") is None:
-                note_answers(self.ledger, no, "refused")
-            return spent
-        if no:
-            self._append(no, None)
-            note_answers(self.ledger, no, "done")
-            return no
-        note_answers(self.ledger, spent, "done")
-        # Told too late, it is not used: another worker may have ended the wait meanwhile.
-        _, used = self._look(now)
-        if used is None:
-            raise ApprovalExpired(
-                f"{self._where} goes on too late: what people approved expired before the"
-                " journal was told that it is used.",
-                "Nothing was done. Ask them again, if the question still waits.",
-            )
-        return used
-
-    def _append(self, answers: tuple[Approval, ...], end: Head | None) -> None:
+    def _append(self, answers: tuple[Approval, ...], end: Head) -> None:
         texts = {"question": self.question.text, "statements": [each.text for each in answers]}
-        value = self.value | texts
-        self.ledger.note(self.question.thread, value, label=SPENT, after=end)
+        self.ledger.note(self.question.thread, self.value | texts, label=SPENT, after=end)
 
-    def _note(self, what: What, outcome: Outcome) -> None:
-        asked = self.question
-        self.ledger.log.write(what, outcome, asked.thread, asked.checkpoint, asked.action)
-
-    def _put(self) -> list[Approval]:
-        """Return what people put where their answers are, if the gate knows such a place."""
-        answers = self.gate.answers
-        return [] if answers is None else answers.about(self.question, self.gate.people)
-
-    def _decided(self, given: object, now: datetime) -> tuple[bool, tuple[Approval, ...]]:
-        """Return whether the wait has ended, and what lets the run go on, or the one denial.
+    def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
+        """Return what lets the run go on, or the one denial; nothing if the wait has ended.
 
         A no in the place of the answers stays one: it does not expire, and comes before any yes,
         and before the end of the wait. What is not in time is no answer, whatever was signed.
         """
-        put = self._put()
+        answers, left = self.gate.answers, self.question.left(now)
+        put = [] if answers is None else answers.about(self.question, self.gate.people)
         for each in put:
             if each.verdict == "denied":
-                return False, (each,)
-        left = self.question.left(now)
+                return (each,)
         if left is not None and left <= timedelta(0):
-            return True, ()
-        return False, self._enough(given, put, now)
+            return ()
+        return self._enough(given, put, now)
 
     def _enough(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
         """Return the approvals that let it through, one of each person, or a denial among them.
@@ -497,12 +454,9 @@ class Asking(NamedTuple):
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
                     )
-                found = None
-                for note in reversed(notes):
-                    counting = self._counting(note, now)
-                    if found is None or self._comes_first(counting, found):
-                        found = counting
-                return end, found
+                told = self._told() if notes else {}
+                counting = (self._counting(note, told.get(note.digest)) for note in reversed(notes))
+                return end, next((each for each in counting if each is not None), None)
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
             elif over is None and self.is_over(link):
@@ -512,46 +466,33 @@ class Asking(NamedTuple):
             "It was pruned, or the question is of another history. Ask again.",
         )
 
-    def _comes_first(
-        self, counting: tuple[Approval, ...] | None, found: tuple[Approval, ...]
-    ) -> bool:
-        """Tell whether a no comes before what was spent earlier: before anybody was given it."""
-        if not counting or counting[0].verdict != "denied":
-            return False
-        if counting[0].question != self.question:
-            return True  # asked by another version
-        yes = bool(found) and found[0].verdict == "approved"
-        return yes and noted(self.ledger, found, "done") is None
+    def _told(self) -> dict[str | None, datetime]:
+        """Return when the journal was told of each record after the question, by its digest."""
+        found: dict[str | None, datetime] = {}
+        asked, journal = self.question, self.ledger.journal
+        for entry in journal.back(asked.thread) if journal else ():
+            if (entry.what, entry.digest) == ("save", asked.head.digest):
+                break
+            if (entry.what, entry.outcome) == ("save", "intended"):
+                found[entry.digest] = entry.at
+        return found
 
-    def _counting(self, note: Link, now: datetime) -> tuple[Approval, ...] | None:
+    def _counting(self, note: Link, told: datetime | None) -> tuple[Approval, ...] | None:
         """Return what a note spends, if it is about this question and was enough, and in time.
 
         Whoever has the writer's key can write a note, and any time into it. So what people signed
-        must bear it out, and the journal that it was used before it expired. A no stays one, also
-        if another version of the workflow asked for the same.
+        must bear it out, and the journal, which was told of this very record before it was kept. A
+        no stays one, also if another version of the workflow asked for the same; and if its key was
+        revoked since.
         """
         people, asked = self.gate.people, self.question
         with suppress(ResumeError, AttributeError):
             texts: Any = note.state.get("statements")
             if isinstance(texts, list) and len(texts) == 1:
-                no = people.open(texts[0], revoked=True)
-                if no.verdict == "denied" and asks_the_same(no.question, asked):
+                no = people.open(texts[0], revoked=told is not None)
+                if no.verdict == "denied" and no.question.subject == asked.subject:
                     return (no,)
-            if note.state.get("question") != asked.text:
+            if told is None or note.state.get("question") != asked.text:
                 return None
-            if texts == [] and asked.until:
-                # Whoever ended it too early said no; and to go on without an answer, it must be
-                # over by the clock of whoever goes on.
-                left = asked.left(now + SKEW) if asked.then == "continue" else None
-                return () if left is None or left <= timedelta(0) else None
-            used = noted(self.ledger, tuple(map(people.open, self._texts(texts))), "done")
-            return self._enough(texts, [], used or now)
+            return () if texts == [] and asked.until else self._enough(texts, [], told)
         return None
-
-
-def asks_the_same(one: Question, other: Question) -> bool:
-    """Tell whether a step asks the same in both, whatever version asks, and with which tools."""
-    names = ("store", "tenant", "thread", "checkpoint", "head", "scope", "action", "arguments")
-    return one == other or (
-        one.action != "" and all(getattr(one, name) == getattr(other, name) for name in names)
-    )

@@ -15,13 +15,12 @@ from safepoint.core.codec import write_json
 from safepoint.core.errors import CheckpointError, ConfigurationError, quoted
 from safepoint.core.names import digest_of, is_digest
 
-_FIELDS: Final = ("name", "permissions", "schema", "version")
 _NAME: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
 _VERSION: Final = re.compile(r"[A-Za-z0-9._:/+-]{0,128}")
 _MOST: Final = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(init=False, repr=False)
 class Tool:
     """One tool: its name, its version, what it is allowed, and the arguments it takes.
 
@@ -72,27 +71,10 @@ class Tool:
                 f"The schema of the tool {name} cannot be encoded.",
                 "Give it as plain values, for example a JSON schema as a dict.",
             ) from error
-        vars(self).update(
-            name=str.__str__(name),
-            permissions=tuple(sorted(set(map(str.__str__, words)))),
-            schema=digest,
-            version=str.__str__(version),
-        )
-
-    @classmethod
-    def from_dict(cls, described: Mapping[str, Any]) -> Tool:
-        """Return the tool that a mapping describes, for example one out of a settings file.
-
-        Raises:
-            ConfigurationError: it has a field that no tool has, or lacks the name, or one is not
-                what `Tool` takes.
-        """
-        if not {"name"} <= described.keys() <= set(_FIELDS):
-            raise ConfigurationError(
-                f"{quoted(sorted(map(str, described)))} are not the fields of a tool.",
-                f"The fields of a tool are {', '.join(_FIELDS)}, of which it needs the name.",
-            )
-        return cls(**described)
+        self.name = str.__str__(name)
+        self.permissions = tuple(sorted(set(map(str.__str__, words))))
+        self.schema = digest
+        self.version = str.__str__(version)
 
     @property
     def described(self) -> dict[str, Any]:
@@ -154,7 +136,7 @@ class ToolSet:
         try:
             found = [Tool(**{**each, "schema": None}) for each in value]
             for tool, each in zip(found, value, strict=True):
-                vars(tool)["schema"] = each["schema"]  # it is a digest already
+                tool.schema = each["schema"]  # it is a digest already
             tools = cls(found)
             if tools.described == value and all(
                 tool.schema is None or is_digest(tool.schema) for tool in tools

@@ -29,9 +29,11 @@ from safepoint.core.errors import (
     DecodeError,
     EncodeError,
     Forked,
+    JournalUnavailable,
     MigrationFailed,
     NotOwner,
     ResumeRefused,
+    StorageUnavailable,
     ThreadHeld,
     WaitEnded,
     WorkflowError,
@@ -45,6 +47,7 @@ from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import THEN, Question, Reason, ends, signable
 from safepoint.resume.asking import (
     PUT,
+    SPENT,
     Approved,
     Asking,
     anchor_end,
@@ -52,7 +55,6 @@ from safepoint.resume.asking import (
     check_held,
     check_journal,
     check_wait,
-    noted,
 )
 from safepoint.resume.gate import Decision, Gate
 from safepoint.resume.tools import Tool, ToolSet
@@ -66,7 +68,7 @@ _SHOW: Final = (
 _PLAIN: Final = Codec()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ask:
     """The result of a step that makes the run wait for people.
 
@@ -108,12 +110,11 @@ class Ask:
                 f"Write then={' or '.join(map(repr, THEN))}.",
             )
         try:
-            arguments = signable(self.action, dict(self.arguments))
+            self.arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
             raise WorkflowError(
                 f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
             ) from error
-        object.__setattr__(self, "arguments", arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +318,7 @@ def question_of(
         head=head,
         app=app,
         tools=payload.tools.digest,
-        reasons=decision.reasons,
+        reasons=tuple(map(str, decision.reasons)),
         details=(*decision.details, *details),
         action=asked.action if asked else "",
         arguments=dict(asked.arguments) if asked else {},
@@ -495,7 +496,7 @@ class Wanted:
             return question
         return None
 
-    def run(self, given: list[str], now: datetime | None) -> Run:
+    def run(self, given: list[str], now: datetime | None, *, ends: bool = False) -> Run:
         """Have answers spent, if some are needed, and return the run that goes on.
 
         Raises:
@@ -506,7 +507,7 @@ class Wanted:
         said = [*notes]
         if question is not None:
             asking = self.asking(question)
-            spent = asking.spend(given, now)
+            spent = asking.spend(given, now, ends=ends)
             run.expired = not spent and question.until != ""
             run.denied = run.expired and question.then == "deny"
             if run.expired and given:
@@ -547,7 +548,8 @@ class Wanted:
             is_ours = (asked.store, asked.tenant, asked.thread) == ours
             if is_ours and asked.head.sequence < self.latest.sequence:
                 how = "An approval counts once. If that run was interrupted, resume it without."
-                if noted(self.ledger, (each,), "done") is None:
+                notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
+                if not any(each.nonce in str(note.state) for note in notes):
                     how = "It was not used. Look at what happened since, and ask again."
                 raise ApprovalSpent(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
@@ -776,9 +778,9 @@ Step = Callable[..., Mapping[str, Any] | Ask | None]
 class Workflow:
     """A name and a list of steps. A step takes the state and returns what changes in it.
 
-    A step is a plain function. If it was interrupted, or another worker took the thread at the
-    same time, it runs again: what it does outside of the state must bear that. A step with a second
-    argument gets a `Call`, which has a key for that.
+    A step is a plain function. It may run again, after a crash or by another worker at the same
+    time: what it does outside of the state must bear that. A step with a second argument gets a
+    `Call`, which has a key for that.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
@@ -948,33 +950,42 @@ class Workflow:
         If there are tenants, ask for each: `waiting(ledger.tenant(name))`.
         A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
         about the first.
+
+        Raises:
+            CheckpointError: the store, its anchor or its journal cannot be asked, so nobody could
+                tell who waits.
         """
         for thread in ledger.threads():
-            with suppress(CheckpointError):
+            try:
                 question = Wanted(self, ledger, thread, to_ask=True).open_question()
-                if question is not None and question.action:
-                    yield question
+            except (AnchorUnavailable, JournalUnavailable, StorageUnavailable):
+                raise
+            except CheckpointError:
+                continue
+            if question is not None and question.action:
+                yield question
 
     def end_waits(self, ledger: Ledger, *, now: datetime | None = None) -> list[Run]:
         """End each wait whose time is over, and return these runs.
 
-        Call it from whatever runs at times: nothing here keeps a clock. A wait that another worker
-        ended or owns, or that an operator holds, is left to them. If one run raises something, that
-        is raised when the round is over.
+        Call it from whatever runs at times: nothing here keeps a clock. A run whose wait another
+        worker ended, or that it owns, or that an operator holds, is left to them: if that worker
+        died, resume it. If one run raises something, that is raised when the round is over.
 
         Args:
             ledger: where the threads are.
             now: the time, if not that of the clock.
         """
         ended, problems = list[Run](), list[Exception]()
+        self.gate.check_apart(ledger.keys)
         for question in self.waiting(ledger):
             left = question.left(now)
-            if left is None or left > timedelta(0):
+            if left is None or left > timedelta(0) or ledger.owners.other(question.thread):
                 continue
             try:
-                with suppress(Conflict, NotOwner, ThreadHeld):
-                    run = self.rehydrate(ledger, question.thread, now=now)
-                    if run.expired:  # if not, another worker goes on with it
+                with suppress(Conflict, NotOwner, ThreadHeld, ApprovalSpent):
+                    run = Wanted(self, ledger, question.thread).run([], now, ends=True)
+                    if run.expired:
                         ended.append(run.finish())
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
                 problems.append(error)

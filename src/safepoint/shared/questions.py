@@ -21,7 +21,7 @@ from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
 from safepoint.resume.approval import Question, Reason, unverified
-from safepoint.resume.asking import SPENT, asks_the_same
+from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
 from safepoint.shared.states import read_as_json
@@ -277,7 +277,7 @@ def _is_spent(note: dict[str, Any], question: Question) -> bool:
         return False
     said, now = [unverified(text) for text in note["statements"]], datetime.now(UTC)
     if any(each["verdict"] == "denied" for each in said):
-        return asks_the_same(Question.from_text(note["question"]), question)
+        return Question.from_text(note["question"]).subject == question.subject
     left = [datetime.fromisoformat(each["expires"]) > now for each in said]
     return note["question"] == question.text and (any(left) or not left)
 

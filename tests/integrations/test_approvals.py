@@ -1,0 +1,772 @@
+"""Approvals, deadlines and holds, alike in the three places where people ask.
+
+A workflow of ours, a graph of LangGraph and a workflow of Agent Framework pay what people signed,
+once, and nothing else. What only one of them can do is in a file of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal, TypedDict
+from unittest.mock import patch
+
+import pytest
+
+from safepoint import (
+    Approver,
+    Approvers,
+    Ask,
+    Gate,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    Keyring,
+    Ledger,
+    Policy,
+    SealBroken,
+    SigningKey,
+    SQLiteCheckpointStorage,
+    Workflow,
+)
+from safepoint.core.errors import (
+    AnchorUnavailable,
+    AnswersBroken,
+    ApprovalExpired,
+    ApprovalMalformed,
+    ApprovalMismatch,
+    ApprovalNeeded,
+    ApprovalSpent,
+    ApprovalUntrusted,
+    CheckpointError,
+    ConfigurationError,
+    KeyRefused,
+    NotOwner,
+    ResumeRefused,
+    ThreadHeld,
+    WaitEnded,
+    WorkflowError,
+)
+from safepoint.core.names import thread_name
+from safepoint.resume import asking
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT, Approved
+from safepoint.resume.workflow import Call
+from tests.harness.optional import need
+
+need("langgraph", "needs langgraph")
+need("agent_framework", "needs safepoint[agent-framework]")
+
+import agent_framework as af
+from agent_framework import WorkflowBuilder, WorkflowContext
+from langgraph.errors import GraphDrained
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command
+
+from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
+from safepoint.langgraph import SealedSaver
+
+PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory", "omar")}
+DANA, ERIN, MALLORY, OMAR = (Approver(name, key) for name, key in PEOPLE.items())
+KEYS = Keyring(SigningKey.generate())
+RUN: Any = {"configurable": {"thread_id": "Order 7"}}
+Durability = Literal["sync", "async"]
+
+
+class Order(TypedDict, total=False):
+    amount: int
+    paid: str
+
+
+def _approvers(**options: Any) -> Approvers:
+    return Approvers({name: PEOPLE[name].public for name in ("dana", "erin")}, **options)
+
+
+@dataclass
+class Office:
+    """All that outlives a process, the bank, and what ran. What differs is below."""
+
+    storage: Any = field(default_factory=InMemoryCheckpointStorage)
+    anchor: Any = field(default_factory=InMemoryAnchor)
+    journal: Any = field(default_factory=InMemoryJournal)
+    policy: Policy = field(default_factory=Policy)
+    approvers: Approvers | None = field(default_factory=_approvers)
+    within: timedelta | None = None
+    dies: bool = False
+    bank: dict[str, list[int]] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+    durability: Durability = "sync"
+
+    def __post_init__(self) -> None:
+        self.put = InMemoryCheckpointStorage()
+        self.answers = Answers(self.put, InMemoryAnchor())
+        self.during: Callable[[str], object] = lambda _: None
+
+    @property
+    def gate(self) -> Gate:
+        operators = Approvers({"omar": PEOPLE["omar"].public})
+        return Gate(self.policy, self.approvers, answers=self.answers, operators=operators)
+
+    def ledger(self, **options: Any) -> Ledger:
+        given = {"keys": KEYS, "anchor": self.anchor, "journal": self.journal, **options}
+        return Ledger(self.storage, store="orders", **given)
+
+    def pays(self, yes: Approved, key: str = "") -> str:
+        """Pay, and die before that is saved, if it must be."""
+        self.during("pay")
+        self.bank.setdefault(yes.key or key, []).append(yes.arguments["amount"])
+        if self.dies:
+            raise MemoryError("after the bank, before the checkpoint")
+        return f"{yes.arguments['amount']} by {'+'.join(yes.by)}"
+
+    def goes_without(self, error: ResumeRefused) -> str:
+        if self.dies:
+            raise MemoryError("before the checkpoint")
+        return type(error).__name__
+
+    def step(self, name: str) -> None:
+        self.ran.append(name)
+        self.during(name)
+
+    @property
+    def spends(self) -> int:
+        return [each.label for each in self.ledger().back(self.thread)].count(SPENT)
+
+    thread = ""
+
+    def start(self, run: int = 7) -> Question:
+        """Begin a run, which asks."""
+        raise NotImplementedError
+
+    def look(self, answer: Any = "") -> str:
+        """Answer in a new process, and return what was paid, or the error that it went on with."""
+        raise NotImplementedError
+
+    def again(self, answer: Any) -> str:
+        """Go on after a crash, as whoever runs it would."""
+        return self.look(answer)
+
+    def steps(self, *, again: bool = False) -> None:
+        """Run a, b and c, with a checkpoint after each."""
+        raise NotImplementedError
+
+    def seen(self) -> object:
+        """Read it."""
+        return self.ledger().latest(self.thread)
+
+
+class Flow(Office):
+    """Our own workflow."""
+
+    thread = "order-7"
+
+    def payment(self) -> Workflow:
+        def ask(state: Any) -> Ask:
+            return Ask("pay", {"amount": 42}, within=self.within)
+
+        def pay(state: Any, call: Call) -> Any:
+            return {"paid": self.pays(call.approved, call.key)}
+
+        return Workflow("payment", [ask, pay], gate=self.gate)
+
+    def start(self, run: int = 7) -> Question:
+        question = self.payment().start(self.ledger(), f"order-{run}").question
+        assert question is not None
+        return question
+
+    def look(self, answer: Any = "") -> str:
+        texts = answer if isinstance(answer, list) else [answer] if answer else []
+        run = self.payment().resume(self.ledger(), self.thread, approvals=texts)
+        denied = "WaitEnded" if run.expired else "ResumeRefused"
+        return denied if run.denied else str(run.state["paid"])
+
+    def again(self, answer: Any) -> str:
+        return self.look()
+
+    def steps(self, *, again: bool = False) -> None:
+        def a(state: Any) -> None:
+            self.step("a")
+
+        def b(state: Any) -> None:
+            self.step("b")
+
+        def c(state: Any) -> None:
+            self.step("c")
+
+        workflow = Workflow("three", [a, b, c], gate=self.gate)
+        (workflow.resume if again else workflow.start)(self.ledger(), self.thread)
+
+
+class Graph(Office):
+    """LangGraph."""
+
+    thread = thread_name("Order 7")
+
+    def run(self, number: int = 7) -> Any:
+        return {"configurable": {"thread_id": f"Order {number}"}}
+
+    def paying(self) -> Any:
+        saver = SealedSaver(self.ledger(), gate=self.gate)
+
+        def pay(_: Any) -> Order:
+            try:
+                return {"paid": self.pays(saver.ask("pay", {"amount": 42}, within=self.within))}
+            except ResumeRefused as error:
+                return {"paid": self.goes_without(error)}
+
+        node: Any = pay
+        built = StateGraph(Order).add_node("pay", node).add_edge(START, "pay")
+        return built.compile(checkpointer=saver)
+
+    def start(self, run: int = 7) -> Question:
+        found = self.paying().invoke({"amount": 42}, self.run(run))
+        return Question.from_text(found["__interrupt__"][0].value)
+
+    def look(self, answer: Any = "") -> str:
+        return str(self.paying().invoke(Command(resume=answer), self.run())["paid"])
+
+    def three(self) -> Any:
+        built, before = StateGraph(Order), START
+        for name in ("a", "b", "c"):
+            node: Any = partial(lambda name, _: self.step(name), name)
+            built.add_node(name, node)
+            built.add_edge(before, name)
+            before = name
+        return built.compile(checkpointer=SealedSaver(self.ledger(), gate=self.gate))
+
+    def steps(self, *, again: bool = False) -> None:
+        self.three().invoke(
+            None if again else {"amount": 1}, self.run(), durability=self.durability
+        )
+
+    def seen(self) -> object:
+        return self.three().get_state(self.run()).next
+
+
+class AsyncGraph(Graph):
+    """LangGraph, in an event loop."""
+
+    def steps(self, *, again: bool = False) -> None:
+        graph, given = self.three(), None if again else {"amount": 1}
+        asyncio.run(graph.ainvoke(given, self.run(), durability=self.durability))
+
+
+class Pay(af.Executor):
+    def __init__(self, office: Agents, storage: SealedCheckpointStorage) -> None:
+        super().__init__("pay")
+        self.office, self.storage = office, storage
+
+    @af.handler
+    async def draft(self, amount: int, ctx: WorkflowContext) -> None:
+        within = self.office.within
+        await self.storage.ask(self, ctx, "pay", {"amount": amount}, within=within)
+
+    @af.response_handler
+    async def pay(self, question: Question, answer: object, ctx: WorkflowContext[str, str]) -> None:
+        try:
+            yes = await self.storage.answered(self, question, answer)
+            await ctx.yield_output(self.office.pays(yes))
+        except ResumeRefused as error:
+            await ctx.yield_output(self.office.goes_without(error))
+
+
+class Step(af.Executor):
+    def __init__(self, office: Agents, name: str) -> None:
+        super().__init__(name)
+        self.office = office
+
+    @af.handler
+    async def go(self, amount: int, ctx: WorkflowContext[int]) -> None:
+        self.office.step(self.id)
+        await ctx.send_message(amount)
+
+
+class Agents(Office):
+    """Agent Framework."""
+
+    thread = thread_name("payments 7")
+
+    def opened(self, run: int = 7) -> SealedCheckpointStorage:
+        return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(f"payments {run}")
+
+    def paying(self, run: int = 7) -> af.Workflow:
+        storage = self.opened(run)
+        return WorkflowBuilder(
+            name=f"payments {run}", start_executor=Pay(self, storage), checkpoint_storage=storage
+        ).build()
+
+    def latest(self, run: int = 7) -> af.WorkflowCheckpoint:
+        found: af.WorkflowCheckpoint
+        found = _wait(self.opened(run).get_latest(workflow_name=f"payments {run}"))
+        return found
+
+    def start(self, run: int = 7) -> Question:
+        _wait(self.paying(run).run(42))
+        question: Question = [*self.latest(run).pending_request_info_events.values()][-1].data
+        return question
+
+    def look(self, answer: Any = "") -> str:
+        at = self.latest()
+        answers = dict.fromkeys(at.pending_request_info_events, answer)
+        done = _wait(self.paying().run(checkpoint_id=at.checkpoint_id, responses=answers))
+        return str(done.get_outputs()[0])
+
+    def steps(self, *, again: bool = False) -> None:
+        storage = self.opened()
+        a, b, c = (Step(self, name) for name in ("a", "b", "c"))
+        building = WorkflowBuilder(name="payments 7", start_executor=a, checkpoint_storage=storage)
+        flow = building.add_edge(a, b).add_edge(b, c).build()
+        _wait(flow.run(checkpoint_id=self.latest().checkpoint_id) if again else flow.run(1))
+
+    def seen(self) -> object:
+        return self.latest()
+
+
+def _wait(doing: Any) -> Any:
+    async def done() -> Any:
+        return await doing
+
+    return asyncio.run(done())
+
+
+def _ago(**before: int) -> datetime:
+    return datetime.now(UTC) - timedelta(**before)
+
+
+def _at_time(**away: int) -> Any:
+    """Move the clock of the worker that checks an answer."""
+
+    class Moved(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return datetime.now(tz) + timedelta(**away)
+
+    return patch.object(asking, "datetime", Moved)
+
+
+def _refused(error: type[CheckpointError], act: Callable[[], object]) -> None:
+    """See that something is refused, whether or not the framework wraps that."""
+    with pytest.raises((error, af.WorkflowCheckpointException)) as found:
+        act()
+    assert error in (type(found.value), type(found.value.__cause__))
+
+
+ALL = pytest.mark.parametrize("kind", [Flow, Graph, Agents])
+BOTH = pytest.mark.parametrize("kind", [Graph, Agents])
+Kind = type[Office]
+
+# --- what is no answer
+
+# What somebody answers who may call the run, and has no key of an approver.
+FORGED: dict[str, tuple[Callable[[Office, Question], Any], type[CheckpointError]]] = {
+    "a plain yes": (lambda *_: [True], ApprovalMalformed),
+    "unsigned text": (lambda *_: "yes", ApprovalMalformed),
+    "a dict": (lambda *_: [{"type": "approve"}], ApprovalMalformed),
+    "the question": (lambda _, asked: asked.text, ApprovalMalformed),
+    "signed by a stranger": (lambda _, q: MALLORY.approve(q), ApprovalUntrusted),
+    "signed for somebody else": (
+        lambda _, q: Approver("dana", PEOPLE["mallory"]).approve(q),
+        ApprovalUntrusted,
+    ),
+    "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), ApprovalUntrusted),
+    "a no made a yes": (
+        lambda _, q: DANA.deny(q).replace('"denied"', '"approved"'),
+        ApprovalUntrusted,
+    ),
+    "of another amount": (
+        lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
+        ApprovalMismatch,
+    ),
+    "of another run": (lambda office, _: DANA.approve(office.start(8)), ApprovalMismatch),
+    "of another store": (lambda _, q: DANA.approve(replace(q, store="other")), ApprovalMismatch),
+    "expired": (lambda _, q: DANA.approve(q, now=_ago(hours=2)), ApprovalExpired),
+    "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), ApprovalExpired),
+}
+
+
+@ALL
+@pytest.mark.parametrize("name", FORGED)
+def test_an_answer_that_no_approver_gave_to_this_question_pays_nothing(
+    kind: Kind, name: str
+) -> None:
+    """And it is not kept: the right answer still pays."""
+    office, (forge, error) = kind(), FORGED[name]
+    question = office.start()
+    answer = forge(office, question)
+    with pytest.raises(error) as refused:
+        office.look(answer)
+    if kind is not Flow:
+        assert refused.value.question == question  # type: ignore[attr-defined]
+    assert not office.bank
+    assert office.look(DANA.approve(question)) == "42 by dana"
+    assert [*office.bank.values()] == [[42]]
+
+
+@ALL
+def test_a_thief_of_the_writers_key_cannot_say_what_people_approved(kind: Kind) -> None:
+    """Nor could whoever has the key of the journal, too."""
+    office = kind()
+    question = office.start()
+    other, yes = replace(question, arguments={"amount": 1}), DANA.approve(question)
+    ours = {"thread": "Order 7", "workflow": "payments 7", "question": question.text}
+    forged: list[Any] = [
+        {**ours, "statements": [DANA.approve(other)]},
+        {**ours, "statements": [MALLORY.approve(question)]},
+        {**ours, "statements": [DANA.approve(question, now=_ago(hours=2))]},
+        {**ours, "statements": []},
+        {**ours, "statements": "yes"},
+        ours,
+        {"statements": [yes]},
+        "spent",
+    ]
+    for note in forged:
+        office.ledger().note(office.thread, note, label=SPENT)
+    thief = office.ledger(journal=None)
+    thief.note(office.thread, {**ours, "statements": [yes]}, label=SPENT)
+    with pytest.raises((ApprovalNeeded, ApprovalMalformed)):
+        office.look([True] if kind is not Flow else "")
+    assert not office.bank
+    assert office.look(yes) == "42 by dana"  # which nobody had spent
+
+
+@ALL
+def test_two_people_where_the_policy_wants_two(kind: Kind) -> None:
+    office = kind(policy=Policy({Reason.ASKED: 2}))
+    question = office.start()
+    one = DANA.approve(question)
+    for answer in (one, [one, one], [one, DANA.approve(question)]):
+        with pytest.raises(ApprovalNeeded) as error:
+            office.look(answer)
+        assert error.value.question == question
+    assert office.look([one, ERIN.approve(question)]) == "42 by dana+erin"
+
+
+@ALL
+def test_a_worker_whose_clock_is_behind_takes_no_answer(kind: Kind) -> None:
+    office = kind()
+    yes = DANA.approve(office.start())
+    with _at_time(hours=-1), pytest.raises(ApprovalExpired, match="by this worker's clock"):
+        office.look(yes)
+
+
+@ALL
+def test_what_cannot_be_answered_is_not_asked(kind: Kind) -> None:
+    options: list[dict[str, Any]] = [{"approvers": None}, {"journal": None}, {"anchor": None}]
+    for cannot in options:
+        with pytest.raises(ConfigurationError):
+            kind(**cannot).start()
+    office = kind()
+    with (
+        pytest.raises(KeyRefused),
+        patch.object(office, "ledger", partial(office.ledger, keys=Keyring(PEOPLE["dana"]))),
+    ):
+        office.start()
+    with pytest.raises(WorkflowError, match="cannot be used"):
+        kind(within=timedelta(0)).start()
+
+
+# --- once
+
+
+@ALL
+def test_whoever_goes_on_after_a_crash_gets_the_same_arguments_and_key(kind: Kind) -> None:
+    """Also long after the answer expired; whatever it is answered then was answered before."""
+    office = kind(dies=True)
+    question = office.start()
+    yes = DANA.approve(question, lifetime=timedelta(minutes=5))
+    with pytest.raises(MemoryError):
+        office.look(yes)
+    for late in (yes, ERIN.approve(question), ERIN.deny(question)):
+        with pytest.raises(MemoryError):
+            office.again(late)
+    office.dies = False
+    with _at_time(days=3):
+        assert office.again(yes) == "42 by dana"
+    assert [*office.bank.values()] == [[42] * 5]
+    assert office.spends == 1
+    told = [entry.what for entry in office.journal.show() if entry.what in ("pause", "approve")]
+    assert told == ["pause", "approve"]
+
+
+@ALL
+def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given(kind: Kind) -> None:
+    office, seen = kind(), list[Any]()
+    question = office.start()
+
+    def look(_: str) -> None:
+        newest = next(office.ledger().back(question.thread))
+        head = office.anchor.read("orders", question.thread)
+        seen.append((newest.label, newest.sequence == head.sequence))
+
+    office.during = look
+    office.look(DANA.approve(question))
+    assert seen == [(SPENT, True)]
+
+
+@ALL
+def test_a_note_that_the_anchor_never_saw_is_anchored_before_it_is_believed(kind: Kind) -> None:
+    """Whoever wrote it died in between. Else it could be cut off, and a no follow a payment."""
+    office = kind()
+    question = office.start()
+    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
+    with gone, pytest.raises(AnchorUnavailable):
+        office.look(DANA.approve(question))
+    assert not office.bank
+    office.again(DANA.approve(question))
+    assert office.spends == 1
+    assert [*office.bank.values()] == [[42]]
+
+
+@pytest.mark.parametrize("since", ["expired", "no journal", "revoked"])
+@ALL
+def test_a_no_is_final(kind: Kind, since: str) -> None:
+    office = kind(dies=True)
+    question = office.start()
+    with suppress(MemoryError):  # our own workflow has nothing to do then
+        office.look([DANA.approve(question), ERIN.deny(question)])
+    assert "deny" in [entry.what for entry in office.journal.show()]
+    office.dies = False
+    if since == "no journal":
+        office.journal = InMemoryJournal()
+    elif since == "revoked":
+        office.approvers = _approvers(revoked=[PEOPLE["erin"]])
+    with _at_time(days=3):
+        assert office.again(DANA.approve(question)) == "ResumeRefused"
+    assert not office.bank
+
+
+@pytest.mark.parametrize("first", ["approved", "denied"])
+@ALL
+def test_one_outcome_wins_whenever_another_worker_comes(kind: Kind, first: str) -> None:
+    """Worker by worker, at each change that the first one makes: both are told the same."""
+    for number in range(99):
+        office, told = kind(), list[str]()
+        question = office.start()
+        mine = DANA.approve if first == "approved" else DANA.deny
+        theirs = ERIN.deny if first == "approved" else ERIN.approve
+
+        def other(office: Office = office, told: list[str] = told) -> None:
+            with suppress(CheckpointError):
+                told.append(office.look())
+
+        left = [number]
+
+        def meanwhile(
+            keep: Any,
+            *given: Any,
+            left: list[int] = left,
+            office: Office = office,
+            text: str = theirs(question),
+            other: Any = other,
+            **options: Any,
+        ) -> Any:
+            if left == [0]:
+                left.clear()
+                office.answers.put(ERIN, text)
+                worker = Thread(target=other)
+                worker.start()
+                worker.join()
+            elif left:
+                left[0] -= 1
+            return keep(*given, **options)
+
+        with pytest.MonkeyPatch.context() as monkey:
+            for storage in (office.storage, office.journal._view.storage):
+                monkey.setattr(storage, "append", partial(meanwhile, storage.append))
+            with suppress(CheckpointError):
+                told.append(office.look(mine(question)))
+        with suppress(CheckpointError, RuntimeError):  # of a framework that is done with it
+            told.append(office.again(""))
+        assert told, number
+        assert len(set(told)) == 1, (number, told)
+        assert bool(office.bank) == (" by " in told[0])
+        if left:
+            break
+    assert number >= 3
+
+
+@ALL
+def test_a_worker_that_does_not_own_the_run_is_given_nothing(kind: Kind) -> None:
+    """Not even what was spent before, by one that died."""
+    office = kind(dies=True)
+    yes = DANA.approve(office.start())
+    with pytest.raises(MemoryError):
+        office.look(yes)
+    office.ledger().own(office.thread, "worker-2")
+    office.dies = False
+    with pytest.raises((NotOwner, ResumeRefused)):
+        office.again(yes)
+    assert [*office.bank.values()] == [[42]]
+
+
+@pytest.mark.parametrize("column", ["amount", "statement"])
+@ALL
+def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
+    kind: Kind, column: str, tmp_path: Path
+) -> None:
+    office = kind(SQLiteCheckpointStorage(tmp_path / "state.db"), dies=True)
+    question = office.start()
+    with pytest.raises(MemoryError):
+        office.look(DANA.approve(question))
+    office.bank.clear()
+    with closing(sqlite3.connect(tmp_path / "state.db")) as rows:
+        guard = "select sql from sqlite_master where name = 'checkpoints_update'"
+        ((trigger,),) = rows.execute(guard).fetchall()
+        rows.execute("drop trigger checkpoints_update")
+        changed = f"cast(replace(cast(record as text), '{column}', '{column[::-1]}') as blob)"
+        edited = f"update checkpoints set record = {changed} where cast(record as text) like ?"  # noqa: S608
+        assert rows.execute(edited, [f"%{column}%"]).rowcount
+        rows.execute(trigger)
+        rows.commit()
+    office.storage = SQLiteCheckpointStorage(tmp_path / "state.db")
+    _refused(SealBroken, lambda: office.again(DANA.approve(question)))
+    assert not office.bank
+
+
+# --- where people put their answers
+
+
+@ALL
+def test_an_answer_is_found_where_people_put_it(kind: Kind) -> None:
+    office = kind()
+    question = office.start()
+    with pytest.raises(ApprovalNeeded):
+        office.look()
+    office.answers.put(DANA, DANA.approve(question))
+    assert office.look() == "42 by dana"
+
+
+@ALL
+def test_a_no_that_was_put_comes_before_a_yes_that_a_relay_brings(kind: Kind) -> None:
+    office = kind()
+    question = office.start()
+    office.answers.put(ERIN, ERIN.deny(question))
+    assert office.look(DANA.approve(question)) == "ResumeRefused"
+    assert not office.bank
+
+
+@ALL
+def test_whoever_deletes_a_no_stops_the_run(kind: Kind) -> None:
+    office = kind()
+    question = office.start()
+    office.answers.put(ERIN, ERIN.deny(question))
+    vars(office.put).update(vars(InMemoryCheckpointStorage()))
+    with pytest.raises(AnswersBroken):
+        office.look(DANA.approve(question))
+    assert not office.bank
+
+
+@ALL
+def test_after_the_end_of_a_wait_no_approval_counts(kind: Kind) -> None:
+    office = kind(within=timedelta(seconds=1))
+    question = office.start()
+    yes = DANA.approve(question)
+    office.answers.put(DANA, yes)
+    time.sleep(1.1)
+    if kind is Flow:  # which tells whoever brings one
+        with pytest.raises(WaitEnded):
+            office.look(yes)
+    assert office.look("" if kind is Flow else yes) == WaitEnded.__name__
+    assert not office.bank
+    told = [(each.what, each.outcome) for each in office.journal.show(what="expire")]
+    assert told == [("expire", "intended")]
+
+
+@ALL
+def test_one_wins_between_an_approval_and_the_end_of_a_wait(
+    kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is about to spend a yes in time, and stands still; another one ends the wait."""
+    office, found = kind(within=timedelta(seconds=1)), list[str]()
+    question = office.start()
+    office.answers.put(DANA, DANA.approve(question))
+    append = asking.Asking._append
+
+    def slow(*given: Any) -> None:
+        monkeypatch.undo()
+        time.sleep(1.1)
+        other = Thread(target=lambda: found.append(office.look()))
+        other.start()
+        other.join()
+        append(*given)
+
+    monkeypatch.setattr(asking.Asking, "_append", slow)
+    with suppress(ApprovalSpent):  # the other one went on
+        found.append(office.look())
+    assert set(found) == {"WaitEnded"}
+    assert not office.bank
+
+
+# --- holds
+
+STOPPED = (ThreadHeld, NotCheckpointed, GraphDrained, af.WorkflowCheckpointException)
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("kind", [Flow, Graph, AsyncGraph, Agents])
+def test_a_held_run_stops_and_goes_on_where_it_was(kind: Kind, durability: Durability) -> None:
+    """By LangGraph's default, checkpoints are saved while next steps run: those run, and count."""
+    office, holds = kind(durability=durability), list[str]()
+
+    def hold(name: str) -> None:
+        if name == "a":
+            holds.append(office.answers.hold(OMAR, "orders", office.thread, why="look").hold)
+
+    office.during = hold
+    late = isinstance(office, Graph) and durability == "async"
+    with suppress(GraphDrained) if late else pytest.raises(STOPPED, match="omar has held"):
+        office.steps()
+    ran = list(office.ran)
+    assert ran == ["a"] or (late and ran == ["a", "b", "c"][: len(ran)])
+    for _ in range(2):
+        with pytest.raises(STOPPED, match="omar has held"):
+            office.steps(again=True)
+    assert office.ran == ran
+    assert office.seen() is not None  # whoever reads it, may
+    office.answers.release(OMAR, "orders", office.thread, holds[0])
+    office.steps(again=True)
+    assert office.ran == ["a", "b", "c"]
+    notes = [link.label for link in office.ledger().back(office.thread) if link.kind == "note"]
+    assert notes.count("ordered/") >= 2
+    told = [(each.what, each.outcome) for each in office.journal.show()]
+    assert ("hold", "done") in told
+    assert ("release", "done") in told
+
+
+def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
+    """A thread that is deleted begins anew, a copy has another name, and an update is a step."""
+    office = Graph()
+    run = office.run()
+    office.three().invoke({"amount": 1}, {**run, "metadata": {"run_id": "run"}})
+    saver = SealedSaver(office.ledger(), gate=office.gate)
+    before = [*saver.list(run)]
+    held = office.answers.hold(OMAR, "orders", office.thread)
+    around: list[Callable[[], object]] = [
+        lambda: saver.delete_thread("Order 7"),
+        lambda: saver.prune(["Order 7"], strategy="delete"),
+        lambda: saver.prune(["Order 7"]),
+        lambda: saver.delete_for_runs(["run"]),
+        lambda: saver.copy_thread("Order 7", "Order 8"),
+        lambda: office.three().update_state(run, {"amount": 9}),
+    ]
+    for way in around:
+        with pytest.raises(ThreadHeld):
+            way()
+    assert [*saver.list(run)] == before
+    assert not office.three().get_state(office.run(8)).values
+    office.answers.release(OMAR, "orders", office.thread, held.hold)
+    saver.delete_thread("Order 7")  # and a hold holds the id of a thread that begins anew
+    office.ran.clear()
+    office.answers.hold(OMAR, "orders", office.thread)
+    with pytest.raises(ThreadHeld):
+        office.steps()
+    assert office.ran == []
