@@ -295,7 +295,7 @@ class Answers:
 
         Args:
             people: the approvers and operators who may have stored records.
-            tenant: only records about this tenant's threads; all records if None.
+            tenant: only records about this tenant's threads; all records by default.
 
         Raises:
             AnswersError: something was changed or removed, or is of nobody among them.

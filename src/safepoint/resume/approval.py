@@ -203,7 +203,7 @@ class Question:
 
     @cached_property
     def text(self) -> str:
-        """The question as it travels to whoever is asked: one line of canonical JSON."""
+        """The question as it is sent to a person: one line of canonical JSON."""
         return self._spelled(_FIELDS)
 
     @cached_property

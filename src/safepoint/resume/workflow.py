@@ -497,7 +497,7 @@ class Wanted:
         return None
 
     def run(self, given: list[str], now: datetime | None, *, ends: bool = False) -> Run:
-        """Have answers spent, if some are needed, and return the run that goes on.
+        """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
             ResumeError: they are too few, do not count, or are a no.
@@ -946,10 +946,10 @@ class Workflow:
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
-        When a wait ends, `Question.until` tells. Nothing is written: `end_waits` ends it.
-        If there are tenants, ask for each: `waiting(ledger.tenant(name))`.
-        A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
-        about the first.
+        `Question.until` is the end of a wait. Nothing is written: `end_waits` ends it.
+        If there are tenants, call it for each: `waiting(ledger.tenant(name))`.
+        A thread that does not verify, or that belongs to another workflow, is left out:
+        `Ledger.verify` reports the former.
 
         Raises:
             CheckpointError: the store, its anchor or its journal cannot be asked, so nobody could
