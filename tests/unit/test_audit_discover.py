@@ -114,7 +114,7 @@ def safety_test(root: Path) -> None:
 CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a store of a tenant": (lambda r: store(r, "acme"), 2, "SP02.no-key"),
     "a store below": (lambda r: store(r / "x/y"), 2, "SP02.no-key"),
-    "a store with a gap": (gap, 1, "SP13.records-missing SP02.no-key"),
+    "a store with a gap": (gap, 1, "SP13.rolled-back SP02.no-key"),
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
@@ -137,7 +137,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "ours, damaged": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(52) + b"SFPT" + bytes(99)),
         1,
-        "SP04.mode SP13.storage-unavailable SP02.no-key",
+        "SP04.mode SP13.unavailable SP02.no-key",
     ),
     "ours, by another number": (renumbered, 2, "SP02.no-key"),
     "a pickle that is called code": (
@@ -195,10 +195,10 @@ def test_where_there_are_files_of_pytorch_the_installed_one_is_looked_at(
 ) -> None:
     torch = pytest.importorskip("torch")
     plant(root)
-    assert "SP23.unsafe-runtime" not in {each.id for each in look([str(root)]).findings}
+    assert "SP23.unsafe" not in {each.id for each in look([str(root)]).findings}
     monkeypatch.setattr(torch, "__version__", "2.5.1")
     found = {each.id for each in look([str(root)]).findings}
-    assert ("SP23.unsafe-runtime" in found) == (plant is torch_file)
+    assert ("SP23.unsafe" in found) == (plant is torch_file)
 
 
 def test_the_environment_that_runs_it_is_left_out(

@@ -651,7 +651,7 @@ def test_a_thread_that_does_not_verify_is_an_error(desk: Desk) -> None:
     small = desk.ledger(codec=Codec(limits=Limits(items=3)))
     assert [each.rule for each in audit(small, gate=GATE)][:1] == ["SP11"]
     del records[3]
-    assert audit(desk.ledger())[0].id == "SP13.records-missing"
+    assert audit(desk.ledger())[0].id == "SP13.rolled-back"
 
 
 def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -> None:

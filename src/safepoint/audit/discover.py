@@ -39,7 +39,7 @@ from safepoint.audit.profiles import (
 from safepoint.core.errors import (
     CheckpointError,
     NotFound,
-    StorageUnavailable,
+    Unavailable,
     quoted,
     shell,
 )
@@ -89,7 +89,7 @@ class Found:
             is_code: whether only code is looked for. A file that is named is taken for it.
 
         Raises:
-            StorageUnavailable: there is nothing at that path, or no path is written like that.
+            Unavailable: there is nothing at that path, or no path is written like that.
         """
         self.path, self._is_code = absolute(path, "PATH"), is_code
         self.stores: list[str] = []
@@ -104,7 +104,7 @@ class Found:
         self._judged, self._linked = set[str](), list[str]()
         self._kept: dict[tuple[str, str], list[str]] = {}
         if not os.path.lexists(self.path):
-            raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
+            raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
             found = files(self.path, self._closed, self._enters)
         else:

@@ -30,7 +30,7 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
+from safepoint.core.errors import CheckpointError, Unavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, is_thread
@@ -62,9 +62,7 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
     require_posix()
     path = absolute(storage_path)
     if not os.path.lexists(path):
-        raise StorageUnavailable(
-            f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}"
-        )
+        raise Unavailable(f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}")
     with translated("look at", path):
         found = [*location(path, named=storage_path)]
         found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
@@ -196,7 +194,7 @@ def check_places(
     for part, path in zip(parts, (storage, keys, anchor, journal, journal_anchor), strict=True):
         try:
             places |= {} if path is None else {part: absolute(path, f"The folder of the {part}")}
-        except StorageError as refusal:
+        except Unavailable as refusal:
             findings.append(refused("SP22", refusal, str(path)))
     findings += guarded("SP22", next(iter(places.values()), ""), _together(places))
     for part, place in places.items():

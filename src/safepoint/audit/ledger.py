@@ -19,13 +19,12 @@ from safepoint.audit.reading import all_threads, view_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, scoped
 from safepoint.core.errors import (
-    AnchorError,
     CheckpointError,
     ConfigurationError,
-    JournalError,
     NotFound,
-    RecordsMissing,
-    UnsafeLocation,
+    RolledBack,
+    SealBroken,
+    Unavailable,
     shell,
 )
 from safepoint.core.keys import Hidden, Key, Keyring, VerifyingKey, parse_key
@@ -59,12 +58,12 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
         try:
             headers = (opened.header for opened in view.back(thread))  # notes may ride along
             heads[view, thread] = next(each.sequence for each in headers if each.kind != "note")
-        except (AnchorError, RecordsMissing) as refusal:
-            found += of_tenant(view.tenant, [refused("SP15", refusal, thread)])
         except (NotFound, StopIteration):
             continue  # nothing was ever there
-        except CheckpointError:
-            found += of_tenant(view.tenant, [finding("SP15.not-compared", thread)])
+        except CheckpointError as error:
+            lost = isinstance(error, RolledBack) or error.kind == "anchor"
+            told = refused("SP15", error, thread) if lost else finding("SP15.not-compared", thread)
+            found += of_tenant(view.tenant, [told])
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
     late = [each for each in heads if any(_lag(*each, heads[each]))]
@@ -78,7 +77,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
 def _lag(view: View, thread: str, head: int) -> Iterator[Finding]:
     try:
         anchored = view.anchored(thread)
-    except AnchorError as refusal:
+    except (RolledBack, Unavailable) as refusal:
         yield refused("SP15", refusal, thread)
         return
     if anchored is None:
@@ -249,7 +248,7 @@ def check_journal(
         file = database_in(str(path))
         with SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=True) as journal:
             counts = journal.counts()
-    except (UnsafeLocation, JournalError) as refusal:
+    except (Unavailable, SealBroken) as refusal:
         found.append(refused("SP20", refusal, shown))
     else:
         found += () if anchor is None else _behind(shown, name, counts, anchor)

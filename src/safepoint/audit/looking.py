@@ -46,9 +46,9 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
     MissingPackage,
-    StorageError,
+    Unavailable,
+    Unsafe,
     shell,
 )
 from safepoint.core.keys import Keyring
@@ -226,7 +226,7 @@ class Place:
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))
             return None
-        except (StorageError, KeyRefused):
+        except (Unavailable, Unsafe):
             if store.postgres is not None:
                 raise
             return None  # another check has said why

@@ -22,7 +22,7 @@ from safepoint.audit.finding import (
 from safepoint.core.errors import (
     CheckpointError,
     MissingPackage,
-    UnsafeRuntime,
+    Unsafe,
     shell,
 )
 from safepoint.models import Inspection, Kind, Verdict, inspect
@@ -45,7 +45,7 @@ _LARGEST: Final = 8 * 1024 * 1024
 LOOKED_AT: Final = 1024 * 1024
 _TEST: Final = re.compile(r"(test_.+|.+_test)\.py")
 _LOADS: Final = re.compile(rb"\b(load_checkpoint|torch\.load)\b")
-_REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe\w+|[\w.]*ModelError)\b")
+_REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe|[\w.]*ModelRefused)\b")
 _SKIPS: Final = re.compile(rb"\bimportorskip\(")
 _GRACEFUL: Final = re.compile(rb"\bexc_type\s*=\s*ImportError\b")
 _AUTOLOAD: Final = b"PYTEST_DISABLE_PLUGIN_AUTOLOAD"
@@ -58,7 +58,7 @@ def check_torch() -> list[Finding]:
             check_runtime(package())
     except MissingPackage:
         return []
-    except UnsafeRuntime as error:
+    except Unsafe as error:
         do = error.do.removeprefix("Nothing was loaded. ")
         return [replace(refused("SP23", error, "torch"), do=do)]
     return []

@@ -16,8 +16,7 @@ from typing import Final
 from safepoint.audit.finding import Finding, finding, of_tenant, refused
 from safepoint.audit.reading import Entry, Spend, Thread, all_threads
 from safepoint.core.errors import (
-    ApprovalError,
-    ApprovalExpired,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     ResumeRefused,
@@ -171,7 +170,7 @@ class Runs:
             try:
                 approval = self._gate.people.open(text, revoked=True)
                 approval.check_answers(asked)
-            except ApprovalError as refusal:
+            except ApprovalRefused as refusal:
                 yield finding("SP19.not-counted", at.thread, entry=spend, why=refusal.what)
             else:
                 yield from self._outside(at.thread, spend, approval)
@@ -236,7 +235,7 @@ class Runs:
     def _opened(self, spend: Spend) -> Iterator[Approval]:
         """Yield what people approved, of what a note says."""
         for text in spend.texts if self._verifies else ():
-            with suppress(ApprovalError):
+            with suppress(ApprovalRefused):
                 approval = self._gate.people.open(text, revoked=True)
                 approval.check_answers(spend.question)
                 if approval.verdict == "approved":
@@ -269,7 +268,7 @@ class Runs:
         try:
             when = approval.issued if just_late else created
             approval.check_time(when, self._gate.policy.lifetime)
-        except ApprovalExpired as refusal:
+        except ApprovalRefused as refusal:
             yield finding("SP19.late", thread, entry=spend, does=does, late=refusal.what)
 
     def _not_allowed(
