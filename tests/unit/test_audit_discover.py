@@ -300,8 +300,9 @@ def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Path:
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with settings, a store and some code."""
+    monkeypatch.setenv("SAFEPOINT_CONFIG", str(tmp_path / "safepoint.toml"))
     key = SigningKey.from_file(tmp_path / "keys/key", create=True)
     anchor = SQLiteAnchor(tmp_path / "heads/heads.db", create=True)
     storage = FileCheckpointStorage(tmp_path / "state")
