@@ -21,20 +21,14 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, check_apart
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    AnswersBroken,
-    AnswersError,
-    AnswersUnavailable,
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     InvalidId,
-    KeyRefused,
     LimitExceeded,
-    NotFound,
-    RecordsMissing,
-    StorageError,
-    UnknownKey,
+    SealBroken,
+    Unavailable,
+    Unsafe,
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey
@@ -128,15 +122,15 @@ class Answers:
             why: a reason, for people. It is sealed with their key, and is no part of the answer.
 
         Raises:
-            ApprovalError: it is no answer of theirs.
+            ApprovalRefused: it is no answer of theirs.
             InvalidId: the reason is too long.
             LimitExceeded: they have answered that question too often.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         try:
             said = Approvers({approver.name: approver.key.public}).open(text)
-        except ApprovalUntrusted as error:
-            raise ApprovalUntrusted(
+        except ApprovalRefused as error:
+            raise ApprovalRefused(
                 f"{approver.name} did not sign that with this key. {error.what}",
                 "Nothing was put. Each person puts what they signed themselves.",
             ) from None
@@ -166,7 +160,7 @@ class Answers:
 
         Raises:
             InvalidId: a name is outside its grammar, or the reason is too long.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         _check_why(why)
         return self._order(operator, Place(store, tenant, thread, 1), {"order": "hold", "why": why})
@@ -185,7 +179,7 @@ class Answers:
 
         Raises:
             InvalidId: a name is outside its grammar, or `hold` is no digest.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         if not is_digest(hold):
             raise InvalidId(
@@ -242,7 +236,7 @@ class Answers:
         of it counts.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         found = []
         for key_id, (name, key) in people.keys.items():
@@ -262,7 +256,7 @@ class Answers:
         """Tell whether the anchor has seen all that a key answered to a question.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         with _told():
             view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
@@ -275,7 +269,7 @@ class Answers:
         """Return all that these operators ordered about a thread, verified: holds and releases.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         place, found = Place(store, tenant, thread, 1), []
         for name, key in operators.keys.values():
@@ -298,17 +292,20 @@ class Answers:
             tenant: only what is about this one's threads; all, if you name none.
 
         Raises:
-            AnswersError: something was changed or removed, or is of nobody among them.
+            SealBroken: something was changed or removed, or is of nobody among them.
         """
         with _told():
             try:
                 chains = self._chains(people, tenant)
                 return sum(view.verify(chain, every_signature=True) for view, chain in chains)
-            except UnknownKey as error:
-                raise AnswersBroken(
+            except SealBroken as error:
+                if error.kind != "key":
+                    raise
+                raise SealBroken(
                     f"The answers hold something of nobody who is listed. {error.what}",
                     "If you know that key, list it as revoked-approver or revoked-operator. If not,"
                     " find out who can write their storage.",
+                    "answers",
                 ) from error
 
     def every(
@@ -319,7 +316,7 @@ class Answers:
         In place of what does not verify, or is of nobody who is listed, it yields what is wrong.
 
         Raises:
-            AnswersError: the place cannot be asked.
+            Unavailable: the place cannot be asked.
         """
         with _told():
             chains = self._chains((people, operators), tenant)
@@ -399,10 +396,11 @@ def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
     return Order(what, name, opened.key, at, said.get("why", ""), hold, record)
 
 
-def _misplaced(chain: str) -> AnswersBroken:
-    return AnswersBroken(
+def _misplaced(chain: str) -> SealBroken:
+    return SealBroken(
         f"The chain {chain} of the answers holds something that is not about it.",
         "Nothing is resumed. Whoever signed it did not put it with this release: ask them.",
+        "answers",
     )
 
 
@@ -411,26 +409,26 @@ def _told() -> Iterator[None]:
     """Say what is wrong with the place of the answers in its own words."""
     try:
         yield
-    except (AnswersError, LimitExceeded, ConfigurationError, KeyRefused):
+    except (LimitExceeded, ConfigurationError, Unsafe):
         raise
-    except AnchorUnavailable as error:
-        raise AnswersUnavailable(error.what, error.do) from error
-    except (NotFound, RecordsMissing) as error:
-        raise _broken(error.what) from error
-    except StorageError as error:
-        raise AnswersUnavailable(
+    except Unavailable as error:
+        raise Unavailable(
             f"The answers cannot be used. {error.what}",
             f"{error.do} Until then nothing is resumed.",
+            "answers",
         ) from error
     except CheckpointError as error:
+        if error.kind == "answers":
+            raise
         raise _broken(error.what) from error
     except (KeyError, TypeError) as error:
         raise _broken("A record holds other fields.") from error
 
 
-def _broken(what: str) -> AnswersBroken:
-    return AnswersBroken(
+def _broken(what: str) -> SealBroken:
+    return SealBroken(
         f"The answers do not verify. {what}",
         "Nothing is resumed. Find out who can write their storage, and restore a copy that"
         " verifies.",
+        "answers",
     )

@@ -22,15 +22,12 @@ from typing import Any, Final, Literal
 
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     EncodeError,
-    KeyRefused,
     LimitExceeded,
+    Unsafe,
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
@@ -226,15 +223,15 @@ class Question:
         """Read a question that `text` gave. Nobody vouches for it: look at it before you sign it.
 
         Raises:
-            ApprovalMalformed: it is not a question.
+            ApprovalRefused: it is not a question.
         """
         try:
             return _question(read_json(_unwrapped(text, "question").encode(), _MAX_QUESTION))
-        except ApprovalMalformed:
+        except ApprovalRefused:
             raise
         except _MALFORMED as error:
             why = f" {error.what}" if isinstance(error, CheckpointError) else ""
-            raise ApprovalMalformed(f"The text is not a question.{why}", _SEND) from None
+            raise ApprovalRefused(f"The text is not a question.{why}", _SEND, "form") from None
 
     def left(self, now: datetime | None = None) -> timedelta | None:
         """Return how long the wait still lasts: below 0 if it has ended, None if it does not."""
@@ -350,9 +347,10 @@ def _unwrapped(text: str, what: str) -> str:
     What is inside of a line stays as it is, and the signature covers that.
     """
     if not isinstance(text, str) or len(text) > MAX_BYTES:
-        raise ApprovalMalformed(
+        raise ApprovalRefused(
             f"This is no {what}: it is not text, or more than {MAX_BYTES} characters.",
             "Send what the other side gave, unchanged.",
+            "form",
         )
     return text.replace("\r\n", "\n").strip(" \t\r\n")
 
@@ -432,12 +430,13 @@ class Approval:
         """Refuse it as an answer to another question.
 
         Raises:
-            ApprovalMismatch: a field differs; the message says which, and both values.
+            ApprovalRefused: a field differs; the message says which, and both values.
         """
         if self.question != question:
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"{self} has {_difference(self.question, question)}.",
                 f"It does not count here. Ask {self.approver} this question.",
+                "mismatch",
             )
 
     def check_time(self, now: datetime, lifetime: timedelta) -> None:
@@ -451,28 +450,28 @@ class Approval:
             lifetime: the longest that an approval may be valid.
 
         Raises:
-            ApprovalExpired: it is too late, too early, or it is valid for too long.
+            ApprovalRefused: it is too late, too early, or it is valid for too long.
         """
         if now >= self.expires:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
                 f"Ask {self.approver} again.",
             )
         left = self.question.left(max(now, self.issued))
         if left is not None and left <= timedelta(0):
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} came too late: the wait ended at {self.question.until}.",
                 "Nothing was done. Start the run again if it is still wanted.",
             )
         if self.issued - now > SKEW:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
                 f" is more than the {SKEW.seconds} seconds by which clocks may differ.",
                 f"Set the clocks of this machine and of {self.approver} right, then ask again.",
             )
         valid = self.expires - self.issued
         if valid > lifetime:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} is valid for {valid}, and the policy allows {lifetime}.",
                 f"Ask {self.approver} again, for a shorter time: approve(question, lifetime=...).",
             )
@@ -544,7 +543,7 @@ class Approvers:
 
     from safepoint import Approver, Approvers, SigningKey
     from safepoint.resume.approval import Question
-    from safepoint.core.errors import ApprovalMismatch
+    from safepoint.core.errors import ApprovalRefused
     from safepoint.core.names import Head
 
     key = SigningKey.generate()
@@ -562,7 +561,7 @@ class Approvers:
 
     try:
         approval.check_answers(replace(question, arguments={"amount": 5_000_000}))
-    except ApprovalMismatch as error:
+    except ApprovalRefused as error:
         print(error.what)
         #> The approval by dana has the argument 'amount': 42, and the question has 5000000.
     ```
@@ -579,7 +578,7 @@ class Approvers:
 
     Raises:
         InvalidId: a name is outside the grammar.
-        KeyRefused: something is no public key, one key has two names, or what is revoked is
+        Unsafe: something is no public key, one key has two names, or what is revoked is
             nobody's key.
     """
 
@@ -600,7 +599,7 @@ class Approvers:
             each.id if isinstance(each, Key) else each for each in revoked
         )
         if not self.revoked <= self.keys.keys():  # a mistyped id would revoke nothing
-            raise KeyRefused(
+            raise Unsafe(
                 f"{quoted(min(self.revoked - self.keys.keys()))} is revoked, and is the key of no"
                 " approver here.",
                 "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
@@ -611,14 +610,14 @@ class Approvers:
 
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):
-            raise KeyRefused(
+            raise Unsafe(
                 f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
                 " checks an approval could make one.",
                 "Give what they sent you of key.public, for a key of SigningKey.generate().",
             )
         owner, _ = self.keys.setdefault(key.id, (name, key))
         if owner != name:
-            raise KeyRefused(
+            raise Unsafe(
                 f"Key {key.id} is listed for {owner} and for {name}, so it would count as two"
                 " people.",
                 "Give each person a key of their own.",
@@ -634,11 +633,11 @@ class Approvers:
         """Refuse approvers whose keys are also on the keyring of a ledger.
 
         Raises:
-            KeyRefused: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is: whoever writes the store could approve what they wrote.
         """
         for key in keyring:
             if key.id in self.keys:
-                raise KeyRefused(
+                raise Unsafe(
                     f"Key {key.id} of the approver {self.keys[key.id][0]} is on the keyring of the"
                     " ledger, so a writer could approve its own work.",
                     "Give the approver a key of their own: SigningKey.generate().",
@@ -655,30 +654,30 @@ class Approvers:
             revoked: also open what a key signed that was revoked since. It does not count then.
 
         Raises:
-            ApprovalMalformed: it is not an approval.
-            ApprovalUntrusted: nobody of these approvers signed it, or their key is revoked, or it
-                speaks for somebody else.
+            ApprovalRefused: it is not an approval; or nobody of these approvers signed it, or their
+                key is revoked, or it speaks for somebody else.
         """
         # 1. the size, and the grammar of line 1
         line_1, _, line_2 = _unwrapped(text, "approval").encode("utf-8", "replace").partition(b"\n")
         found = read_line(line_1)
         if found is None:
-            raise ApprovalMalformed(
+            raise ApprovalRefused(
                 "The text is not an approval.",
                 "Send what Approver.approve or Approver.deny gave, unchanged.",
+                "form",
             )
         key_id, signature = found
 
         # 2. the key
         if key_id not in self.keys:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval names key {key_id}, which is no approver's.",
                 "If that person may approve, add their public key to Approvers; if not, treat it as"
                 " forged.",
             )
         name, key = self.keys[key_id]
         if key_id in self.revoked and not revoked:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval names key {key_id} of {name}, which was revoked.",
                 "Whoever stole that key may have written it. Ask again, and let them sign with"
                 " a key that counts.",
@@ -686,7 +685,7 @@ class Approvers:
 
         # 3. the signature, as an approval
         if not is_signed(line_2, signature, key, "approval"):
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval was changed after {name} signed it, or {name} never did.",
                 "Do not use it: find out where it comes from, then ask again.",
             )
@@ -694,7 +693,7 @@ class Approvers:
         # 4. line 2: from here on, written by a holder of the key
         approval = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
         if approval.approver != name:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"
                 f" the key of {name}.",
                 "Nobody signs for somebody else: let each person sign with their own key.",
@@ -724,9 +723,10 @@ def _read(line_2: bytes, key_id: str, text: str) -> Approval:
         why = "Its verdict or nonce is not written as it should be."
     except _MALFORMED as error:
         why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
-    raise ApprovalMalformed(
+    raise ApprovalRefused(
         f"Key {key_id} signed an approval that this release does not write. {why}",
         "Check that the approver runs a released version of safepoint with the same format.",
+        "form",
     )
 
 

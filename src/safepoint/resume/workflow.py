@@ -19,25 +19,17 @@ from typing import Any, Final, Literal
 
 from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    ApprovalMismatch,
     ApprovalNeeded,
-    ApprovalSpent,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
-    Forked,
-    JournalUnavailable,
-    MigrationFailed,
     NotOwner,
     ResumeRefused,
-    StorageUnavailable,
-    ThreadHeld,
-    WaitEnded,
-    WorkflowError,
-    WorkflowMismatch,
+    RolledBack,
+    Unavailable,
     quoted,
 )
 from safepoint.core.journal import RESUMING
@@ -93,8 +85,8 @@ class Ask:
             "continue" goes on with the next step, which finds `Call.expired`, and nothing approved.
 
     Raises:
-        WorkflowError: the action is no word, or the arguments cannot be kept exactly; or the wait
-            is no time.
+        ConfigurationError: the action is no word, the arguments cannot be kept exactly, or the
+            wait is no time.
     """
 
     action: str
@@ -105,14 +97,14 @@ class Ask:
     def __post_init__(self) -> None:
         check_wait(self.within)
         if self.then not in THEN:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"A wait, and then {quoted(self.then)}, cannot be used.",
                 f"Write then={' or '.join(map(repr, THEN))}.",
             )
         try:
             self.arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
             ) from error
 
@@ -150,10 +142,10 @@ class Call:
         """What people approved, out of what they signed. It is for this step alone.
 
         Raises:
-            WorkflowError: nobody was asked.
+            ConfigurationError: nobody was asked.
         """
         if self._approved is None:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"Nobody was asked to approve the step {self.step}.",
                 "Let the step right before it return an Ask.",
             )
@@ -190,7 +182,7 @@ class Migration:
         """Return the state, as the next version has it.
 
         Raises:
-            MigrationFailed: the function raised, or returned something else than a state.
+            ResumeRefused: the function raised, or returned something else than a state.
         """
         shown = f"The migration from {quoted(self.before)} to {quoted(self.after)}"
         try:
@@ -198,12 +190,12 @@ class Migration:
         except CheckpointError:
             raise
         except Exception as error:
-            raise MigrationFailed(
+            raise ResumeRefused(
                 f"{shown} raised {type(error).__name__}.",
                 "The checkpoint is as it was. Mend the migration, and resume again.",
             ) from error
         if not isinstance(returned, Mapping):
-            raise MigrationFailed(
+            raise ResumeRefused(
                 f"{shown} returned {type(returned).__name__}.", "Return the whole state, as a dict."
             )
         return dict(returned)
@@ -267,14 +259,14 @@ class Payload:
         """Return what a workflow kept in a checkpoint.
 
         Raises:
-            WorkflowMismatch: it holds something else.
+            ResumeRefused: it holds something else.
         """
         is_state = checkpoint.kind == "state" and type(checkpoint.state) is dict
         saved = checkpoint.state if is_state else {}
         if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
             _fits(value, _SHAPE[name]) for name, value in saved.items()
         ):
-            with suppress(ConfigurationError, WorkflowError, OverflowError):
+            with suppress(ConfigurationError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
                 asked, following = None, ""
                 if told := saved.get("asked"):
@@ -283,7 +275,7 @@ class Payload:
                     following = told["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
                     return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
-        raise WorkflowMismatch(
+        raise ResumeRefused(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
         )
@@ -387,7 +379,7 @@ class Wanted:
             self.checkpoint = ledger.load(thread, sequence)
         self.at = _head(self.checkpoint)
         if self.checkpoint.app.partition("@")[0] != workflow.name:
-            raise WorkflowMismatch(
+            raise ResumeRefused(
                 f"{self} was not written by the workflow {workflow.name} but by"
                 f" {quoted(self.checkpoint.app)}.",
                 "Resume it with the workflow that wrote it.",
@@ -423,14 +415,14 @@ class Wanted:
         """What the workflow of today makes of the checkpoint.
 
         Raises:
-            WorkflowMismatch: other steps are done than those that the workflow begins with.
-            MigrationFailed: a migration failed.
+            ResumeRefused: other steps are done than those that the workflow begins with; or a
+                migration failed.
         """
         workflow, app = self.workflow, self.checkpoint.app
         done = workflow.renamed(app, self.saved.done)
         steps = list(workflow.steps)
         if list(done) != steps[: len(done)]:
-            raise WorkflowMismatch(
+            raise ResumeRefused(
                 f"{self} was written by other steps than those of {workflow.name} today.",
                 "Resume it with the code that wrote it, or give the workflow a new version and a"
                 " migration that says which steps are done.",
@@ -501,7 +493,7 @@ class Wanted:
         """Have answers spent, if some are needed, and return the run that goes on.
 
         Raises:
-            ResumeError: they are too few, do not count, or are a no.
+            ResumeRefused: they are too few, do not count, or are a no.
         """
         ledger, notes, question = self.ledger, self.decision.notes, self._asked(given)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, notes=notes)
@@ -512,9 +504,10 @@ class Wanted:
             run.expired = not spent and question.until != ""
             run.denied = run.expired and question.then == "deny"
             if run.expired and given:
-                raise WaitEnded(
+                raise ResumeRefused(
                     f"{self.thread} waited for an approval until {question.until}.",
                     "What people approve after that does not count. See what the run did instead.",
+                    "ended",
                 )
             if spent and spent[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
@@ -539,8 +532,7 @@ class Wanted:
         """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
-            ApprovalSpent: they are about an earlier end of this thread.
-            ApprovalMismatch: nothing is asked.
+            ApprovalRefused: they are about an earlier end of this thread; or nothing is asked.
         """
         opened = [self.gate.people.open(text, revoked=True) for text in given]
         ours = self.latest.store, self.latest.tenant, self.thread
@@ -552,16 +544,18 @@ class Wanted:
                 notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
                 if not any(each.nonce in str(note.state) for note in notes):
                     how = "It was not used. Look at what happened since, and ask again."
-                raise ApprovalSpent(
+                raise ApprovalRefused(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
                     f" #{self.latest.sequence} by now.",
                     how,
+                    "used",
                 )
         question = self.question()
         if question is None and opened:
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"{self} needs no approval, and was given one from {opened[0].approver}.",
                 "Somebody may have answered another question. Resume it without.",
+                "mismatch",
             )
         return question
 
@@ -635,15 +629,16 @@ class Run:
         A step that raises changes nothing: the state and the last checkpoint stay.
 
         Raises:
-            WorkflowError: there is no step left, or the step did not return what changes.
+            ResumeRefused: there is no step left.
+            ConfigurationError: the step did not return what changes.
             ApprovalNeeded: the run waits for people.
             NotOwner: another worker owns the thread by now. The step did not run.
-            ThreadHeld: an operator holds the thread. The step did not run.
+            NotOwner: an operator holds the thread. The step did not run.
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
         if self._at_odds:
-            raise WorkflowError(
+            raise ResumeRefused(
                 f"{self.thread} may or may not be captured after #{self.head}.",
                 "Resume it: what is saved tells how far it came.",
             )
@@ -655,7 +650,7 @@ class Run:
             how = "has run every step"
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
-            raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
+            raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
         if self.approved is not None:
@@ -691,11 +686,12 @@ class Run:
                 tools=payload.tools.digest if payload.tools else None,
                 after=self.head,
             )
-        except (AnchorUnavailable, Forked):
-            self._at_odds = True  # it may be saved, so this run does not know where it is
-            raise
-        except BaseException:
-            self.payload = before
+        except BaseException as error:
+            at_anchor = isinstance(error, Unavailable) and error.kind == "anchor"
+            if at_anchor or isinstance(error, RolledBack):
+                self._at_odds = True  # it may be saved, so this run does not know where it is
+            else:
+                self.payload = before
             raise
         return self.at
 
@@ -725,7 +721,7 @@ class Run:
 
         Raises:
             Conflict: it has.
-            JournalError: it cannot be written down, so the step does not act.
+            Unavailable: it cannot be written down, so the step does not act.
         """
         latest = self.ledger.latest(self.thread)
         if self.at is None or latest.digest != self.at.digest:
@@ -740,7 +736,7 @@ class Run:
 
         Raises:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
-            KeyRefused: an approver has the writer's key.
+            Unsafe: an approver has the writer's key.
         """
         if self.workflow.gate.approvers is None:
             raise ConfigurationError(
@@ -756,7 +752,7 @@ def _changes(
     """Return what a step changed, unless it changed what it was given and did not say so."""
     changes = {} if returned is None else returned
     if not isinstance(changes, Mapping):
-        raise WorkflowError(
+        raise ConfigurationError(
             f"The step {name} returned {type(returned).__name__}.",
             "Return a dict of what changes in the state, nothing, or an Ask.",
         )
@@ -765,7 +761,7 @@ def _changes(
         if (key in given) != (key in before) or (
             given[key] != before[key] and copy.deepcopy(before[key]) == before[key]
         ):
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"The step {name} changed the state in place, which is not kept.",
                 'Return what changes instead: return {"amount": 42}',
             )
@@ -811,9 +807,9 @@ class Workflow:
         gate: who may resume into what. The default is strict, and knows nobody who approves.
 
     Raises:
-        WorkflowError: the steps are none, not plain functions, or two of one name.
+        ConfigurationError: the steps are none, not plain functions, or two of one name; or the
+            migrations lead elsewhere.
         InvalidId: the name or the version is outside its grammar.
-        ConfigurationError: the migrations lead elsewhere.
     """
 
     def __init__(
@@ -830,7 +826,7 @@ class Workflow:
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
         if not named or len(self.steps) < len(named):
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
@@ -902,9 +898,9 @@ class Workflow:
         Raises:
             ApprovalNeeded: the gate wants people to approve it. The error has the question.
             ResumeRefused: the gate says no, or the approval came after the wait had ended.
-            ApprovalError: an approval does not count.
-            ThreadHeld: an operator holds the thread.
-            AnswersError: the place of the answers cannot vouch for what people said.
+            ApprovalRefused: an approval does not count.
+            NotOwner: an operator holds the thread.
+            SealBroken: the place of the answers cannot vouch for what people said.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
         return self.rehydrate(ledger, thread, sequence, approvals=approvals, now=now).finish()
@@ -959,7 +955,7 @@ class Workflow:
         for thread in ledger.threads():
             try:
                 question = Wanted(self, ledger, thread, to_ask=True).open_question()
-            except (AnchorUnavailable, JournalUnavailable, StorageUnavailable):
+            except Unavailable:
                 raise
             except CheckpointError:
                 continue
@@ -984,12 +980,13 @@ class Workflow:
             if left is None or left > timedelta(0) or ledger.owners.other(question.thread):
                 continue
             try:
-                with suppress(Conflict, NotOwner, ThreadHeld, ApprovalSpent):
+                with suppress(Conflict, NotOwner):
                     run = Wanted(self, ledger, question.thread).run([], now, ends=True)
                     if run.expired:
                         ended.append(run.finish())
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
-                problems.append(error)
+                if not (isinstance(error, ApprovalRefused) and error.kind == "used"):
+                    problems.append(error)
         for problem in problems:
             raise problem
         return ended
@@ -1003,7 +1000,7 @@ class Workflow:
         """Return a state of `app` as this version has it.
 
         Raises:
-            MigrationFailed: a migration failed.
+            ResumeRefused: a migration failed.
         """
         for migration in self._paths.get(app.partition("@")[2], ()):
             state = migration.carry(state)
@@ -1038,7 +1035,7 @@ class Workflow:
 def _step_name(step: Step) -> str:
     name = getattr(step, "__name__", "")
     if not str(name).isidentifier() or inspect.iscoroutinefunction(step):
-        raise WorkflowError(
+        raise ConfigurationError(
             f"{quoted(name)} cannot be a step.",
             "Use plain functions that were defined with def: call asyncio.run inside them.",
         )
