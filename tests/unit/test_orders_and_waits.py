@@ -143,7 +143,7 @@ def test_what_a_thief_notes_as_an_order_does_not_hide_a_hold(forged: Any) -> Non
 
 
 @pytest.mark.parametrize("what", ["approves", "ends it too", "owns"])
-def test_whoever_ends_waits_leaves_a_run_alone_that_is_anothers(what: str) -> None:
+def test_whoever_ends_waits_leaves_a_run_alone_that_another_owns(what: str) -> None:
     """Another worker spends a yes just before the end, or ends the wait, and is about to go on."""
     desk = Office(within=timedelta(minutes=1), then="continue")
     flow, late = desk.payment(), datetime.now(UTC) + LATER

@@ -1,9 +1,9 @@
-"""Answers and holds: what people signed, where workers find it, so that nobody drops it unseen.
+"""Signed answers and holds, stored where workers find them, so that nobody can drop one unnoticed.
 
-Each key has chains of its own in a storage for answers alone: one for each question that its owner
+Each key has its own chains in a storage only for answers: one for each question that its owner
 answered, and one for each thread that they held. The end of each chain is anchored, under a login
-that no worker has. A worker knows the names of the chains, so it looks at those about its question
-and at no other; and it believes that there is none, because the anchor has seen none.
+that no worker has. A worker knows the names of the chains, so it reads only the chains about its
+question. It believes that a chain does not exist only if the anchor has not seen it.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with 
 
 
 class Order(NamedTuple):
-    """What an operator signed: that a thread is held, or that a hold has ended.
+    """An operator's signed order: a hold on a thread, or the release of a hold.
 
     Attributes:
         what: "hold" or "release".
         by: the name of the operator.
         key: the id of their key.
         at: when they signed it, by their clock.
-        why: what they said, or "".
-        hold: the digest of the hold that a release ends; of a hold, its own.
+        why: their reason, or "".
+        hold: the digest of the hold that a release ends, or a hold's own digest.
         text: the sealed record.
     """
 
@@ -73,7 +73,7 @@ class Order(NamedTuple):
 
 
 class Answers:
-    """A place for what people sign: they put it there, and workers look before they go on.
+    """A place for signed answers and holds, which workers read before they continue.
 
     ```python
     from safepoint import Approver, Approvers, InMemoryAnchor, InMemoryCheckpointStorage, SigningKey
@@ -92,13 +92,13 @@ class Answers:
     #> ['dana denied']
     ```
 
-    A place that is gone, ends before what its anchor has seen, or does not verify, answers nothing
-    and raises. So whoever can write the storage can stop runs, and cannot drop a no.
+    If the place is gone, does not reach its anchor or does not verify, every read raises. So an
+    attacker with write access to the storage can stop runs, but cannot drop a denial.
 
     Args:
-        storage: where the records are, for answers alone.
-        anchor: what sees the end of each chain. Nobody who writes the storage, or the checkpoints,
-            should be able to set it back.
+        storage: where the records are, only for answers.
+        anchor: keeps the end of each chain. Nobody who writes the storage or the checkpoints should
+            be able to set it back.
     """
 
     def __init__(self, storage: CheckpointStorage, anchor: Anchor) -> None:
@@ -112,14 +112,14 @@ class Answers:
     # --- what people do
 
     def put(self, approver: Approver, text: str, *, why: str = "") -> None:
-        """Put a signed yes or no where workers find it. When this returns, it is durable.
+        """Store a signed approval or denial. When this returns, it is durable.
 
-        Put again after a crash, the same text is kept once.
+        If you put the same text again after a crash, it is stored once.
 
         Args:
-            approver: who signed it.
-            text: what their `approve` or `deny` gave.
-            why: a reason, for people. It is sealed with their key, and is no part of the answer.
+            approver: the person who signed it.
+            text: the result of their `approve` or `deny`.
+            why: a reason, for people. It is sealed with their key, but is not part of the answer.
 
         Raises:
             ApprovalRefused: it is no answer of theirs.
@@ -147,15 +147,15 @@ class Answers:
     def hold(
         self, operator: Approver, store: str, thread: str, *, tenant: str = "", why: str = ""
     ) -> Order:
-        """Hold a thread: no worker runs a step of it any more, until the hold is released.
+        """Hold a thread: no worker runs another step of it until the hold is released.
 
-        Each hold that was put is one of its own, and is released by itself.
+        Several holds on a thread are released separately.
 
         Args:
-            operator: who, with a key that the gate of the workers knows as an operator's.
-            store: the name of the store that the thread is in.
+            operator: the operator, whose key the workers' gate must know.
+            store: the name of the thread's store.
             thread: the thread.
-            tenant: whose thread it is, or "".
+            tenant: the thread's tenant, or "".
             why: a reason, for people.
 
         Raises:
@@ -168,10 +168,10 @@ class Answers:
     def release(
         self, operator: Approver, store: str, thread: str, hold: str, *, tenant: str = ""
     ) -> Order:
-        """End a hold. It counts for that one alone: a later hold is another.
+        """Release one hold. Other holds on the thread stay.
 
         Args:
-            operator: who, which may be another than who held it.
+            operator: the operator, who need not be the one who held it.
             store: the name of the store.
             thread: the thread.
             hold: the digest of the hold, as `Order.hold` has it.
@@ -199,9 +199,9 @@ class Answers:
     def _append(
         self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
     ) -> tuple[bytes, Opened]:
-        """Append to a chain of one key, unless its last record says the same, and anchor that.
+        """Append to a chain of one key, unless its last record says the same, and anchor the end.
 
-        Once it is anchored, a hold is done: somebody may have released it, so the same is another.
+        After a hold is anchored, it may be released, so the same hold again is a new one.
         """
         view, payload = self._view(person.key, tenant), write_json(value, _LIMITS.state_bytes)
 
@@ -253,7 +253,7 @@ class Answers:
         return found
 
     def is_settled(self, question: Question, key: Key) -> bool:
-        """Tell whether the anchor has seen all that a key answered to a question.
+        """Tell whether the anchor has seen every answer of a key to a question.
 
         Raises:
             SealBroken: the place cannot vouch for what is there.
@@ -266,7 +266,7 @@ class Answers:
     def orders(
         self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
     ) -> list[Order]:
-        """Return all that these operators ordered about a thread, verified: holds and releases.
+        """Return every verified order of these operators about a thread: holds and releases.
 
         Raises:
             SealBroken: the place cannot vouch for what is there.
@@ -285,11 +285,11 @@ class Answers:
         return found
 
     def verify(self, *people: Approvers, tenant: str = "") -> int:
-        """Verify all that is put here, and return how many records that is.
+        """Verify every record, and return how many there are.
 
         Args:
-            people: those who may have put something, approvers and operators.
-            tenant: only what is about this one's threads; all, if you name none.
+            people: the approvers and operators who may have stored records.
+            tenant: only records about this tenant's threads; all records by default.
 
         Raises:
             SealBroken: something was changed or removed, or is of nobody among them.
@@ -311,9 +311,9 @@ class Answers:
     def every(
         self, people: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Approval | CheckpointError]:
-        """Yield each yes and no that is put here, verified, as `about` does.
+        """Yield each verified approval and denial, as `about` does.
 
-        In place of what does not verify, or is of nobody who is listed, it yields what is wrong.
+        For a record that does not verify, or that no listed person signed, it yields the error.
 
         Raises:
             Unavailable: the place cannot be asked.
@@ -346,9 +346,9 @@ class Answers:
         return [(view, chain) for view in views for chain in view.threads()]
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
-        """Yield the first records of a chain: no more are put there with this release.
+        """Yield the first records of a chain, up to the maximum that this package stores.
 
-        What its owner, or a thief of their key, wrote behind them by hand does not count.
+        Further records, which the owner or a thief of the key wrote by hand, do not count.
         """
         with _told():
             yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
@@ -362,7 +362,7 @@ class Answers:
 
 
 def held(orders: list[Order], operators: Approvers) -> list[Order]:
-    """Return the holds that nobody has released. What a revoked key released is held."""
+    """Return the holds that are not released. A release by a revoked key does not count."""
     releases = {
         each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
     }
@@ -378,12 +378,12 @@ def _check_why(why: str) -> None:
 
 
 def _chain(kind: str, key: Key, about: str) -> str:
-    """Name the chain of a key about one thing, so that whoever knows that finds it."""
+    """Return the name of a key's chain about one thing, so that a worker can find it."""
     return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
 
 
 def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
-    """Return the order that a verified record holds."""
+    """Return the order in a verified record."""
     said = read_json(opened.payload, _LIMITS.state_bytes)
     what = said["order"]
     if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
