@@ -220,7 +220,7 @@ class Answers:
             now, key = datetime.now(UTC), person.key
             return seal(payload, place, key, created=now, previous=previous, use="order")
 
-        with _told():
+        with _answers_errors():
             last = next(view.back(chain), None)
             # Put before, and cut short. A hold that was anchored may be released since, by
             # somebody whose chain this one does not know: held again, it is another hold.
@@ -264,7 +264,7 @@ class Answers:
         Raises:
             AnswersError: the place cannot vouch for what is there.
         """
-        with _told():
+        with _answers_errors():
             view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
             end = next(view.back(chain), None)
             return end is None or view.anchored(chain) == end.head
@@ -282,7 +282,7 @@ class Answers:
             chain = _chain("order", key, f"{store}/{thread}")
             view = self._view(key, tenant)
             for opened in self._walk(view, chain, ORDERS):
-                with _told():
+                with _answers_errors():
                     record = view.storage.read(chain, opened.header.sequence)
                     # What is copied is what was verified.
                     again = open_sealed(record, opened.header.place, view.keys, use="order")
@@ -300,7 +300,7 @@ class Answers:
         Raises:
             AnswersError: something was changed or removed, or is of nobody among them.
         """
-        with _told():
+        with _answers_errors():
             try:
                 chains = self._chains(people, tenant)
                 return sum(view.verify(chain, every_signature=True) for view, chain in chains)
@@ -321,11 +321,11 @@ class Answers:
         Raises:
             AnswersError: the place cannot be asked.
         """
-        with _told():
+        with _answers_errors():
             chains = self._chains((people, operators), tenant)
         for view, chain in chains:
             try:
-                with _told():
+                with _answers_errors():
                     for opened in self._walk(view, chain, ORDERS):
                         put = read_json(opened.payload, _LIMITS.state_bytes)
                         if "answer" not in put:
@@ -353,7 +353,7 @@ class Answers:
 
         What its owner, or a thief of their key, wrote behind them by hand does not count.
         """
-        with _told():
+        with _answers_errors():
             yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
 
     def _view(self, key: Key, tenant: str) -> View:
@@ -364,7 +364,7 @@ class Answers:
         return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").for_tenant(tenant)
 
 
-def held(orders: list[Order], operators: Approvers) -> list[Order]:
+def in_force(orders: list[Order], operators: Approvers) -> list[Order]:
     """Return the holds that nobody has released. What a revoked key released is held."""
     releases = {
         each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
@@ -407,7 +407,7 @@ def _misplaced(chain: str) -> AnswersBroken:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _answers_errors() -> Iterator[None]:
     """Say what is wrong with the place of the answers in its own words."""
     try:
         yield
