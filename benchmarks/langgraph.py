@@ -29,9 +29,6 @@ class Saver:
         self._connection = connection
         self._runs: dict[str, dict[str, Any]] = {}
 
-    def take(self, thread: str) -> None:
-        """LangGraph has no owners: nothing to do."""
-
     def save(self, thread: str, state: dict[str, Any]) -> str:
         """Put the next checkpoint, and return its id."""
         from langgraph.checkpoint.base.id import uuid6
@@ -59,14 +56,6 @@ class Saver:
         run["config"] = self.saver.put(run["config"], checkpoint, metadata, new)
         run["step"] += 1
         return str(checkpoint["id"])
-
-    def interrupt(self, thread: str, asked: object) -> None:
-        """Put what a node asks people beside the newest checkpoint."""
-        self.saver.put_writes(self._runs[thread]["config"], [("__interrupt__", [asked])], "task")
-
-    def give(self, thread: str) -> None:
-        """Forget the run."""
-        del self._runs[thread]
 
     def names(self, thread: str) -> list[str]:
         """Return the ids of its checkpoints, oldest first."""
@@ -123,10 +112,6 @@ class Sqlite:
         """Return how many checkpoints there are."""
         return rows_in(self.path)
 
-    def size(self) -> int:
-        """Return how large the file is."""
-        return self.path.stat().st_size
-
 
 @dataclass(frozen=True)
 class Postgres:
@@ -156,10 +141,6 @@ class Postgres:
         """Return how many checkpoints there are."""
         return asked(self.dsn, "select count(*) from checkpoints")
 
-    def size(self) -> int:
-        """Return how large the tables are."""
-        return bytes_in(self.dsn)
-
 
 def rows_in(path: Path) -> int:
     """Return how many checkpoints a file of SQLite has."""
@@ -174,13 +155,3 @@ def asked(dsn: str, statement: Any) -> int:
     with psycopg.connect(dsn) as connection:
         row = connection.execute(statement).fetchone()
     return int(row[0]) if row else 0
-
-
-def bytes_in(dsn: str) -> int:
-    """Return how large the tables of a database are."""
-    return asked(
-        dsn,
-        "select sum(pg_total_relation_size(oid)) from pg_class where relkind = 'r'"
-        " and relnamespace::regnamespace::text in ('public', 'safepoint', 'safepoint_anchor',"
-        " 'safepoint_journal')",
-    )

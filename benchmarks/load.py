@@ -15,8 +15,8 @@ _SECONDS = 30.0
 
 
 Store = Any
-"""What a worker has opened: `take` and `give` begin and end a thread; `save` returns what names the
-checkpoint, which is durable then; `names` has all of a thread, verified; and `close`."""
+"""What a worker has opened: `save` returns what names the checkpoint, which is durable then;
+`names` has all of a thread, verified; and `close`."""
 Opener = Any
 """How a worker opens a store: `open(worker)`. It is sent to the worker."""
 
@@ -35,7 +35,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class Share:
-    """What one worker saves: each thread is begun, gets its checkpoints in turns, and is ended."""
+    """What one worker saves: the threads get their checkpoints in turns."""
 
     threads: tuple[str, ...]
     checkpoints: int
@@ -51,8 +51,6 @@ def save_all(store: Store, share: Share) -> Saved:
     """Save a share, thread by thread in turns, as a worker with many runs does."""
     names: dict[str, list[str]] = {thread: [] for thread in share.threads}
     taken = []
-    for thread in share.threads:
-        store.take(thread)
     for step in range(share.checkpoints):
         for thread, saved in names.items():
             state = state_of(thread, step)
@@ -60,8 +58,6 @@ def save_all(store: Store, share: Share) -> Saved:
             name = store.save(thread, state)
             taken.append(time.perf_counter() - start)
             saved.append(name)
-    for thread in share.threads:
-        store.give(thread)
     return Saved(names, taken)
 
 

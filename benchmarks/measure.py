@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 
 Act = Callable[[], object]
 RATIO = "times to theirs, below 1: ours is faster"
 
 
-def medians(contenders: dict[str, Act], rounds: int) -> dict[str, float]:
+def medians(contenders: Mapping[str, Act], rounds: int) -> dict[str, float]:
     """Return the median time of each, in seconds."""
     return {name: statistics.median(taken) for name, taken in turns(contenders, rounds).items()}
 
 
+def median_ms(taken: Sequence[float]) -> float:
+    """Return the median of some seconds, in milliseconds."""
+    return statistics.median(taken) * 1000
+
+
 def turns(
-    contenders: dict[str, Act], rounds: int, clock: Callable[[], float] = time.perf_counter
+    contenders: Mapping[str, Act], rounds: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
     """Return what each took in each round. They take turns, so that noise hits all alike.
 
@@ -48,7 +51,7 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
 def beside(ratio: float, aim: float | None = None) -> str:
     """Return a ratio as a cell, with what it should be, if that was said."""
-    return f"{ratio:.2f}" if aim is None else f"{ratio:.2f} (aim {aim:g})"
+    return f"{ratio:.3g}" if aim is None else f"{ratio:.3g} (aim {aim:g})"
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -60,14 +63,3 @@ def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> No
 
 def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-@contextmanager
-def without_fsync() -> Iterator[None]:
-    """Fill a store quickly: what is being made here is not what is being measured."""
-    real = os.fsync
-    os.fsync = lambda fd: None  # noqa: ARG005  as the real one is called
-    try:
-        yield
-    finally:
-        os.fsync = real

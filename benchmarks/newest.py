@@ -65,11 +65,10 @@ def _measure(
     for count in counts:
         acts[f"sealed {count}"] = partial(_latest, ledger_of(ours.storage), _thread(count))
         acts[f"anchored {count}"] = partial(_latest, ours.ledger, _thread(count))
-        acts[f"anew {count}"] = partial(_anew, ours, _thread(count))
     for count in peer_counts:
         acts[f"peer {count}"] = partial(peer.latest, _thread(count))
     taken = medians(acts, ROUNDS)
-    kinds = {"sealed": "sealed", "anchored": "anchored", "anew": "just opened", "peer": "LangGraph"}
+    kinds = {"sealed": "sealed", "anchored": "anchored", "peer": "LangGraph"}
     rows = [
         [
             f"{count:,}",
@@ -89,11 +88,6 @@ def _measure(
 
 def _latest(ledger: Ledger, thread: str) -> object:
     return ledger.latest(thread).state
-
-
-def _anew(ours: Worked, thread: str) -> object:
-    """Load it with a new ledger, anchored: nothing of the thread is remembered."""
-    return _latest(ledger_of(ours.storage, ours.anchor), thread)
 
 
 def _thread(count: int) -> str:

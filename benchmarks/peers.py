@@ -1,4 +1,4 @@
-"""What we are measured against: plain pickle, the same with fsync, and Agent Framework's files."""
+"""What we are measured against: pickle with fsync, and Agent Framework's files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import pickle
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -60,30 +59,14 @@ def chat_of(messages: int) -> dict[str, Any]:
     }
 
 
-class PlainPickle:
-    """`pickle.dump` to a file: no seal, no atomic write, nothing durable."""
+class SyncedPickle:
+    """`pickle.dump` to a file, whole or not at all, and on disk when it returns."""
 
-    name = "pickle"
+    name = "pickle + fsync"
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
         self.file = folder / "state.pickle"
-
-    def save(self, state: Any) -> None:
-        """Overwrite the file."""
-        with self.file.open("wb") as file:
-            pickle.dump(state, file)
-
-    def load(self) -> Any:
-        """Read it back."""
-        with self.file.open("rb") as file:
-            return pickle.load(file)  # noqa: S301  ours, written above
-
-
-class SyncedPickle(PlainPickle):
-    """The same, whole or not at all, and on disk when it returns."""
-
-    name = "pickle + fsync"
 
     def save(self, state: Any) -> None:
         """Write beside it, sync, rename, sync the folder."""
@@ -94,10 +77,13 @@ class SyncedPickle(PlainPickle):
             os.fsync(file.fileno())
         temp.rename(self.file)
         folder = os.open(self.file.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        os.fsync(folder)
+        os.close(folder)
+
+    def load(self) -> Any:
+        """Read it back."""
+        with self.file.open("rb") as file:
+            return pickle.load(file)  # noqa: S301  ours, written above
 
 
 class Checkpoints:
@@ -141,6 +127,5 @@ class AgentFramework(Checkpoints):
     def __init__(self, folder: Path) -> None:
         from agent_framework import FileCheckpointStorage
 
-        self.release = version("agent-framework-core")
         types = [f"{c.__module__}:{c.__qualname__}" for c in (Line, Message)]
         super().__init__(FileCheckpointStorage(folder, allowed_checkpoint_types=types))

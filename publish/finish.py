@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
-from publish.allowed import foreign
-from publish.lean import lean_page, lean_site
+from publish.lean import lean_assets, lean_page
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
-from publish.project import BrokenPage, Page, Project, repository
+from publish.project import Page, Project, repository
 from publish.search import search_later
 
 _TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
@@ -43,12 +42,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     for file in sorted(site.rglob("*.html")):
         # The alignment of cells becomes a class, so that no style is written in a page.
         html = _ALIGNED.sub(r' class="to-\g<side>"', file.read_text(encoding="utf-8"))
-        name = file.relative_to(site).as_posix()
-        page = pages.get(name)
-        problems = foreign(html)
-        if problems:
-            where = f"docs/{page.src}" if page else name
-            raise BrokenPage("\n".join(f"{where}: {problem}" for problem in problems))
+        page = pages.get(file.relative_to(site).as_posix())
         if page is not None:
             html, here = marked(unbroken(_titled(html, page, project)), page, project.evidence)
             html = html.replace("</article>", f"{foot(page, project, here)}</article>", 1)
@@ -59,7 +53,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         if policy:
             whole = with_policy(whole, file.relative_to(site).as_posix(), styles)
         file.write_text(whole, encoding="utf-8")
-    lean_site(site)
+    lean_assets(site)
     search_later(site)
     machine.apply(site, project, counts)
     return counts

@@ -40,16 +40,6 @@ def marked(html: str, page: Page, evidence: Evidence) -> tuple[str, Counter[str]
     return "".join([*parts, html[done:]]), counts
 
 
-def counted(counts: Counter[str]) -> str:
-    """Return the counts as words."""
-    ran, checked, skipped = (counts[name] for name in ("ran", "checked", "skipped"))
-    never = counts["never"] + counts["failed"]
-    return (
-        f"{counts.total()} blocks shown, {ran} ran, {checked} checked only, "
-        f"{skipped} skipped, {never} without a good run"
-    )
-
-
 def mark(entry: Entry | None, evidence: Evidence) -> str:
     """Return the mark of one block, folded up: a word, and behind it the proof."""
     if entry is None:

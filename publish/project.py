@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin
 
-import yaml
+from mkdocs.utils.meta import get_data
 from mkdocs.utils.yaml import yaml_load
 
 from publish.evidence import Evidence, read
@@ -19,10 +19,6 @@ from safepoint.rules import RULES, Rule
 from tests.harness.evidence import commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-_FRONT_MATTER: Final = re.compile(r"\A---\n(?P<yaml>.*?)\n---\n", re.DOTALL)
-_WORDS: Final = frozenset({"title", "description"})
-_META: Final = _WORDS | frozenset({"hide", "search"})
-_PLAIN_WORDS: Final = re.compile(r'[^<>&"\\\x00-\x1f\x7f-\x9f\u2028\u2029]+')
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
 _TESTED_BY: Final = re.compile(r"^\*\*Tested by\*\*.*?(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _HTTPS: Final = re.compile(r"https://[\w.:-]+/[\w./~-]*", re.ASCII)
@@ -86,10 +82,7 @@ class Project:
     @cached_property
     def pages(self) -> Mapping[str, Page]:
         """Every page, by where it was written, in the order of the navigation."""
-        order = {src: number for number, src in enumerate(self.navigation)}
-        files = [file.relative_to(self.docs).as_posix() for file in self.docs.rglob("*.md")]
-        files.sort(key=lambda src: (order.get(src, len(order)), src))
-        return {src: _page(src, self.docs / src) for src in files}
+        return {src: _page(src, self.docs / src) for src in self.navigation}
 
     @cached_property
     def sections(self) -> dict[str, list[str]]:
@@ -148,19 +141,6 @@ def public(path: str) -> str:
     return urljoin(base(), path) if base() else path or "./"
 
 
-def decoded(name: str, content: bytes) -> str:
-    """Return the text of a file.
-
-    Raises:
-        BrokenPage: it is no UTF-8, with the line.
-    """
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise BrokenPage(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
-
-
 def _sources(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
@@ -170,34 +150,10 @@ def _sources(entry: Any) -> Iterator[str]:
 
 
 def _page(src: str, file: Path) -> Page:
-    text = decoded(f"docs/{src}", file.read_bytes())
-    front = _FRONT_MATTER.match(text)
-    if front is None and not text.startswith("# "):
-        # A generator would read more kinds of front matter than this one.
-        raise BrokenPage(f"docs/{src}:1: neither --- nor a heading; begin with one of them")
-    meta = _meta(src, front["yaml"]) if front else {}
-    body = text[front.end() :] if front else text
-    heading = _HEADING.search(body)
+    text, meta = get_data(file.read_text("utf-8"))
+    heading = _HEADING.search(text)
     title = meta.get("title") or (heading["title"] if heading else src)
     parts = src.removesuffix(".md").split("/")
     parts = parts[:-1] if parts[-1] == "index" else parts
     url = "".join(f"{part}/" for part in parts)
-    return Page(src, url, title, meta.get("description", ""), body)
-
-
-def _meta(src: str, text: str) -> dict[str, Any]:
-    """Read the front matter, which begins on the second line."""
-    try:
-        meta = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = mark.line + 2 if mark else 2
-        raise BrokenPage(f"docs/{src}:{line}: front matter that is no YAML; mend it") from None
-    if not isinstance(meta, dict) or not _META.issuperset(meta):
-        known = ", ".join(sorted(_META))
-        raise BrokenPage(f"docs/{src}:2: front matter names what nobody knows; known: {known}")
-    for name in _WORDS & meta.keys():
-        if not (isinstance(meta[name], str) and _PLAIN_WORDS.fullmatch(meta[name])):
-            # A theme puts it into an attribute as it is.
-            raise BrokenPage(f'docs/{src}:2: the {name} is words on one line, without < > & "')
-    return meta
+    return Page(src, url, title, meta.get("description", ""), text)

@@ -6,15 +6,13 @@ from collections import Counter
 from html import escape
 from typing import Final
 
-from publish.evidence import Evidence
-from publish.marks import counted
+from publish.evidence import Evidence, counted
 from publish.project import Page, Project
 from safepoint.rules import LEGS, Rule
 from tests.harness.callouts import shown
 from tests.harness.evidence import OUTCOMES, RESULTS
 
 _CENSUS: Final = "(The census of this build stands here.)"
-_FEW: Final = 5
 _NAMED: Final = 50  # failures on a page; the evidence has them all
 _NAMES: Final = {"defence": "example"}
 """The words for legs that have another name in the rules."""
@@ -54,8 +52,7 @@ def of_page(page: Page, counts: Counter[str], project: Project) -> str:
     failed = project.evidence.failed_on(f"docs/{page.src}", page.tests)
     said = _of_blocks(page, counts, project)
     if failed or counts["failed"]:
-        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
-        tests = f" Failed: {', '.join(failed[:_NAMED])}{more}." if failed else ""
+        tests = f" Failed: {', '.join(failed)}." if failed else ""
         return f'<strong class="failed">{escape(f"{said}.{tests}")}</strong>'
     return said
 
@@ -66,21 +63,13 @@ def _of_blocks(page: Page, counts: Counter[str], project: Project) -> str:
         return "No blocks to run"
     if not found.entries:
         return "Built without evidence"
-    words = dict[str, str](OUTCOMES.items()) | {"never": "not run"}
-    parts = [f"{counts[outcome]} {word}" for outcome, word in words.items() if counts[outcome]]
     late = ", before later changes" if found.is_late(f"docs/{page.src}") else ""
-    return f"Blocks: {', '.join(parts)}{late}"
+    return f"Blocks: {counted(counts)}{late}"
 
 
 def evidence(project: Project) -> str:
     """Return what the evidence is worth."""
-    found = project.evidence
-    lines = [_alarm(found) or f"**{found.said}**"]
-    if found.changed:
-        few = ", ".join(f"`{name}`" for name in found.changed[:_FEW])
-        more = len(found.changed) - _FEW
-        lines.append(f"Changed since: {few}{f', and {more} more' if more > 0 else ''}.")
-    return "\n\n".join(lines)
+    return _alarm(project.evidence) or f"**{project.evidence.said}**"
 
 
 def versions(project: Project) -> str:
@@ -125,10 +114,11 @@ def census(project: Project) -> str:
 
 def with_census(text: str, counts: Counter[str], project: Project) -> str:
     """Put the count of this build where the page, or its twin, leaves room for it."""
+    said = f"This build shows {counts.total()} blocks"
     if project.evidence.entries:
-        said = f"This build: {counted(counts)}.{_sum(counts, project.evidence)}"
+        said += f": {counted(counts)}.{_sum(counts, project.evidence)}"
     else:
-        said = f"This build shows {counts.total()} blocks, and has evidence of none."
+        said += ", and has evidence of none."
     return text.replace(_CENSUS, said)
 
 

@@ -20,9 +20,9 @@ from typing import Final
 import yaml
 
 from publish.charts import generated
+from publish.evidence import counted
 from publish.fill import check, fill
 from publish.finish import finish
-from publish.marks import counted
 from publish.project import Project
 
 SITE: Final = "build/site-zensical"

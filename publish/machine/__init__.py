@@ -1,4 +1,4 @@
-"""What programs read: Markdown twins, llms.txt, JSON, the feed and the sitemap.
+"""What programs read: Markdown twins, llms.txt, JSON, and the feed.
 
 All of it comes from the sources (pages, rules, catalogues, snippets), never from the HTML, so that
 it is the same whichever generator built the pages.
@@ -11,23 +11,15 @@ from pathlib import Path
 
 from publish import verified
 from publish.machine import data, examples, feed, llms, twins
-from publish.project import Project, base
+from publish.project import Project
 
 
 def apply(site: Path, project: Project, counts: Counter[str]) -> None:
-    """Write everything that programs read into a built site that shows so many blocks.
-
-    A sitemap names complete addresses, so there is none without SITE_URL; and a compressed copy of
-    it would carry the time of the build.
-    """
+    """Write everything that programs read into a built site that shows so many blocks."""
     for name, text in files(project, counts).items():
         file = site / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text)
-    (site / "sitemap.xml.gz").unlink(missing_ok=True)
-    (site / "sitemap.xml").unlink(missing_ok=True)
-    if base():
-        (site / "sitemap.xml").write_text(feed.sitemap(project), encoding="utf-8")
 
 
 def served(project: Project) -> list[str]:
@@ -36,7 +28,7 @@ def served(project: Project) -> list[str]:
 
 
 def files(project: Project, counts: Counter[str] | None = None) -> dict[str, bytes]:
-    """Return what programs read, by its address below the site's root, the sitemap aside."""
+    """Return what programs read, by its address below the site's root."""
     texts = {
         name: verified.with_census(text, counts or Counter(), project)
         for name, text in twins.twins(project).items()

@@ -1,4 +1,4 @@
-"""What the site knows, as JSON: rules, attacks, examples, errors, checks, matrix, evidence."""
+"""What the site knows, as JSON: rules, attacks, examples, errors, checks, evidence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ def documents(
         "examples": {"examples": examples.described(project)},
         "errors": {"errors": _errors(project)},
         "checks": {"checks": [asdict(each) | {"anchor": each.address} for each in CHECKS.values()]},
-        "matrix": {"rows": _matrix(project)},
         "advisories": {"advisories": _advisories(project)},
         "evidence": _evidence(project) | ({"shown": dict(counts)} if counts is not None else {}),
     }
@@ -91,19 +90,6 @@ def _errors(project: Project) -> list[dict[str, Any]]:
             "anchor": entry.address,
         }
         for _, entry in sorted(EXPLANATIONS.items())
-    ]
-
-
-def _matrix(project: Project) -> list[dict[str, Any]]:
-    return [
-        {
-            "rule": rule.id,
-            "attacks": rule.legs["attack"],
-            "examples": [name.removeprefix("snippets/") for name in rule.legs["defence"]],
-            "tests": rule.legs["test"],
-            "checks": rule.legs["check"],
-        }
-        for rule in project.rules.values()
     ]
 
 

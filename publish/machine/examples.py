@@ -6,7 +6,7 @@ import re
 from importlib import metadata
 from typing import Any, Final
 
-from publish.project import BrokenPage, Project, decoded
+from publish.project import Project
 from safepoint.command.examples import digest, mark, opening, read_examples, rules_of
 
 PAGE: Final = "examples.md"
@@ -22,16 +22,12 @@ def copies(project: Project) -> dict[str, bytes]:
 
 
 def described(project: Project) -> list[dict[str, Any]]:
-    """Return what is known about each file.
-
-    Raises:
-        BrokenPage: one is no text, or no Python although it is called so.
-    """
+    """Return what is known about each file."""
     text = project.pages[PAGE].text if PAGE in project.pages else ""
     gives = {row["name"]: _plain(row["gives"]) for row in _ROW.finditer(text)}
     found = []
     for name, content in read_examples(project.root / "snippets").items():
-        title, _, rest = _opening(name, content).partition("\n")
+        title, _, rest = opening(name, content.decode()).partition("\n")
         found.append(
             {
                 "name": name,
@@ -45,14 +41,6 @@ def described(project: Project) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _opening(name: str, content: bytes) -> str:
-    source = f"snippets/{name}"
-    try:
-        return opening(name, decoded(source, content))
-    except SyntaxError as error:
-        raise BrokenPage(f"{source}:{error.lineno or 1}: this is no Python; correct it") from None
 
 
 def _plain(text: str) -> str:

@@ -18,10 +18,9 @@ DATA: Final = {
     "data/examples.json": "every example with its digest; the files lie beside it in `examples/`",
     "data/errors.json": "every error, what it means and what to do first",
     "data/checks.json": "every finding of the audit, what it looks at and what to do",
-    "data/matrix.json": "rule, attack, example, test and check in one table",
     "data/advisories.json": "published advisories, and the rules that help against each",
     "data/evidence.json": "each block of each page, and how it ran",
-    "feed.xml": "advisories and changes, as Atom",
+    "feed.xml": "advisories, as Atom",
 }
 """What is no page and no example, with what it holds."""
 

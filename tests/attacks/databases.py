@@ -21,7 +21,7 @@ from safepoint.core.names import spelled
 from safepoint.core.storage import Lease, Ownership
 from safepoint.stores.files import LEASE, read_lease, write_lease
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
-from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage
+from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import TEMPLATE, Database
 
@@ -335,7 +335,6 @@ class SQLiteTarget(DatabaseTarget):
 
     def __init__(self, folder: str | Path) -> None:
         super().__init__(folder, SQLiteRows(Path(folder) / "store" / "checkpoints.db"))
-        self.anchor: Anchor = SQLiteAnchor(self.folder / "anchor/heads.db", create=True)
 
 
 class PostgresTarget(DatabaseTarget):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ormsgpack import unpackb
 
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Disk, Memory, Outcome
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome
 from safepoint.attacks.kit import EVERY
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
@@ -31,96 +31,79 @@ from safepoint.resume.asking import Asking
 from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
 from safepoint.shared.desk import Desk
-from tests.harness.ladder import on, reasons
+from tests.harness.ladder import every, reasons, strays
 
 BELOW = [name for name in TARGETS if name != TOP]
-MEDIA = {"disk": Disk, "memory": Memory}
-
 # Bytes have no alias, and whoever reads once leaves no time between check and use. There is
 # nothing to refuse, and nothing came of it.
 NOTHING_TO_REFUSE = {"aliasing", "time-of-check"}
 
 each_attack = pytest.mark.parametrize("attack", ATTACKS)
-each_medium = pytest.mark.parametrize("medium", MEDIA)
 
 
-def applies(attack: str, medium: str) -> bool:
-    """Tell whether there is such an attack on such a medium."""
-    return ATTACKS[attack].needs in (None, MEDIA[medium])
-
-
-@each_medium
 @each_attack
-def test_the_top_detects_every_attack_that_applies(attack: str, medium: str) -> None:
-    row = on(medium)[0][attack]
-    if not applies(attack, medium) or attack in NOTHING_TO_REFUSE:
-        assert row[TOP] is Outcome.NOT_APPLICABLE
-    else:
-        assert row[TOP] is Outcome.DETECTED
+def test_the_top_detects_every_attack(attack: str) -> None:
+    row = every()[attack]
+    wanted = Outcome.NOT_APPLICABLE if attack in NOTHING_TO_REFUSE else Outcome.DETECTED
+    assert row[TOP] is wanted
     assert row[ATTACKS[attack].stopped_by] is row[TOP], "as pages show"
 
 
 @each_attack
 def test_an_attack_hurts_a_rung_below_the_top(attack: str) -> None:
     """Or it proves nothing. What the gate stops hurts the naive twin."""
-    rows = [on(medium)[0][attack] for medium in MEDIA if applies(attack, medium)]
-    assert any(row[rung].succeeded for row in rows for rung in BELOW)
+    row = every()[attack]
+    assert any(row[rung].succeeded for rung in BELOW)
     if ATTACKS[attack].stopped_by == TOP:
-        assert {row["naive"] for row in rows} == {Outcome.ACCEPTED}
+        assert row["naive"] is Outcome.ACCEPTED
 
 
-@each_medium
-def test_a_rung_falls_to_an_attack_that_the_next_one_detects(medium: str) -> None:
+def test_a_rung_falls_to_an_attack_that_the_next_one_detects() -> None:
     """Or the next rung is not worth its page."""
-    rows = [on(medium)[0][name] for name in ATTACKS]
+    rows = [every()[name] for name in ATTACKS]
     for rung, above in pairwise(TARGETS):
         assert any(row[rung].succeeded and row[above] is Outcome.DETECTED for row in rows), rung
 
 
-@each_medium
-def test_the_gate_changes_nothing_about_the_store(medium: str) -> None:
+def test_the_gate_changes_nothing_about_the_store() -> None:
     """The page shows one column for both."""
-    for attack, row in on(medium)[0].items():
+    for attack, row in every().items():
         if (ATTACKS | RESIDUE)[attack].stopped_by == "anchored":
             assert row["gated"] is row["anchored"]
 
 
-@each_medium
-def test_the_top_does_not_detect_the_residue(medium: str) -> None:
+def test_the_top_does_not_detect_the_residue() -> None:
     """If this fails, something got better: say so on the page."""
-    assert {on(medium)[0][attack][TOP] for attack in RESIDUE} == {Outcome.ACCEPTED}
+    assert {every()[attack][TOP] for attack in RESIDUE} == {Outcome.ACCEPTED}
 
 
-@each_medium
-def test_only_a_store_that_reads_twice_can_be_deceived_between_the_two(medium: str) -> None:
-    row = on(medium)[0]["time-of-check"]
+def test_only_a_store_that_reads_twice_can_be_deceived_between_the_two() -> None:
+    row = every()["time-of-check"]
     assert {rung for rung, outcome in row.items() if outcome.succeeded} == {"hash-chain"}
     assert set(row.values()) == {Outcome.ACCEPTED, Outcome.NOT_APPLICABLE}
 
 
 def test_code_runs_on_the_lowest_rung_alone() -> None:
-    rows = [each for medium in MEDIA for each in on(medium)[0].items()]
+    rows = every().items()
     ran = [(name, rung) for name, row in rows for rung in row if row[rung] is Outcome.EXECUTED]
     assert {target for _, target in ran} == {"naive"}
     assert {"pickle-payload", "unknown-type", "row-chooses-decoder"} <= {a for a, _ in ran}
 
 
-@each_medium
-def test_nothing_is_left_behind(medium: str) -> None:
-    assert on(medium)[1] == []
+def test_nothing_is_left_behind() -> None:
+    assert strays() == []
     assert [name for name in sys.modules if name.startswith("sentinel_")] == []
     assert [entry for entry in sys.path if "safepoint-attack-" in entry] == []
 
 
 def test_an_attack_is_a_leg_of_its_rule_and_has_a_story_of_its_own() -> None:
-    every = ATTACKS | RESIDUE
-    assert every.keys() == EVERY.keys()
-    for name, attack in every.items():
+    assert {*ATTACKS, *RESIDUE} == {*EVERY}
+    for name, attack in EVERY.items():
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
         assert attack.residue or name in RULES[attack.rule].legs["attack"]
         assert re.fullmatch(r".{1,89}\.", attack.story)
         assert attack.about.endswith(".")
-    assert len({attack.story for attack in every.values()}) == len(every)
+    assert len({attack.story for attack in EVERY.values()}) == len(EVERY)
 
 
 @cache
@@ -146,11 +129,10 @@ def test_the_top_refuses_each_attack_for_its_own_reason(attack: str) -> None:
     assert [each for each in why if not any(is_why(each, text) for text in refused)] == []
 
 
-def ended(attack: str, rung: str, medium: str = "memory") -> Outcome:
+def ended(attack: str, rung: str) -> Outcome:
     """How an attack ends in this process."""
     with scratch() as folder:
-        target = TARGETS[rung](folder, Memory() if medium == "memory" else None)
-        return (ATTACKS | RESIDUE)[attack].run(target)
+        return ATTACKS[attack].run(TARGETS[rung](folder))
 
 
 def nothing(*_: object, **__: object) -> tuple[()]:
@@ -210,49 +192,45 @@ PAST = "reorder delete-middle splice-branches"
 GATED = "old-checkpoint other-version wider-tools changed-tool wider-permissions"
 ELSE = """thief-crosses-version thief-thins-quorum thief-invents-question thief-skips-step
 thief-moves-approval thief-spends-twice"""
-DEFENCES: dict[str, tuple[Callable[..., Any], str, str, str]] = {
-    "core.codec.Codec.decode": (any_tag, "memory", TOP, DECODED),
-    "core.codec._share_too_much": (nothing, "memory", TOP, "equal-hashes"),
-    "core.keys.Key.verify": (genuine, "memory", "signed-chain", FORGED),
-    "core.record._check_revoked": (nothing, "memory", TOP, "retired-key thief-prunes"),
+DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "core.codec.Codec.decode": (any_tag, TOP, DECODED),
+    "core.codec._share_too_much": (nothing, TOP, "equal-hashes"),
+    "core.keys.Key.verify": (genuine, "signed-chain", FORGED),
+    "core.record._check_revoked": (nothing, TOP, "retired-key thief-prunes"),
     "core.chain.View._predecessors": (
         by_seal_alone,
-        "memory",
         TOP,
         f"{PAST} stolen-key-undelete",
     ),
-    "core.chain.check_follows": (nothing, "memory", TOP, "cut-oldest"),
-    "core.chain.check_is": (nothing, "memory", TOP, "fork stolen-key-rewrite"),
-    "core.chain.refuse_deleted": (nothing, "memory", TOP, "undelete-by-number"),
-    "core.storage.Ownership.check_fence": (nothing, "memory", TOP, "former-owner second-writer"),
-    "stores.disk.hard_link_refusals": (nothing, "disk", TOP, "plant-hard-link"),
-    "stores.disk.folder_refusals": (nothing, "disk", TOP, "open-folder"),
-    "resume.gate.Gate.decide": (only_asks, "memory", TOP, GATED),
-    "resume.approval.is_signed": (genuine, "memory", TOP, "forge-approval"),
+    "core.chain.check_follows": (nothing, TOP, "cut-oldest"),
+    "core.chain.check_is": (nothing, TOP, "fork stolen-key-rewrite"),
+    "core.chain.refuse_deleted": (nothing, TOP, "undelete-by-number"),
+    "core.storage.Ownership.check_fence": (nothing, TOP, "former-owner second-writer"),
+    "stores.disk.hard_link_refusals": (nothing, TOP, "plant-hard-link"),
+    "stores.disk.folder_refusals": (nothing, TOP, "open-folder"),
+    "resume.gate.Gate.decide": (only_asks, TOP, GATED),
+    "resume.approval.is_signed": (genuine, TOP, "forge-approval"),
     "resume.approval.Approval.check_time": (
         nothing,
-        "memory",
         TOP,
         "expired-approval",
     ),
     "resume.approval.Approval.check_answers": (
         nothing,
-        "memory",
         TOP,
         "replay-approval ride-along",
     ),
-    "resume.answers.Answers.about": (nothing, "memory", TOP, "drop-denial"),
-    "resume.answers.Answers.orders": (nothing, "memory", TOP, "drop-hold"),
+    "resume.answers.Answers.about": (nothing, TOP, "drop-denial"),
+    "resume.answers.Answers.orders": (nothing, TOP, "drop-hold"),
     "resume.asking.Asking._counting": (
         trusting,
-        "memory",
         TOP,
         f"{ELSE} forgotten-run thief-adds-tools thief-revives-expired",
     ),
-    "shared.desk.Desk.answer": (by_name, "memory", TOP, "change-after-look"),
-    "resume.approval.shown": (cut, "memory", TOP, "show-less-than-runs"),
+    "shared.desk.Desk.answer": (by_name, TOP, "change-after-look"),
+    "resume.approval.shown": (cut, TOP, "show-less-than-runs"),
 }
-"""What can be removed alone: in place of it, where, on which rung, and what falls then. The rest
+"""What can be removed alone: in place of it, on which rung, and what falls then. The rest
 stands on two checks: a cut is missed by the anchor and by the chain, an odd name by each layer."""
 
 
@@ -265,12 +243,10 @@ def test_without_a_defence_the_attacks_on_it_succeed(
 
     Of the others a share is tried, a different one for each defence.
     """
-    instead, medium, rung, fall = DEFENCES[defence]
-    held = [name for name in ATTACKS if on(medium)[0][name][rung] is Outcome.DETECTED]
-    if medium == "disk":
-        held = [name for name in held if ATTACKS[name].needs is Disk]
+    instead, rung, fall = DEFENCES[defence]
+    held = [name for name in ATTACKS if every()[name][rung] is Outcome.DETECTED]
     others = [name for name in held if name not in fall.split()]
     chosen = others[list(DEFENCES).index(defence) % share :: share]
     held = [name for name in held if name in fall.split() or name in chosen]
     monkeypatch.setattr(f"safepoint.{defence}", instead)
-    assert {name for name in held if ended(name, rung, medium).succeeded} == set(fall.split())
+    assert {name for name in held if ended(name, rung).succeeded} == set(fall.split())

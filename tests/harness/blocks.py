@@ -52,8 +52,6 @@ pages.NEEDS.update(
         "data-check bash": ("data-check=make", _CHECK),
     }
 )
-ATTRIBUTES: Final = frozenset(word for word in pages.WORDS if word.startswith("data-"))
-"""What a fence says to the tests; the site shows it to nobody, and keeps it."""
 
 # What HTML a page may have. Code could otherwise be shown without a fence, and nobody would have
 # run it. A comment is on one line: no browser ends it earlier than Markdown does.

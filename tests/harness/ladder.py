@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Memory, Outcome
+from safepoint.attacks import ATTACKS, RESIDUE, TARGETS, Outcome
 from safepoint.attacks.ladder import scratch
 from safepoint.attacks.rungs import TOP
 from safepoint.rules import RULES
@@ -54,49 +54,41 @@ def _found() -> dict[str, Any]:
 
 
 @cache
-def on(medium: str) -> tuple[Matrix, list[str]]:
-    """Return how every attack ended on every rung, on `disk` or in `memory`.
+def every() -> Matrix:
+    """Return how every attack ended on every rung. They run once for all tests of a run."""
+    rows = _found()["outcomes"].items()
+    return {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
 
-    They run once for all tests of a run.
 
-    Returns:
-        The matrix, and every file that an attack left outside its own folder.
-    """
-    rows = _found()[medium]["outcomes"].items()
-    outcomes = {name: {rung: Outcome(end) for rung, end in row.items()} for name, row in rows}
-    return outcomes, _found()[medium]["strays"]
+def strays() -> list[str]:
+    """Return every file that an attack left outside its own folder."""
+    return list(_found()["strays"])
 
 
 def reasons() -> dict[str, list[str]]:
     """Return what the top said each time that it refused, by attack."""
-    return {name: _found()[_medium(name)]["refused"][name] for name in ATTACKS}
-
-
-def _medium(attack: str) -> str:
-    return "memory" if ATTACKS[attack].needs is Memory else "disk"
+    return {name: _found()["refused"][name] for name in ATTACKS}
 
 
 @cache
 def computed() -> Matrix:
-    """Return the matrix that pages show: on disk, or in memory where an attack needs that."""
-    return {name: on(_medium(name))[0][name] for name in ATTACKS}
+    """Return the matrix that pages show."""
+    return {name: every()[name] for name in ATTACKS}
 
 
 def _run(folder: Path) -> None:
-    found = {}
-    for medium in ("disk", "memory"):
-        outcomes: Matrix = {}
-        strays: list[str] = []
-        refused: dict[str, list[str]] = {}
-        for attack, rung in product([*ATTACKS, *RESIDUE], TARGETS):
-            with scratch() as outer:
-                cell = Path(outer, "cell")
-                cell.mkdir(mode=0o700)
-                target = TARGETS[rung](cell, Memory() if medium == "memory" else None)
-                outcomes.setdefault(attack, {})[rung] = (ATTACKS | RESIDUE)[attack].run(target)
-                refused[attack] = target.refused  # of the top, which is the last one
-                strays += [f"{attack}/{rung}/{p.name}" for p in Path(outer).iterdir() if p != cell]
-        found[medium] = {"outcomes": outcomes, "strays": strays, "refused": refused}
+    outcomes: Matrix = {}
+    strays: list[str] = []
+    refused: dict[str, list[str]] = {}
+    for attack, rung in product([*ATTACKS, *RESIDUE], TARGETS):
+        with scratch() as outer:
+            cell = Path(outer, "cell")
+            cell.mkdir(mode=0o700)
+            target = TARGETS[rung](cell)
+            outcomes.setdefault(attack, {})[rung] = (ATTACKS | RESIDUE)[attack].run(target)
+            refused[attack] = target.refused  # of the top, which is the last one
+            strays += [f"{attack}/{rung}/{p.name}" for p in Path(outer).iterdir() if p != cell]
+    found = {"outcomes": outcomes, "strays": strays, "refused": refused}
     (folder / "found.json").write_text(json.dumps(found))
 
 
@@ -154,7 +146,7 @@ def rungs_markdown() -> str:
 
 def residue_markdown() -> str:
     """Return what the top does not detect, each as it ended there."""
-    outcomes = on("disk")[0]
+    outcomes = every()
     return "\n".join(
         f"- {_name(name)}, *{outcomes[name][TOP]}*. {attack.story} ({_rule(attack.rule)})"
         for name, attack in RESIDUE.items()

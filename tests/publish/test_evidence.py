@@ -99,7 +99,7 @@ def found(root: Path, *more: dict[str, Any], **changed: dict[str, Any] | None) -
 def test_evidence_of_this_text_is_current(root: Path) -> None:
     evidence = found(root)
     assert evidence.state == "current"
-    assert evidence.said == "Evidence of this very text: 2 blocks ran."
+    assert evidence.said == "Evidence of this very text. Blocks: 2 ran."
     assert evidence.versions == {"Python": "3.11.7", "torch": "2.13.0"}
     assert [entry.test for entry in evidence.of("docs/guide.md")] == ["docs/guide.md::3-python"]
     assert [entry.page for entry in evidence.of("src/")] == ["src/safepoint/x.py"]
@@ -107,7 +107,7 @@ def test_evidence_of_this_text_is_current(root: Path) -> None:
 
 RED = {"exit": 1, "failed": 1, "failures": ["tests/a.py::test_b"]}
 STATES = {
-    "current": "Evidence of this very text",
+    "current": "Evidence of this very text. Blocks: ",
     "failed": "The last run of the tests failed: ",
     "partial": "This is no whole run of the tests: ",
     "unreadable": "The evidence names no run, so it is left out.",
@@ -117,8 +117,8 @@ STATES = {
 @pytest.mark.parametrize(
     ("changed", "state", "said"),
     [
-        ({"run": {"commit": "d" * 40}}, "current", ": 2 blocks ran."),
-        ({"run": {"commit": None}}, "current", ": 2 blocks ran."),
+        ({"run": {"commit": "d" * 40}}, "current", "2 ran."),
+        ({"run": {"commit": None}}, "current", "2 ran."),
         ({"end": RED}, "failed", "1 of 8 tests failed."),
         (
             {"end": {"exit": 1}, "done": {"done": {"r1": 1}}, "run": {"part": "tests/a"}},
@@ -150,7 +150,7 @@ def test_what_a_run_is_worth(root: Path, changed: Any, state: str, said: str) ->
     ids=["the same twice", "of no page", "of another page", "of no block"],
 )
 def test_what_is_said_of_no_block_is_not_counted(root: Path, more: dict[str, Any]) -> None:
-    assert found(root, BLOCK | more).said == "Evidence of this very text: 2 blocks ran."
+    assert found(root, BLOCK | more).said == "Evidence of this very text. Blocks: 2 ran."
     left_out = "The evidence leaves out blocks of docs/guide.md. 1 block was not run."
     assert found(root, block=None).said == f"{left_out} {AGAIN}"
 
@@ -272,7 +272,7 @@ def test_the_pages_claim_what_is_current_and_say_what_is_stale(root: Path) -> No
         page.write("\nMore.\n")
     assert foot(root, ran=1) == "Blocks: 1 ran, before later changes"
     assert verified.line(Fixed(root)).startswith("Not everything here is as it was")
-    assert "Changed since: `docs/guide.md`, `docs/other.md`" in verified.evidence(Fixed(root))
+    assert "is older than docs/guide.md, docs/other.md, tests." in verified.evidence(Fixed(root))
 
 
 def test_the_pages_claim_nothing_without_evidence(root: Path) -> None:

@@ -21,7 +21,7 @@ from tests.browser.visit import sent
 from tests.harness.census import VOID
 from tests.harness.shared import ADDRESS, built
 
-KILOBYTES: Final = 90
+KILOBYTES: Final = 100
 
 
 class Page(HTMLParser):

@@ -32,7 +32,8 @@ source = "https://example.org/advisory"
 
 FILES = {
     "mkdocs.yml": "site_name: Tiny\nsite_description: A tiny site.\nnav:\n"
-    "  - Home: index.md\n  - Security:\n      - Seal: security/seal.md\n",
+    "  - Home: index.md\n  - Security:\n      - Seal: security/seal.md\n  - Ladder: ladder.md\n",
+    "src/safepoint/audit/advisories.toml": "advisory = []\n",
     "docs/index.md": "# A store\n\nSee [the seal](security/seal.md).\n",
     "docs/security/seal.md": SEAL,
     "snippets/lint.toml": "# Rules for a linter.\n# --8<-- [start:all]\na = 1\n"
@@ -40,6 +41,5 @@ FILES = {
     "overrides/main.html": "",
     "publish/advisories.toml": ADVISORIES,
     "CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n### Added\n\n- **A box.** See "
-    "[the seal](docs/security/seal.md), and [how to help](CONTRIBUTING.md).\n\n"
-    "## [1.0.0] - 2030-01-02\n\n### Fixed\n\n- The lid\n  closes. It did not.\n",
+    "[the seal](docs/security/seal.md), and [how to help](CONTRIBUTING.md).\n",
 }

@@ -101,7 +101,6 @@ LINES = {
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
     "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "attack --ladder --models": "safepoint attack: argument --models: not allowed",
-    "attack --models --in-memory": "safepoint attack: --in-memory goes with",
     "postgres": "safepoint postgres: the following arguments are required: COMMAND.",
     "postgres sql --prefix X!": "'X!' cannot begin the names of roles.",
     "postgres create host=/nowhere": "The server of the database cannot be used",

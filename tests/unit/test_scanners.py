@@ -90,5 +90,5 @@ def test_the_chart_is_as_every_drawing_should_be(page: str) -> None:
 def test_the_build_draws_it_from_the_page(tmp_path: Path, page: str) -> None:
     (tmp_path / "docs/security").mkdir(parents=True)
     (tmp_path / "docs" / PAGE).write_text(page, encoding="utf-8")
-    (tmp_path / "mkdocs.yml").write_text("nav: []\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text(f"nav: [{{Scanners: {PAGE}}}]\n", encoding="utf-8")
     assert generated(Project(tmp_path))[CHART] == draw_bars(read_bars(page))

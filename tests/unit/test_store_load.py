@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -44,16 +46,16 @@ def take_turns(store: Worked, thread: str) -> list[int]:
     won = []
     while store.ledger.storage.head(thread) < RACED:
         try:
-            store.take(thread)
+            owned = store.ledger.own(thread, f"worker-{os.getpid()}", seconds=3600)
         except NotOwner:
             time.sleep(0.001)
             continue
         won.append(store.ledger.save(thread, {"order": thread}).sequence)
-        store.give(thread)
+        owned.release()
     return won
 
 
-def check(opener: OnSqlite | OnPostgres) -> None:
+def check(opener: OnSqlite | OnPostgres, contest: Callable[[Worked, str], list[int]]) -> None:
     """Save from 8 processes, each with threads of its own; then all want one thread."""
     opener.open(0).close()
     shares = [
@@ -66,7 +68,7 @@ def check(opener: OnSqlite | OnPostgres) -> None:
         assert workers.each("store", missing_of, others, anew=True) == [[]] * WORKERS
         assert opener.count() == WORKERS * THREADS * CHECKPOINTS
 
-        won = workers.each("store", take_turns if opener.leased else race, ["raced"] * WORKERS)
+        won = workers.each("store", contest, ["raced"] * WORKERS)
     wins = Counter(sequence for sequences in won for sequence in sequences)
     assert wins == Counter(range(1, max(wins) + 1)), "each sequence was acknowledged once"
     assert max(wins) >= RACED
@@ -76,21 +78,23 @@ def check(opener: OnSqlite | OnPostgres) -> None:
     assert opener.count() == WORKERS * THREADS * CHECKPOINTS + len(wins)
 
 
-@pytest.mark.parametrize("leased", [False, pytest.param(True, marks=pytest.mark.deep)])
-def test_8_processes_lose_nothing_on_sqlite(tmp_path: Path, leased: bool) -> None:
-    check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor", leased=leased))
+@pytest.mark.parametrize("contest", [race, pytest.param(take_turns, marks=pytest.mark.deep)])
+def test_8_processes_lose_nothing_on_sqlite(
+    tmp_path: Path, contest: Callable[[Worked, str], list[int]]
+) -> None:
+    check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor"), contest)
 
 
 @pytest.mark.deep
 def test_8_processes_lose_nothing_on_postgresql(database: Database) -> None:
     """One login for all: a thread that another login wrote is refused without a lease."""
     dsns = dict.fromkeys(range(WORKERS), database.worker(1))
-    check(OnPostgres("", database.owner, dsns, database.anchor))
+    check(OnPostgres("", database.owner, dsns, database.anchor), race)
 
 
 def test_8_logins_that_own_what_they_save_lose_nothing_on_postgresql(database: Database) -> None:
     """A thread goes from one login to the other with its lease, and in no other way."""
     dsns = {number: database.worker(number + 1) for number in range(WORKERS)}
-    check(OnPostgres("", database.owner, dsns, database.anchor, leased=True))
+    check(OnPostgres("", database.owner, dsns, database.anchor), take_turns)
     asked = "select count(distinct login) from safepoint.actions"
     assert database.server.psql(asked, database=database.name) == str(WORKERS)

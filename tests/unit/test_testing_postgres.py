@@ -27,7 +27,6 @@ from safepoint.core.errors import (
     MissingPackage,
     StorageRefused,
     StorageUnavailable,
-    UnsafeLocation,
 )
 from safepoint.testing.postgres import Server
 from tests.harness.blocks import ROOT
@@ -48,8 +47,8 @@ def shared() -> Iterator[Server]:
         yield server
 
 
-def test_a_kept_server_goes_on_after_a_stop_and_after_a_crash(temp: Path) -> None:
-    """With its port, its logins and what was committed; a folder in use is said to be."""
+def test_a_server_goes_on_after_a_crash_and_keeps_its_folder(temp: Path) -> None:
+    """With its port, its logins and what was committed."""
     with Server(temp / "kept") as server:
         server.login("me")
         port = server.port
@@ -61,9 +60,6 @@ def test_a_kept_server_goes_on_after_a_stop_and_after_a_crash(temp: Path) -> Non
             connection.close()
         server.start()
         assert server.psql("select x from t") == "1"
-        with pytest.raises(StorageUnavailable, match="already exists"):
-            Server(temp / "kept").start()
-    with Server(temp / "kept") as server:
         assert server.port == port
         with psycopg.connect(server.dsn("me")) as connection:
             assert connection.info.user == "me"
@@ -133,19 +129,12 @@ def test_it_ends_and_is_removed_with_whoever_started_it() -> None:
 def test_what_cannot_be_used_or_does_not_start_is_refused(
     temp: Path, shared: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("mine", "open", "closed"):
-        (temp / name).mkdir()
-    (temp / "mine" / "file").touch()
-    (temp / "mine").chmod(0o755)
-    (temp / "open").chmod(0o777)
-    (temp / "closed").chmod(0o700)
+    (temp / "mine").mkdir()
+    (temp / "closed").mkdir(mode=0o700)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"folder": temp / "mine"}, UnsafeLocation, "holds something else"),
-        ({"folder": temp / "open"}, UnsafeLocation, "others"),
-        ({"folder": temp / "mine" / "file"}, StorageUnavailable, "cannot be used"),
+        ({"folder": temp / "mine"}, StorageUnavailable, "is there already"),
         ({"folder": temp / "not" / "there"}, StorageUnavailable, "cannot be used"),
         ({"settings": {"max_wal_size": "none"}}, StorageUnavailable, "max_wal_size"),
-        ({"port": shared.port}, StorageUnavailable, "could not create any TCP/IP sockets"),
     ]
     if os.geteuid() == 0:
         assert (shared.folder / "data").stat().st_uid != 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from safepoint.attacks.home_made import NaiveTarget
 from safepoint.attacks.kit import Attack
 from safepoint.attacks.ladder import ATTACKS, RESIDUE
-from safepoint.attacks.medium import Disk, Medium, Memory
+from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import MARKER, Miss, Outcome
 from safepoint.attacks.rungs import TARGETS, GatedTarget, SealedTarget
 from safepoint.attacks.target import Target
@@ -24,7 +24,6 @@ __all__ = [
     "Disk",
     "GatedTarget",
     "Medium",
-    "Memory",
     "Miss",
     "NaiveTarget",
     "Outcome",

@@ -6,12 +6,10 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from safepoint.attacks import own
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
-from safepoint.attacks.medium import Disk, Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
 from safepoint.core.errors import ConfigurationError
@@ -60,15 +58,10 @@ def commands(sub: Any) -> None:
     )
     flag(on, "--models", "attack those who load models")
     flag(on, "--network", "pretend to be the server, see who believes it")
-    alone = ", ".join(name for name in ATTACKS if ATTACKS[name].needs is Memory)
-    what = f"keep the records in memory: only then {alone} runs, and is in the list, and what"
-    flag(parser, "--in-memory", f"{what} needs a disk is not")
     flag(parser, "--residue", "run what nothing in a store can detect")
 
 
 def _attack(options: argparse.Namespace) -> int:
-    if options.in_memory and (options.models or options.network):
-        options.refuse("--in-memory goes with neither --models nor --network")
     if any(":" in name for name in options.target or ()):
         return _on_yours(options)
     kit = (_models if options.models else _network if options.network else _stores)(options)
@@ -97,7 +90,7 @@ def _on_yours(options: argparse.Namespace) -> int:
     for name in options.attacks:
         if name not in ATTACKS:
             options.refuse(f"there is no attack {name!r}. Choose from {', '.join(ATTACKS)}")
-    if options.list or options.in_memory or options.residue or len(options.target) > 1:
+    if options.list or options.residue or len(options.target) > 1:
         options.refuse("a store of yours goes alone: with names of attacks, and no other option")
     (named,) = options.target
     factory = imported(named, "app.storage:open_store")
@@ -133,18 +126,14 @@ def _stores(options: argparse.Namespace) -> _Kit:
     for name in options.target or ():
         if name not in TARGETS:
             options.refuse(f"there is no target {name!r}. Choose from {', '.join(TARGETS)}")
-    which = RESIDUE if options.residue else ATTACKS
-    medium = Memory if options.in_memory else Disk
-    usual = [name for name in which if which[name].needs in (None, medium)]
+    usual = list(RESIDUE if options.residue else ATTACKS)
     # What to leave, and what to come to for these attacks.
     chosen = [_EVERY[name] for name in options.attacks or usual if name in _EVERY]
     compared = {"naive"} | {attack.stopped_by for attack in chosen}
     few = [rung for rung in TARGETS if rung in compared]
     columns = list(TARGETS) if options.ladder else options.target or few
-
-    strike = partial(isolated_outcome_of, in_memory=options.in_memory)
     guards = {name: (ATTACKS[name].stopped_by, TOP) for name in ATTACKS}
-    return _Kit(_EVERY, usual, columns, strike, lambda attack: guards.get(attack, ()))
+    return _Kit(_EVERY, usual, columns, isolated_outcome_of, lambda attack: guards.get(attack, ()))
 
 
 def _models(options: argparse.Namespace) -> _Kit:

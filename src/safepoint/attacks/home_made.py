@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NoReturn, Self
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from safepoint.attacks import naive
-from safepoint.attacks.medium import Medium, Memory
+from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.attacks.target import Target, Trick
 
@@ -103,8 +103,7 @@ class Numbered(Target):
 class NaiveTarget(Numbered):
     """The unsafe twin. It has no refusals of its own; its type check is all there is.
 
-    In memory it is what such a store is there: the same records, and the objects themselves kept
-    at hand for whoever asks next.
+    It keeps the objects themselves at hand, for whoever asks next for the same record.
     """
 
     name = "naive"
@@ -128,8 +127,7 @@ class NaiveTarget(Numbered):
     def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
         """Write what the unsafe twin writes."""
         record = naive.record(thread, number, naive.encode(state))
-        if isinstance(self.medium, Memory):
-            self._at_hand[record] = state
+        self._at_hand[record] = state
         return record
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:

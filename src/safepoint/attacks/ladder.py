@@ -15,7 +15,6 @@ from warnings import catch_warnings, simplefilter
 
 from safepoint.attacks import location, payload, records, resuming, thief
 from safepoint.attacks.kit import EVERY, Attack
-from safepoint.attacks.medium import Memory
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS
 
@@ -34,12 +33,11 @@ _PATIENCE: Final = 60.0
 _T = TypeVar("_T")
 
 
-def isolated_outcome_of(attack: str, target: str, *, in_memory: bool = False) -> Outcome:
+def isolated_outcome_of(attack: str, target: str) -> Outcome:
     """Run one attack on a built-in target, in a process and a temporary folder of its own."""
 
     def strike(folder: str) -> Outcome:
-        medium = Memory() if in_memory else None
-        return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder, medium))
+        return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder))
 
     return in_a_process(strike, Outcome.CRASHED)
 

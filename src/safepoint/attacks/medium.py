@@ -1,6 +1,6 @@
 """The adversary's hands: what somebody who can write a store can do to its records.
 
-On disk a record is a file below a folder, in SQLite a value in a row, in memory an entry of a dict.
+On disk a record is a file below a folder, in SQLite a value in a row.
 An attack that is written for a medium runs on each.
 """
 
@@ -76,32 +76,6 @@ class Medium(ABC):
                 self.delete(name)
         for name, data in kept.items():
             self.write(name, data)
-
-
-class Memory(Medium):
-    """Records in a dict."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, bytes] = {}
-
-    def names(self) -> list[str]:
-        """Return the keys."""
-        return sorted(self.records)
-
-    def _read(self, name: str) -> bytes:
-        return self.records[name]
-
-    def write(self, name: str, data: bytes) -> None:
-        """Set an entry."""
-        self.records[name] = data
-
-    def delete(self, name: str) -> None:
-        """Drop an entry."""
-        del self.records[name]
-
-    def beside(self) -> Memory:
-        """Return an empty dict of records."""
-        return Memory()
 
 
 class Disk(Medium):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from safepoint.attacks.kit import Attack, runs, works
 from safepoint.attacks.ladder import ATTACKS, in_a_process
-from safepoint.attacks.medium import Disk, Memory, Rows
+from safepoint.attacks.medium import Disk, Rows
 from safepoint.attacks.outcome import Miss, Outcome
 from safepoint.attacks.target import Target, Trick
 from safepoint.core.errors import ConfigurationError
@@ -34,12 +34,12 @@ _NOT_RUN: Final = {
         *("reorder", "delete-middle", "splice-branches", "undelete-by-number", "point-elsewhere"),
         *("swap-stores", "swap-tenants", "guess-thread", "everything-in-one-folder"),
     ),
+    "a store in memory": ("aliasing",),
     "a hand between store and disk": ("time-of-check",),
     "a replica, which shows what restore-snapshot shows": ("freeze",),
 }
 _WHY: Final = {name: why for why, names in _NOT_RUN.items() for name in names}
 _ROWS: Final = "files: these records are rows"
-_MEMORY: Final = "a store in memory"
 _DELETE: Final = "a delete(thread)"
 _OTHER: Final = "load returned something else than what was saved"
 _THREADS: Final = ("victim", "attacker")  # of most attacks
@@ -200,9 +200,7 @@ def out_of_reach(factory: Any, name: str) -> str:
     attack = ATTACKS[name]
     if _is_target(factory):
         return ""
-    if attack.control is runs:
-        return _WORKFLOW
-    return _MEMORY if attack.needs is Memory else _WHY.get(name, "")
+    return _WORKFLOW if attack.control is runs else _WHY.get(name, "")
 
 
 def _is_target(factory: Any) -> bool:

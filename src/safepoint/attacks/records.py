@@ -19,7 +19,7 @@ from safepoint.attacks.kit import (
     saved,
     unnoticed,
 )
-from safepoint.attacks.medium import Disk, Memory
+from safepoint.attacks.medium import Disk
 from safepoint.attacks.outcome import HONEST, WANTED, Miss, step
 from safepoint.attacks.target import Target, Trick, spellings
 from safepoint.core.names import MAX_SEQUENCE
@@ -292,7 +292,7 @@ def forged_base(target: Target) -> Iterator[Look]:
             yield unnoticed(partial(target.history, thread))
 
 
-@live("aliasing", "SP13", needs=Memory)
+@live("aliasing", "SP13")
 def aliasing(target: Target) -> Iterator[Look]:
     """The store keeps the very object, so whoever still holds it changes the past."""
 

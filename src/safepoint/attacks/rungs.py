@@ -25,7 +25,7 @@ from safepoint.attacks.home_made import (
     MacTarget,
     NaiveTarget,
 )
-from safepoint.attacks.medium import Disk, Medium
+from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
 from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
 from safepoint.core.anchor import Anchor, InMemoryAnchor
@@ -35,8 +35,8 @@ from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of
-from safepoint.core.record import Header, Kind, Place, seal
-from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
+from safepoint.core.record import Header, Kind, seal
+from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
@@ -45,7 +45,7 @@ from safepoint.resume.tools import Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
 from safepoint.shared.desk import Desk
 from safepoint.stores.disk import TEMP
-from safepoint.stores.files import BASE, LEASE, FileCheckpointStorage, read_lease, write_lease
+from safepoint.stores.files import BASE, FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _RECORD = ".checkpoint"
@@ -55,50 +55,6 @@ _Result = TypeVar("_Result")
 
 def _name(thread: str, sequence: int) -> str:
     return f"{thread}/{sequence:010d}{_RECORD}"
-
-
-class Kept(InMemoryCheckpointStorage):
-    """A storage whose memory the adversary can write between one use and the next."""
-
-    def load(self, medium: Medium) -> None:
-        """Hold what the medium holds, and nothing else."""
-        super().__init__()
-        for name, content in medium.everything().items():  # of a thread, the records come first
-            thread, _, rest = name.partition("/")
-            if thread.startswith("@"):
-                scope, (thread, _, rest) = self.tenant(thread[1:]), rest.partition("/")
-                _put(scope, thread, int(rest.removesuffix(_RECORD)), content)
-            elif rest.endswith(_RECORD):
-                _put(self, thread, int(rest.removesuffix(_RECORD)), content)
-            elif rest == BASE:
-                first, _, base = content.partition(b"\n")
-                self.prune(thread, int(first), base)
-            elif rest == LEASE:
-                self._owners[thread] = read_lease(name, thread, content)
-
-    def store(self, medium: Medium) -> None:
-        """Write back what one use can change: records, a lease, a base with nothing below."""
-        for tenant, scope in self._tenants.items():
-            for thread, records in scope._records.items():  # noqa: SLF001  of the same class
-                for sequence, record in records.items():
-                    medium.write(f"@{tenant}/{_name(thread, sequence)}", record)
-        for thread, ownership in self._owners.items():
-            medium.write(f"{thread}/{LEASE}", write_lease(ownership))
-        for thread in self.threads():
-            for sequence, record in self._records[thread].items():
-                medium.write(_name(thread, sequence), record)
-            base = self.base(thread)
-            if base is not None:
-                medium.write(f"{thread}/{BASE}", b"%d\n%b" % base)
-                for name in medium.names():
-                    if name.startswith(f"{thread}/") and name < _name(thread, base[0]):
-                        medium.delete(name)
-
-
-def _put(kept: InMemoryCheckpointStorage, thread: str, sequence: int, record: bytes) -> None:
-    """Keep a record anywhere, as whoever can write the memory does."""
-    kept._records.setdefault(thread, {})[sequence] = record  # noqa: SLF001
-    kept._heads[thread] = max(sequence, kept._heads.get(thread, 0))  # noqa: SLF001
 
 
 class _Tapped:
@@ -127,7 +83,6 @@ class SignedChainTarget(Target):
         self.keys = Keyring(SigningKey.generate())
         self.anchor: Anchor | None = None
         self.whose = ""
-        self._kept = Kept()
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Save through the ledger."""
@@ -211,18 +166,16 @@ class SignedChainTarget(Target):
         """Write a perfect record for the same place, sealed by a key of one's own or by none."""
         if trick == "unsigned":
             return payload
-        return self._forged(record, payload, trick, "state")
+        forged = self._again(record, payload, SigningKey.generate())
+        return _downgraded(record, forged) if trick == "no-algorithm" else forged
 
     def cut(self, thread: str, keep: int, trick: Trick = "best") -> None:
         """Leave a base that is perfect but for its seal, or none."""
-        names = self.records(thread)
-        record = self.medium.read(names[-keep])
-        for name in names[:-keep]:
-            self.medium.delete(name)
+        record = self._dropped(thread, keep)
         if trick != "unsigned":
-            base = self._forged(record, self.encoded(None), trick, "base")
-            first = _parsed(record)[0].sequence
-            self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
+            base = self._again(record, self.encoded(None), SigningKey.generate(), kind="base")
+            base = _downgraded(record, base) if trick == "no-algorithm" else base
+            self._leave_base(thread, record, base)
 
     def relink(self, thread: str) -> None:
         """Mend the digest of a state that was changed. What it takes a key to mend stays broken."""
@@ -236,11 +189,7 @@ class SignedChainTarget(Target):
 
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, as the record that follows."""
-        header, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, header.tenant, thread, header.sequence + 1)
-        now = datetime.now(UTC)
-        record, _ = seal(payload, place, self.keys.signing, created=now, previous=digest)
-        self.medium.write(self.place(thread, place.sequence), record)
+        self._append(thread, payload)
 
     def by_default(self, medium: Medium | None = None) -> Self:
         """Leave the thief without the key: it is in a folder of its own."""
@@ -249,33 +198,34 @@ class SignedChainTarget(Target):
             other.keys = Keyring(SigningKey.generate())
         return other
 
-    def _forged(self, record: bytes, payload: bytes, trick: Trick, kind: Kind) -> bytes:
-        header, _ = _parsed(record)
-        forged, _ = seal(
-            payload,
-            header.place,
-            SigningKey.generate(),
-            created=datetime.now(UTC),
-            kind=kind,
-            previous=header.previous,
-        )
-        if trick != "no-algorithm":
-            return forged
-        # The id of the genuine key, and a hash that needs none where its signature belongs.
-        line_1 = record.partition(b"\n")[0]
-        _, line_2, rest = forged.split(b"\n", 2)
-        digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
-        return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
+    def _again(self, record: bytes, payload: bytes, key: SigningKey, kind: Kind = "state") -> bytes:
+        """Return another record for the place of one, sealed by this key."""
+        header, now = _parsed(record)[0], datetime.now(UTC)
+        previous = header.previous
+        return seal(payload, header.place, key, created=now, kind=kind, previous=previous)[0]
+
+    def _append(self, thread: str, payload: bytes, **header: Any) -> None:
+        """Seal a record with the genuine key, behind the last one of a thread."""
+        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
+        place = last.place._replace(sequence=last.sequence + 1)
+        given = {"created": datetime.now(UTC), "previous": digest, **header}
+        record, _ = seal(payload, place, self.keys.signing, **given)
+        self.medium.write(self.place(thread, place.sequence), record)
+
+    def _dropped(self, thread: str, keep: int) -> bytes:
+        """Remove all but the newest records, and return the oldest that is left."""
+        names = self.records(thread)
+        for name in names[:-keep]:
+            self.medium.delete(name)
+        return self.medium.read(names[-keep])
+
+    def _leave_base(self, thread: str, record: bytes, base: bytes) -> None:
+        first = _parsed(record)[0].sequence
+        self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (first, base))
 
     def use(self, act: Callable[[Ledger], _Result]) -> _Result:
         """Open the ledger as a new process does, and use it once."""
-        if isinstance(self.medium, Disk):
-            return act(self._ledger(FileCheckpointStorage(self.medium.folder)))
-        self._kept.load(self.medium)
-        try:
-            return act(self._ledger(self._kept))
-        finally:
-            self._kept.store(self.medium)
+        return act(self._ledger(FileCheckpointStorage(self.path)))
 
     def _ledger(self, storage: CheckpointStorage, journal: Journal | None = None) -> Ledger:
         return Ledger(
@@ -301,6 +251,14 @@ def _parsed(record: bytes) -> tuple[Header, str]:
     return header, digest_of(line_2)
 
 
+def _downgraded(record: bytes, forged: bytes) -> bytes:
+    """Put the id of the genuine key above it, and a hash that needs none for its signature."""
+    line_1 = record.partition(b"\n")[0]
+    _, line_2, rest = forged.split(b"\n", 2)
+    digest = base64.b64encode(hashlib.sha256(b"safepoint/1 record\n" + line_2).digest())
+    return b"\n".join((b" ".join((*line_1.split(b" ")[:2], digest)), line_2, rest))
+
+
 class SealedTarget(SignedChainTarget):
     """A ledger with an anchor in a folder that the adversary cannot write."""
 
@@ -309,9 +267,7 @@ class SealedTarget(SignedChainTarget):
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
-        on_disk = isinstance(self.medium, Disk)
-        heads = self.folder / "anchor/heads.db"
-        self.anchor: Anchor = SQLiteAnchor(heads, create=True) if on_disk else InMemoryAnchor()
+        self.anchor: Anchor = SQLiteAnchor(self.folder / "anchor/heads.db", create=True)
 
     def go_back(self, thread: str, sequence: int) -> None:
         """Drop the records, and accept the loss by name."""
@@ -426,7 +382,7 @@ class GatedTarget(SealedTarget):
         """Seal another question with the writer's key, after the one that waits."""
         tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
         asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
-        self._write(thread, asks.pack(), app=app, tools=tools.digest)
+        self._append(thread, Codec().encode(asks.pack()), app=app, tools=tools.digest)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
@@ -500,8 +456,8 @@ class GatedTarget(SealedTarget):
         self.misuse(thread, arguments, said.encode())
         yield b""
         tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
-        done = {"done": ["ask"], "state": {}, "tools": tools.described}
-        self._write(thread, done, app=app, tools=tools.digest)
+        done = Codec().encode({"done": ["ask"], "state": {}, "tools": tools.described})
+        self._append(thread, done, app=app, tools=tools.digest)
         yield b""
 
     def upgrade(self, thread: str) -> None:
@@ -525,13 +481,16 @@ class GatedTarget(SealedTarget):
             steps = ("ask", "pay", "ask_again", "pay_again")
             asks = Payload({}, steps[:last], has, Ask("pay", arguments), next=steps[last])
             app, then = self._payments(thread)[0].app, datetime.fromisoformat(said["issued"])
-            self._write(thread, asks.pack(), app=app, tools=has.digest, created=then)
-        if prunes:
-            self._cut_by_hand(thread)
+            packed = Codec().encode(asks.pack())
+            self._append(thread, packed, app=app, tools=has.digest, created=then)
+        if prunes:  # with a genuine base: what `prune` would keep stays no longer
+            record = self._dropped(thread, 1)
+            base = self._again(record, self.encoded(None), self.keys.signing, kind="base")
+            self._leave_base(thread, record, base)
         with suppress(CheckpointError, Miss):
             question = self._question(thread).text
-            value = {"question": question, "statements": texts}
-            self._write(thread, value, kind="note", label=SPENT)
+            value = Codec().encode({"question": question, "statements": texts})
+            self._append(thread, value, kind="note", label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
         """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
@@ -626,31 +585,6 @@ class GatedTarget(SealedTarget):
         return self.use(
             lambda ledger: workflow.rehydrate(ledger, thread, sequence, approvals=said, now=now)
         )
-
-    def _write(self, thread: str, value: dict[str, Any], **header: Any) -> None:
-        """Append what a worker would, with its key: a state or a note, at a time of one's own."""
-        last, digest = _parsed(self.medium.read(self.records(thread)[-1]))
-        place = Place(self.store, "", thread, last.sequence + 1)
-        given = {"created": datetime.now(UTC), "previous": digest, **header}
-        record, _ = seal(Codec().encode(value), place, self.keys.signing, **given)
-        self.medium.write(self.place(thread, place.sequence), record)
-
-    def _cut_by_hand(self, thread: str) -> None:
-        """Leave the last record, and a genuine base: what `prune` would keep stays no longer."""
-        *names, last = self.records(thread)
-        header, _ = _parsed(self.medium.read(last))
-        place = Place(self.store, "", thread, header.sequence)
-        base, _ = seal(
-            self.encoded(None),
-            place,
-            self.keys.signing,
-            created=datetime.now(UTC),
-            kind="base",
-            previous=header.previous,
-        )
-        for name in names:
-            self.medium.delete(name)
-        self.medium.write(f"{thread}/{BASE}", b"%010d\n%b" % (header.sequence, base))
 
     def _journal(self, *, create: bool = False) -> Journal:
         entries = FileCheckpointStorage(self.journal.folder, read_only=not create)

@@ -107,7 +107,8 @@ class Target(Victim):
         folder: a temporary folder. Nothing of the store may lie outside it.
         refused: what the store said each time that it refused.
         medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
-        journal: what was written down, in their hands too: the files below `folder / "journal"`.
+        journal: what was written down, in their hands too: the files below
+            `folder / "journal/entries"`.
         store: the name of the store, if yours has names.
         quorum: how many people have to say yes to what a run asks.
         within: how long a run waits for them, None if for ever.
@@ -122,7 +123,8 @@ class Target(Victim):
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder)
-        self.journal = Disk(self.folder / "journal")
+        self.journal = Disk(self.folder / "journal/entries")
+        self.journal.folder.parent.mkdir(mode=0o700, exist_ok=True)
         self.store = "victim-store"
         self.quorum = 1
         self.within: timedelta | None = None

@@ -31,7 +31,6 @@ from safepoint.core.errors import (
     ConfigurationError,
     StorageRefused,
     StorageUnavailable,
-    UnsafeLocation,
     missing,
     quoted,
     shell,
@@ -75,21 +74,20 @@ class Server:
     does, however that ends. Under root the user `nobody` runs it, since PostgreSQL refuses root.
 
     Args:
-        folder: where it keeps its data. Without one it is temporary.
+        folder: a new folder, where it keeps its data. Without one it is temporary.
         version: 18 or 16.
-        port: where it listens. Without one it finds a free port, and comes back to it.
         settings: more for the server: `{"fsync": "off"}`.
 
     Attributes:
         folder: what belongs to it: its data, its log, and the passwords.
-        port: where it listens; 0 until it was started.
+        port: where it listens.
         bin: the folder with `psql` and the other programs.
         passfile: the passwords of the logins, as `PGPASSFILE` wants them.
 
     Raises:
         MissingPackage: the wheel with the programs is not installed.
-        UnsafeLocation: the folder holds something else, or others can write it.
-        StorageUnavailable: the user who runs the server cannot reach the folder.
+        StorageUnavailable: the folder is there already, cannot be made, or cannot be reached by
+            the user who runs the server.
     """
 
     def __init__(
@@ -97,7 +95,6 @@ class Server:
         folder: str | os.PathLike[str] | None = None,
         *,
         version: int = 18,
-        port: int = 0,
         settings: Mapping[str, str] | None = None,
     ) -> None:
         install = installed(version)
@@ -106,7 +103,7 @@ class Server:
         self.folder = self._made(folder)
         self.bin = self._programs(install)
         self.passfile = self.folder / "passfile"
-        self.port = port
+        self.port = _free_port()
         self._passwords: dict[str, str] = {}
         self._settings = {**_SETTINGS, **(settings or {})}
         self._shell: subprocess.Popen[bytes] | None = None
@@ -142,15 +139,9 @@ class Server:
         """
         if self.runs:
             return
-        if self.passfile.exists():
-            fields = [line.split(":") for line in self.passfile.read_text("utf-8").splitlines()]
-            self._passwords = {each[3]: each[4] for each in fields if len(each) == 5}
-        else:
+        if not self._passwords:
             self._create()
-        kept = self.folder / "port"  # who is connected comes back to it
-        self.port = self.port or (int(kept.read_text()) if kept.exists() else _free_port())
         self._launch()
-        kept.write_text(f"{self.port}\n")
 
     def kill(self) -> None:
         """Kill all its processes at once, as a crash of the machine would."""
@@ -278,7 +269,7 @@ class Server:
         return self._run("sh", "-c", 'cd -- "$1"', "sh", str(path)).returncode == 0
 
     def _made(self, folder: str | os.PathLike[str] | None) -> Path:
-        """Make the folder, or take one that was made before."""
+        """Make the folder."""
         # Its user passes through; what it holds is closed to others.
         mode = 0o711 if self._as else 0o700
         try:
@@ -287,27 +278,20 @@ class Server:
                 usual = tempfile.gettempdir()
                 place = usual if self._reaches(usual) else "/tmp"  # noqa: S108
                 path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=place))
-                path.chmod(mode)
-            elif not (path := Path(folder).absolute()).exists():
+            else:
+                path = Path(folder).absolute()
                 path.mkdir()
-                path.chmod(mode)  # whatever the umask says
+            path.chmod(mode)  # whatever the umask says
             path = path.resolve(strict=True)
-            info, others = path.stat(), any(path.iterdir())
             reached = self._reaches(path)
         except OSError:
             reached = False
         if not reached:
             raise StorageUnavailable(
-                f"The folder {shell(str(folder))} cannot be used: it cannot be made, or the user"
-                " who runs PostgreSQL, for root the user nobody, cannot reach it.",
-                "Choose a folder that everybody can enter, or run this as another user.",
-            )
-        strange = others and not (path / "passfile").exists()
-        if strange or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-            raise UnsafeLocation(
-                f"The folder {shell(str(path))} holds something else, is somebody else's, or others"
-                " can write it.",
-                "Choose a new one, or one of an earlier run.",
+                f"The folder {shell(str(folder))} cannot be used: it is there already, cannot be"
+                " made, or the user who runs PostgreSQL, for root the user nobody, cannot reach"
+                " it.",
+                "Choose a new folder that everybody can enter, or run this as another user.",
             )
         return path
 
@@ -346,7 +330,7 @@ class Server:
                 f"PostgreSQL cannot make its files: {_end_of(done.stdout)}.",
                 f"Look at the folder: {shell(str(self.folder))}.",
             )
-        self.remember(SUPERUSER, password)  # last: a folder with it holds a cluster that is whole
+        self.remember(SUPERUSER, password)
 
     def _launch(self) -> None:
         log, data = self.folder / "log", self.folder / "data"
