@@ -10,7 +10,7 @@ from typing import Final
 from markdown.extensions.toc import slugify, unique
 
 from publish.project import BrokenPage, Project
-from safepoint.shared.explanations import EXPLANATIONS, FAMILIES, Explanation
+from safepoint.shared.explanations import EXPLANATIONS, Explanation
 from tests.harness.blocks import without_fences
 
 _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?$", re.MULTILINE)
@@ -21,22 +21,15 @@ _ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"]
 
 
 def names(project: Project) -> str:  # noqa: ARG001  every fill is given the project
-    """Return every error by family, each a link to what there is to know about it."""
-    lines = []
-    for root, title in FAMILIES.items():
-        found = [each.name for each in EXPLANATIONS.values() if each.family == root]
-        lines.append(f"- {title}: " + ", ".join(f"[{name}](#{name.lower()})" for name in found))
-    return "\n".join(lines)
+    """Return every error, each a link to what there is to know about it."""
+    return ", ".join(f"[{name}](#{name.lower()})" for name in EXPLANATIONS)
 
 
 def markdown(project: Project) -> str:
-    """Return a heading for each family, and for each error what to know about it."""
-    parts: list[str] = []
-    for root, title in FAMILIES.items():
-        parts.append(f"## {title}")
-        for found in EXPLANATIONS.values():
-            if found.family == root:
-                parts += _explained(found, project)
+    """Return for each error what to know about it."""
+    parts = ["## The errors"]
+    for found in EXPLANATIONS.values():
+        parts += _explained(found, project)
     return "\n\n".join(parts)
 
 

@@ -1,10 +1,10 @@
 """A ledger whose end cannot be cut off unnoticed."""
 
 from safepoint import (
-    AnchorError,
     FileCheckpointStorage,
     Keyring,
     Ledger,
+    RolledBack,
     SigningKey,
     SQLiteAnchor,
 )
@@ -40,5 +40,5 @@ try:
     ledger.save("order-7", {"amount": 42, "status": "approved"})
     print("paid:", pay(ledger, "order-7"))
     #> paid: 42
-except AnchorError as refusal:
+except RolledBack as refusal:
     raise SystemExit(f"stop, and call somebody: {refusal}") from None

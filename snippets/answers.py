@@ -20,7 +20,7 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint.core.errors import ThreadHeld
+from safepoint.core.errors import NotOwner
 from safepoint.resume.answers import Answers
 from safepoint.resume.gate import May
 
@@ -117,7 +117,7 @@ say(Approver("erin", erin), run.question, "yes")
 order = hold("order-8", "is the payee right?")
 try:
     payment.resume(ledger, "order-8")
-except ThreadHeld as held:
+except NotOwner as held:
     print(held.what.partition(" since ")[0])
     #> omar has held order-8
 release("order-8", order)

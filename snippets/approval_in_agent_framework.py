@@ -21,7 +21,7 @@ from safepoint import (
     SQLiteJournal,
 )
 from safepoint.agent_framework import SealedCheckpointStorage
-from safepoint.core.errors import ApprovalError
+from safepoint.core.errors import ApprovalRefused
 from safepoint.resume.approval import Question
 
 
@@ -95,12 +95,12 @@ async def main():
     for answer in (True, signed, signed):
         try:
             (said,) = (await go_on(paused, answer)).get_outputs()
-        except ApprovalError as refused:
+        except ApprovalRefused as refused:
             said = type(refused).__name__
         print(said)
-        #> ApprovalMalformed
+        #> ApprovalRefused
         #> 42 to alice
-        #> ApprovalSpent
+        #> ApprovalRefused
 
 
 asyncio.run(main())

@@ -111,8 +111,8 @@ for forged in (True, signed.replace("alice", "mally")):
         opened().invoke(Command(resume=forged), run("order-7"))
     except CheckpointError as refusal:
         print(type(refusal).__name__)
-        #> ApprovalMalformed
-        #> ApprovalUntrusted
+        #> ApprovalRefused
+        #> ApprovalRefused
 
 print(opened().invoke(Command(resume=signed), run("order-7"))["paid"])
 #> 42 to alice
@@ -122,4 +122,4 @@ try:  # a yes counts once, and for what it was given
     opened().invoke(Command(resume=signed), run("order-8"))
 except CheckpointError as refusal:
     print(type(refusal).__name__)
-    #> ApprovalMismatch
+    #> ApprovalRefused

@@ -25,7 +25,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.core.errors import ApprovalSpent
+from safepoint.core.errors import ApprovalRefused
 
 
 # --8<-- [start:payment]
@@ -88,7 +88,9 @@ def go_on(thread, signed):
     with ledger.own(thread, my_name(), seconds=60):
         try:
             return flow.resume(ledger, thread, approvals=[signed])
-        except ApprovalSpent:  # an earlier try came that far
+        except ApprovalRefused as refusal:
+            if refusal.kind != "used":  # by an earlier try
+                raise
             return flow.resume(ledger, thread)
     # --8<-- [end:worker]
 

@@ -23,7 +23,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.core.errors import ApprovalSpent
+from safepoint.core.errors import ApprovalRefused
 from safepoint.resume.answers import Answers
 from safepoint.shared.desk import Desk
 
@@ -128,6 +128,6 @@ def too_long(lines):
 payment.start(ledger, thread="order-8", request={"amount": 42})
 try:
     decide("order-8", Approver("erin", erin), too_long)
-except ApprovalSpent as refusal:
+except ApprovalRefused as refusal:
     print(refusal.what)
     #> order-8 has moved on since it was shown.

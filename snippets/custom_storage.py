@@ -4,7 +4,7 @@
 import sqlite3
 
 from safepoint import Conflict, NotFound
-from safepoint.core.errors import RecordsMissing
+from safepoint.core.errors import RolledBack
 
 
 class TableStorage:
@@ -26,7 +26,7 @@ class TableStorage:
                 self.db.execute("begin immediate")
                 head = self.head(thread)
                 if head and sequence > head + 1:
-                    raise RecordsMissing(
+                    raise RolledBack(
                         f"{thread} is at #{head}.",
                         "Load the latest, and decide again.",
                     )

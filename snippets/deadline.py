@@ -19,7 +19,7 @@ from safepoint import (
     SQLiteJournal,
     Workflow,
 )
-from safepoint.core.errors import WaitEnded
+from safepoint.core.errors import ResumeRefused
 
 
 # --8<-- [start:steps]
@@ -79,6 +79,6 @@ look_round(now + timedelta(hours=25))
 
 try:
     payment.resume(ledger, "order-7", approvals=[kept])
-except WaitEnded as refusal:
+except ResumeRefused as refusal:
     print(type(refusal).__name__)
-    #> WaitEnded
+    #> ResumeRefused

@@ -12,10 +12,10 @@ from safepoint import (
     Keyring,
     Ledger,
     RolledBack,
-    SealError,
+    SealBroken,
     SigningKey,
 )
-from safepoint.core.errors import Forked, RecordsMissing, ThreadDeleted
+from safepoint.core.errors import ThreadDeleted
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
@@ -32,7 +32,7 @@ def discard_unverified(ledger, operator):
     what is next. A server that is away is raised: run it again, as
     often as you like.
     """
-    bad = SealError, RolledBack, Forked, RecordsMissing
+    bad = SealBroken, RolledBack
     found = {}
     for thread in ledger.threads():
         try:

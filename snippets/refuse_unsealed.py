@@ -6,7 +6,7 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
-    SealError,
+    SealBroken,
     SigningKey,
 )
 
@@ -29,6 +29,6 @@ for file in ("export.checkpoint", "mail.checkpoint"):
     try:
         print(take_in(file, thread="order-7", keys=ours).state)
         #> [42]
-    except SealError as refusal:
+    except SealBroken as refusal:
         print(refusal.what)
         #> order-7 #1 is not a sealed record.

@@ -6,7 +6,7 @@ from safepoint import (
     FileCheckpointStorage,
     Keyring,
     Ledger,
-    SealError,
+    SealBroken,
     SigningKey,
 )
 from safepoint.core.keys import VerifyingKey
@@ -32,7 +32,7 @@ open_writer().save("order-7", {"amount": 42})
 
 try:
     amount = open_reader().latest("order-7").state["amount"]
-except SealError as refusal:
+except SealBroken as refusal:
     raise SystemExit(f"not to be trusted: {refusal}") from None
 print(amount)
 #> 42

@@ -8,7 +8,7 @@ import os
 from contextlib import contextmanager
 
 from safepoint import Actor, Keyring, Ledger, SigningKey
-from safepoint.core.errors import StorageRefused
+from safepoint.core.errors import Unavailable
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
@@ -56,7 +56,7 @@ def work(place=place):
         #> 3 save worker-1
     try:
         again.prune("order-10", keep=1)
-    except StorageRefused as refusal:
+    except Unavailable as refusal:
         print("prune:", refusal.what.partition(": ")[2])
         #> prune: permission denied for function prune.
 

@@ -4,7 +4,7 @@ from safepoint import (
     FileCheckpointStorage,
     Keyring,
     Ledger,
-    SealError,
+    SealBroken,
     SigningKey,
 )
 
@@ -20,7 +20,7 @@ ledger.save("order-7", {"amount": 42})
 
 try:
     amount = ledger.latest("order-7").state["amount"]
-except SealError as refusal:
+except SealBroken as refusal:
     raise SystemExit(f"not resuming: {refusal}") from None
 print(amount)
 #> 42

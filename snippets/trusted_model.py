@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from safepoint import Keyring, SealError, SigningKey, VerifyingKey
+from safepoint import Keyring, SealBroken, SigningKey, VerifyingKey
 from safepoint.models import load_checkpoint, seal_model
 
 # Where it is made. The key stays there; readers get its public half.
@@ -23,6 +23,6 @@ print(artefact["vocabulary"])
 torch.save({"vocabulary": Path("other.txt")}, "tokens.pt")
 try:
     load_checkpoint("tokens.pt", safe=False, keys=keys)
-except SealError as refusal:
+except SealBroken as refusal:
     print(refusal.what)
     #> tokens.pt is not the file that was sealed as tokens.

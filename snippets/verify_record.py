@@ -96,28 +96,29 @@ def open_record(
     """Return the header, its digest and the state, or refuse."""
     check(len(record) <= limit, "LimitExceeded")
 
-    line_1 = check(LINE_1.match(record), "RecordMalformed")
+    line_1 = check(LINE_1.match(record), "SealBroken form")
     key_id, signature = line_1[1].decode(), base64.b64decode(line_1[2])
     line_2, end, rest = record[line_1.end() :].partition(b"\n")
-    check(end and len(line_2) <= 2048, "RecordMalformed")
+    check(end and len(line_2) <= 2048, "SealBroken form")
 
-    check(key_id in keys, "UnknownKey")
+    check(key_id in keys, "SealBroken key")
     message = b"safepoint/1 %b\n%b" % (use, line_2)
     genuine = is_genuine(keys[key_id], message, signature)
     check(genuine, "SealBroken")
 
-    header = check(parse(line_2), "RecordMalformed")
+    header = check(parse(line_2), "SealBroken form")
     sequence = int(header["sequence"])
     here = header["store"], header["tenant"], header["thread"]
-    check((*here, sequence) == place, "WrongPlace")
-    check((header["kind"] == "base") == base, "WrongPlace")
+    check((*here, sequence) == place, "SealBroken place")
+    check((header["kind"] == "base") == base, "SealBroken place")
 
     check(digest_of(rest) == header["digest"], "SealBroken")
 
     digest = digest_of(line_2)
     if revoked and key_id in revoked:
         until = revoked[key_id]  # a sequence and a digest, or None
-        check(counts(until, sequence, digest, base), "KeyRevoked")
+        does_count = counts(until, sequence, digest, base)
+        check(does_count, "SealBroken revoked")
     return header, digest, rest
 
 
@@ -156,11 +157,11 @@ def verify_thread(
         place = (*where, first)
         header, _, _ = open_record(record, place, keys, True, revoked)
         previous = header["previous"]
-    check(not base or head >= first, "RecordsMissing")
-    check(not anchor or anchor[0] >= first, "RecordsMissing")
+    check(not base or head >= first, "RolledBack missing")
+    check(not anchor or anchor[0] >= first, "RolledBack missing")
 
     for sequence in range(first, head + 1):
-        check(sequence in records, "RecordsMissing")
+        check(sequence in records, "RolledBack missing")
         header, digest, state = open_record(
             records[sequence],
             (*where, sequence),
@@ -168,11 +169,11 @@ def verify_thread(
             revoked=revoked,
             use=use,
         )
-        check(header["previous"] == previous, "WrongPlace")
-        is_last = sequence == head
-        check(header["kind"] != "deleted" or is_last, "WrongPlace")
+        check(header["previous"] == previous, "SealBroken place")
+        may_end = header["kind"] != "deleted" or sequence == head
+        check(may_end, "SealBroken place")
         if anchor and sequence == anchor[0]:
-            check(digest == anchor[1], "Forked")
+            check(digest == anchor[1], "RolledBack other")
         previous = digest
         states.append(state)
     return states
@@ -400,15 +401,15 @@ def is_statement(value, texts):
 
 
 def unwrapped(text):
-    check(len(text) <= 65536, "ApprovalMalformed")
+    check(len(text) <= 65536, "ApprovalRefused form")
     text = text.replace("\r\n", "\n").strip(" \t\r\n")
     return text.encode("utf-8", "replace")
 
 
 def open_question(text):
     """Return its fields, or refuse. Nobody has signed them."""
-    fields = read_json(unwrapped(text), "ApprovalMalformed")
-    check(is_statement(fields, QUESTION), "ApprovalMalformed")
+    fields = read_json(unwrapped(text), "ApprovalRefused form")
+    check(is_statement(fields, QUESTION), "ApprovalRefused form")
     return fields
 
 
@@ -420,23 +421,23 @@ def open_approval(text, approvers, revoked=()):
         revoked: the ids of keys that no longer count.
     """
     lines = unwrapped(text) + b"\n"
-    line_1 = check(LINE_1.match(lines), "ApprovalMalformed")
+    line_1 = check(LINE_1.match(lines), "ApprovalRefused form")
     line_2 = lines[line_1.end() : -1]
 
     key_id, signature = line_1[1].decode(), base64.b64decode(line_1[2])
-    check(key_id in approvers, "ApprovalUntrusted")
-    check(key_id not in revoked, "ApprovalUntrusted")
+    check(key_id in approvers, "ApprovalRefused")
+    check(key_id not in revoked, "ApprovalRefused")
     key, owner = approvers[key_id]
     message = b"safepoint/1 approval\n" + line_2
     genuine = is_genuine(key, message, signature)
-    check(genuine, "ApprovalUntrusted")
+    check(genuine, "ApprovalRefused")
 
-    fields = read_json(line_2, "ApprovalMalformed")
+    fields = read_json(line_2, "ApprovalRefused form")
     known = is_statement(fields, {**QUESTION, **ANSWER})
-    check(known, "ApprovalMalformed")
-    check(exists(fields["issued"]), "ApprovalMalformed")
-    check(exists(fields["expires"]), "ApprovalMalformed")
-    check(fields["approver"] == owner, "ApprovalUntrusted")
+    check(known, "ApprovalRefused form")
+    check(exists(fields["issued"]), "ApprovalRefused form")
+    check(exists(fields["expires"]), "ApprovalRefused form")
+    check(fields["approver"] == owner, "ApprovalRefused")
     return key_id, fields
 
 
@@ -480,11 +481,11 @@ def verify_journal(records, where, keys, anchor=None, revoked=None):
     try:
         states = verify_thread(records, where, keys, **options)
     except Refused:
-        raise Refused("JournalBroken") from None
+        raise Refused("SealBroken journal") from None
     found = []
     for state in states:
-        entry = read_json(state, "JournalBroken")
-        check(is_entry(entry, *where[1:]), "JournalBroken")
+        entry = read_json(state, "SealBroken journal")
+        check(is_entry(entry, *where[1:]), "SealBroken journal")
         found.append(entry)
     return found
 
@@ -498,12 +499,12 @@ Y = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
 
 def read_key(line):
     """Return the id and the 32 bytes of a public key, or refuse."""
-    found = check(PUBLIC.fullmatch(line), "KeyRefused")
+    found = check(PUBLIC.fullmatch(line), "Unsafe")
     blob = base64.b64decode(found[1])
-    check(blob[:19] == b"\0\0\0\x0bssh-ed25519\0\0\0 ", "KeyRefused")
+    check(blob[:19] == b"\0\0\0\x0bssh-ed25519\0\0\0 ", "Unsafe")
     public = blob[19:]
     y = int.from_bytes(public, "little") % 2**255 % P
-    check(y not in (0, 1, P - 1, Y, P - Y), "KeyRefused")
+    check(y not in (0, 1, P - 1, Y, P - Y), "Unsafe")
     named = b"safepoint/1 key id ed25519\n" + public
     return hashlib.sha256(named).hexdigest()[:16], public
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from safepoint.core.anchor import InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
-    AnchorError,
     ApprovalNeeded,
     CheckpointError,
     Conflict,
@@ -14,7 +13,6 @@ from safepoint.core.errors import (
     NotOwner,
     RolledBack,
     SealBroken,
-    SealError,
 )
 from safepoint.core.journal import Actor, InMemoryJournal
 from safepoint.core.keys import Keyring, SigningKey, VerifyingKey
@@ -32,7 +30,6 @@ from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLit
 
 __all__ = [
     "Actor",
-    "AnchorError",
     "ApprovalNeeded",
     "Approver",
     "Approvers",
@@ -58,7 +55,6 @@ __all__ = [
     "SQLiteCheckpointStorage",
     "SQLiteJournal",
     "SealBroken",
-    "SealError",
     "SigningKey",
     "Tool",
     "ToolSet",

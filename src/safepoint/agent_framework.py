@@ -21,12 +21,12 @@ from uuid import uuid4
 from safepoint.aio import Tenanted, for_one, in_thread
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
-    ApprovalMismatch,
+    ApprovalRefused,
     ConfigurationError,
     EncodeError,
     NotFound,
-    ThreadHeld,
-    WrongPlace,
+    NotOwner,
+    SealBroken,
     missing,
     quoted,
 )
@@ -100,9 +100,9 @@ class SealedCheckpointStorage(Tenanted):
             tenant's workflows.
 
     Raises:
-        CodecError: a type could not be restored faithfully, or two have one name.
-        ConfigurationError: there is a `tenant`, and the ledger is of one already.
-        KeyRefused: an approver's key is on the keyring of the ledger.
+        ConfigurationError: a type could not be restored faithfully, or two have one name; or there
+            is a `tenant`, and the ledger is of one already.
+        Unsafe: an approver's key is on the keyring of the ledger.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class SealedCheckpointStorage(Tenanted):
         whose = self.ledger.tenant_name, before
         thread = self._thread(checkpoint.workflow_name)
         if whose[0] and before and not self._has(thread, thread_name(before)):
-            raise WrongPlace(
+            raise ConfigurationError(
                 f"The tenant {whose[0]} has no checkpoint that this one follows.",
                 "Build a workflow for each request: Agent Framework keeps what one run of it did"
                 " for the next.",
@@ -219,7 +219,7 @@ class SealedCheckpointStorage(Tenanted):
             )
         try:
             self._check_held(link.header.thread)
-        except ThreadHeld as error:
+        except NotOwner as error:
             raise af.WorkflowCheckpointException(str(error)) from error
         return _read(link)
 
@@ -288,10 +288,10 @@ class SealedCheckpointStorage(Tenanted):
             action: what will be done, as one word.
             arguments: a few plain values for the action.
             within: how long people may take, from the newest checkpoint on. After that `answered`
-                raises WaitEnded.
+                raises ResumeRefused.
 
         Raises:
-            ThreadHeld: an operator holds the thread.
+            NotOwner: an operator holds the thread.
             ConfigurationError: nobody may approve, or nothing is written down; or this is not the
                 storage, in the `scope` of the workflow, that its checkpoints are saved in.
         """
@@ -316,9 +316,9 @@ class SealedCheckpointStorage(Tenanted):
         Raises:
             ResumeRefused: somebody said no, or the wait has ended. Catch it, if the workflow goes
                 on without.
-            ThreadHeld: an operator holds the thread.
+            NotOwner: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
-            ApprovalError: the answer does not count, or the run went on since. If not, the
+            ApprovalRefused: the answer does not count, or the run went on since. If not, the
                 checkpoint that asks still waits for one that does.
         """
         place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
@@ -326,7 +326,7 @@ class SealedCheckpointStorage(Tenanted):
         if replace(question, **place) != question or not any(
             _asks(_read(link), question) for link in since
         ):
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
                 f" {executor.id}.",
                 "Nothing was done. Let the executor ask again: storage.ask(self, ctx, ...).",
@@ -419,7 +419,7 @@ class SealedCheckpointStorage(Tenanted):
 
     def _thread(self, workflow_name: str) -> str:
         if self._workflow not in (None, workflow_name):
-            raise WrongPlace(
+            raise ConfigurationError(
                 f"This storage is that of the workflow {quoted(self._workflow)}, and not of"
                 f" {quoted(workflow_name)}.",
                 "Give each workflow the storage.scope() of its own name.",
@@ -478,7 +478,7 @@ def _read(link: Link) -> af.WorkflowCheckpoint:
     checkpoint = af.WorkflowCheckpoint.from_dict(data)
     name, thread = thread_name(checkpoint.workflow_name), link.header.place.thread
     if name != thread or thread_name(checkpoint.checkpoint_id) != link.label:
-        raise WrongPlace(
+        raise SealBroken(
             f"{thread} #{link.sequence} holds a checkpoint of another workflow or id.",
             "It was not written by this storage. Find out what else has the key.",
         )

@@ -39,10 +39,10 @@ from safepoint.core.errors import (
     Conflict,
     EncodeError,
     NotFound,
+    NotOwner,
     ResumeRefused,
+    SealBroken,
     ThreadDeleted,
-    ThreadHeld,
-    WrongPlace,
     missing,
     quoted,
 )
@@ -246,7 +246,7 @@ class _Thread:
     def check(self, value: Any) -> None:
         """Refuse a record of another thread, or one that no saver wrote."""
         if type(value) is not dict or value.get("thread") != self.ident:
-            raise WrongPlace(
+            raise SealBroken(
                 f"The record is not one of the LangGraph thread {quoted(self.ident)}.",
                 "Give each adapter, and each workflow, a store of its own.",
             )
@@ -378,9 +378,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             tenant's threads. A config, which a client may control, cannot choose a tenant.
 
     Raises:
-        CodecError: a type could not be restored faithfully, or two have one name.
-        ConfigurationError: there is a `tenant`, and the ledger is of one already.
-        KeyRefused: an approver's key is on the keyring of the ledger.
+        ConfigurationError: a type could not be restored faithfully, or two have one name; or there
+            is a `tenant`, and the ledger is of one already.
+        Unsafe: an approver's key is on the keyring of the ledger.
     """
 
     def __init__(
@@ -446,7 +446,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 _, began = self._runs.get(id(control), (control, self))
                 _remember(self._runs, id(control), (control, began), _RUNS)
             if began.ledger.tenant_name != self.ledger.tenant_name:
-                raise WrongPlace(
+                raise ConfigurationError(
                     "The graph around this one began for another tenant.",
                     "Read a stream to its end in the request that began it, and let no node call a"
                     " graph for another tenant.",
@@ -463,7 +463,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return self._scoped()
         with self._guard:
             if id(control) not in self._runs:
-                raise WrongPlace(
+                raise ConfigurationError(
                     "A run is to be saved, and this saver does not know which tenant it began for.",
                     "Nothing was saved. Invoke the graph again, in the request that it is for.",
                 )
@@ -566,7 +566,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             thread.asks[key] = _asks(early)
         try:
             self._check_free(place.thread, thread.name)
-        except ThreadHeld as error:
+        except NotOwner as error:
             # It is saved. LangGraph saves while it runs the next step, so it is told to end before
             # another one, and to save what this one does; what a save raises would lose that.
             if control is None:
@@ -683,14 +683,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             action: what will be done, as one word.
             arguments: a few plain values for the action.
             within: how long people may take, from the checkpoint on that the node runs from. After
-                that whoever resumes the graph gets WaitEnded.
+                that whoever resumes the graph gets ResumeRefused.
 
         Raises:
             ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph goes on
                 without.
-            ThreadHeld: an operator holds the thread.
+            NotOwner: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
-            ApprovalError: the answer does not count. The graph still waits for one that does.
+            ApprovalRefused: the answer does not count. The graph still waits for one that does.
             ConfigurationError: nobody may approve, or nothing is written down; or the graph does
                 not save its checkpoints here as it goes.
         """
@@ -820,7 +820,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         Raises:
             ResumeRefused: it is of another app, of other tools, or not the newest.
-            ThreadHeld: an operator holds the thread, and a graph is to go on with it.
+            NotOwner: an operator holds the thread, and a graph is to go on with it.
             NotOwner: another worker holds the thread.
             CheckpointError: the thread does not verify.
         """
@@ -972,8 +972,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         interruption, call it again to finish.
 
         Raises:
-            ThreadHeld: an operator holds the thread.
-            StorageRefused: this login may not erase. The thread is deleted.
+            NotOwner: an operator holds the thread.
+            Unavailable: this login may not erase. The thread is deleted.
         """
         thread = str(thread_id)
         with self._lock(thread):
@@ -993,7 +993,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         `prune` erases them once nothing older is kept; `delete_thread` also erases them.
 
         Raises:
-            ThreadHeld: an operator holds a thread of theirs, which is as it was.
+            NotOwner: an operator holds a thread of theirs, which is as it was.
         """
         self._refuse_reader()
         for thread in self._idents() if run_ids else ():
@@ -1017,7 +1017,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         """Copy a thread to another id, with new seals for all checkpoints and writes.
 
         Raises:
-            ThreadHeld: an operator holds the thread.
+            NotOwner: an operator holds the thread.
             Conflict: there is a thread of that id.
         """
         source, target = str(source_thread_id), str(target_thread_id)
@@ -1045,7 +1045,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         sealed note, and a later `prune` erases them.
 
         Raises:
-            ThreadHeld: an operator holds a thread. It is as it was, and so are those after it.
+            NotOwner: an operator holds a thread. It is as it was, and so are those after it.
         """
         if strategy not in ("keep_latest", "delete"):
             raise ConfigurationError(

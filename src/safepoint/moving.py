@@ -41,18 +41,17 @@ from uuid import UUID
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
-    CodecError,
     ConfigurationError,
     Conflict,
     DecodeError,
+    EncodeError,
     InvalidId,
     LimitExceeded,
-    ModelMalformed,
+    ModelRefused,
     NotFound,
-    PickleRefused,
     ResumeRefused,
-    StorageUnavailable,
     ThreadDeleted,
+    Unavailable,
     quoted,
     shell,
 )
@@ -78,7 +77,7 @@ THERE_ALREADY: Final = "there already"
 REFUSED: Final = "refused"
 WOULD_BE_SEALED: Final = "would be sealed"
 # What is wrong with a thread. Anything else is wrong with the ledger.
-_OF_THE_THREAD: Final = (CodecError, LimitExceeded, InvalidId, Conflict, NotFound)
+_OF_THE_THREAD: Final = (EncodeError, DecodeError, LimitExceeded, InvalidId, Conflict, NotFound)
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LINE: Final = b'{"outcome": "'  # each line of a report begins with this
 _NOTHING: Final = "Nothing of this thread was sealed."
@@ -199,7 +198,7 @@ def move(
     Raises:
         ConfigurationError: the report is in the folder that is read, or a file of another kind; or
             the name is none.
-        StorageUnavailable: the source cannot be read, or the report cannot be written. What the
+        Unavailable: the source cannot be read, or the report cannot be written. What the
             report does not name is not sealed.
         CheckpointError: the ledger refuses. The report names the threads that were sealed before.
     """
@@ -323,7 +322,7 @@ class _Mover:
             digests.append(each.digest)
             try:
                 self.ledger.codec.encode(self._state(each, _MOST))
-            except (CodecError, LimitExceeded) as error:
+            except (EncodeError, DecodeError, LimitExceeded) as error:
                 where = "" if each.source in ("", name) else f"{quoted(each.source)}: "
                 raise type(error)(f"{where}{error.what}", error.do) from None
         return thread, digests
@@ -381,7 +380,7 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"The report {shell(path)} cannot be written ({error.strerror}).",
             "Nothing more was sealed. Name a file in a folder that this user can write.",
         ) from error
@@ -414,7 +413,7 @@ def _listed(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except (OSError, ValueError) as error:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"{shell(str(folder))} cannot be read ({getattr(error, 'strerror', 'not a path')}).",
             "Name a folder that this user can read, or the database of a saver.",
         ) from None
@@ -445,7 +444,7 @@ def state_files(
 
     Raises:
         ConfigurationError: these are no types.
-        StorageUnavailable: the folder cannot be read.
+        Unavailable: the folder cannot be read.
     """
     return partial(_files, Path(folder), functions_for(types), thread, app)
 
@@ -474,8 +473,8 @@ def read_state(
     """Read one file as `state_files` does, for a folder with another layout.
 
     Raises:
-        DecodeError: it cannot be read, or is neither strict JSON nor a pickle.
-        PickleRefused: it is a pickle that is more than data. The message says what.
+        DecodeError: it cannot be read, or is neither strict JSON nor a pickle; or it is a pickle
+            that is more than data. The message says what.
         LimitExceeded: it is too large, too deep or has too many values.
         ConfigurationError: these are no types.
     """
@@ -486,7 +485,7 @@ def _state(path: Path, thread: str, functions: Functions, app: str) -> Unsigned:
     data = _content(path)
     try:
         kind, _ = identified(io.BytesIO(data))
-    except ModelMalformed as error:
+    except ModelRefused as error:
         raise DecodeError(error.what, error.do) from None
     if kind is Kind.PICKLE:
         state = run(data, functions=functions)
@@ -764,8 +763,8 @@ _RELATIONS: Final = (
 )
 
 
-def _unreadable(place: str, why: str = "it has not the tables of a saver") -> StorageUnavailable:
-    return StorageUnavailable(
+def _unreadable(place: str, why: str = "it has not the tables of a saver") -> Unavailable:
+    return Unavailable(
         f"{shell(place)} cannot be read ({why}).",
         "Name the database that your saver writes, as a user or a login that may read it.",
     )
@@ -973,11 +972,11 @@ def _revived(functions: Functions, shown: str, value: dict[str, Any]) -> Any:
     data = unbased(text, strict=True) if isinstance(text, str) else None
     if data is None or not value.keys() <= {PICKLED, "__type__"}:
         what = f"{shown} marks something as a pickle that is not written like one."
-        raise PickleRefused(what, _NOTHING)
+        raise DecodeError(what, _NOTHING)
     try:
         return run(data, functions=functions)
-    except CodecError as error:
-        raise PickleRefused(f"{shown}: {error.what}", error.do) from None
+    except (EncodeError, DecodeError) as error:
+        raise DecodeError(f"{shown}: {error.what}", error.do) from None
 
 
 class _New:

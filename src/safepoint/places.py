@@ -28,10 +28,8 @@ from safepoint.core import files
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ConfigurationError,
-    KeyRefused,
-    StorageError,
-    StorageUnavailable,
-    UnsafeLocation,
+    Unavailable,
+    Unsafe,
     quoted,
     shell,
 )
@@ -97,7 +95,7 @@ class Locations:
     Raises:
         InvalidId: the name of the store is outside the grammar.
         ConfigurationError: a path is relative, or one folder is inside another.
-        StorageUnavailable: a path cannot be one.
+        Unavailable: a path cannot be one.
     """
 
     store: str
@@ -169,10 +167,9 @@ class Locations:
             answers: also the folders of the answers and their anchor.
 
         Raises:
-            UnsafeLocation: a folder belongs to somebody else or is open to others, or others could
+            Unsafe: a folder belongs to somebody else or is open to others, or others could
                 replace it. The message says what to run.
-            StorageUnavailable: a folder cannot be made, or the system is not POSIX.
-            StorageFull: there is no room.
+            Unavailable: a folder cannot be made, or the system is not POSIX; or there is no room.
             ConfigurationError: a link leads from one folder into another.
         """
         disk.require_posix()
@@ -214,7 +211,7 @@ class Locations:
             disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
 
 
-def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[StorageError]:
+def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Unavailable]:
     """Yield what is wrong with a folder of the store, or one around it.
 
     The first is this user's and closed to others; the second may be root's, and readable.
@@ -226,10 +223,10 @@ def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Storage
     shown, mode = shell(path), f"{stat.S_IMODE(info.st_mode):04o}"
     if own and info.st_mode & 0o777 != 0o700:
         what = f"{shown} has mode {mode}, and should have 0700."
-        yield UnsafeLocation(what, f"Run: chmod 700 {shown}")
+        yield Unsafe(what, f"Run: chmod 700 {shown}")
     if not own and info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         what = f"{shown} has mode {mode}, so others can write it."
-        yield UnsafeLocation(what, f"Run: chmod go-w {shown}")
+        yield Unsafe(what, f"Run: chmod go-w {shown}")
 
 
 def _check_apart(folders: Mapping[str, Path]) -> None:
@@ -276,7 +273,7 @@ def default_locations(
     Raises:
         InvalidId: the name of the store is outside the grammar.
         ConfigurationError: the environment puts one folder inside another.
-        StorageUnavailable: the user has no home, systemd made one folder for the storage and its
+        Unavailable: the user has no home, systemd made one folder for the storage and its
             anchor, or the system is not POSIX.
     """
     disk.require_posix()
@@ -308,7 +305,7 @@ def _of_a_service(environ: Mapping[str, str]) -> tuple[Path, Path, Path, Path]:
     if state is None:
         state = anchors = Path("/var/lib")
     elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
-        raise StorageUnavailable(
+        raise Unavailable(
             f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
             " anchor would be restored together.",
             "Name two in the unit: StateDirectory=invoices invoices-anchor",
@@ -353,7 +350,7 @@ def _absolute(value: str) -> Path | None:
 def _home(environ: Mapping[str, str]) -> Path:
     found = _absolute(environ.get("HOME", ""))
     if found is None:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"User {os.geteuid()} has no home folder.",
             "Set HOME to an absolute path, or pass service=True.",
         )
@@ -397,7 +394,7 @@ def open_ledger(
         worker: the name under which the first write to a thread takes its lease, as in `Ledger`.
 
     Raises:
-        StorageUnavailable: some of key, anchor and storage are there, and some are gone.
+        Unavailable: some of key, anchor and storage are there, and some are gone.
         CheckpointError: what `Locations.create` or one of the parts refuses.
     """
     found = _places(store, places)
@@ -457,8 +454,7 @@ def open_journal(
         create: create it if it is missing.
 
     Raises:
-        JournalUnavailable: there is none.
-        StorageUnavailable: it has entries, and its key is gone.
+        Unavailable: there is none; or it has entries, and its key is gone.
         CheckpointError: what `Locations.create` or one of the parts refuses.
     """
     found = _places(store, places)
@@ -489,8 +485,7 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
         create: create them if they are missing, with the folders for the signers' keys.
 
     Raises:
-        AnchorUnavailable: there is none.
-        StorageUnavailable: there are answers, and their anchor is gone.
+        Unavailable: there is none; or there are answers, and their anchor is gone.
         CheckpointError: what `Locations.create` or one of the parts refuses.
     """
     found = _places(store, places)
@@ -526,19 +521,19 @@ def _ring(
     try:
         key = SigningKey.from_file(files[0], create=create)
         return Keyring(key, verify=[SigningKey.from_file(each) for each in files[1:]])
-    except KeyRefused:
+    except Unsafe:
         if places.key_files(of) in ([], files):
             raise
         return _ring(places, of)  # a rotation renamed a key in the meantime
 
 
-def _begun(what: str, store: str, gone: Path) -> StorageUnavailable:
-    return StorageUnavailable(
+def _begun(what: str, store: str, gone: Path) -> Unavailable:
+    return Unavailable(
         f"The {what} of store {store} was begun, and is without {shell(str(gone))}.", _LOST
     )
 
 
-def _lost(places: Locations) -> StorageUnavailable | None:
+def _lost(places: Locations) -> Unavailable | None:
     """Return what to say if some of key, anchor and storage were lost, and None if none was."""
     files = {
         "storage": places.storage_file,
@@ -556,7 +551,7 @@ def _lost(places: Locations) -> StorageUnavailable | None:
         return None
     gone = " and ".join(f"the {name} {shell(str(path))}" for name, path in missing.items())
     there = " and ".join(f"the {name}" for name in files if name not in missing)
-    return StorageUnavailable(
+    return Unavailable(
         f"Store {places.store} was begun, and is without {gone}. It has {there}.",
         _LOST,
     )

@@ -508,7 +508,7 @@ def named_keys(option: str, people: tuple[str, ...]) -> dict[str, list[Verifying
     """Load public keys by the names of their owners.
 
     Raises:
-        KeyRefused: one is no public key.
+        Unsafe: one is no public key.
         ConfigurationError: a name has no file.
     """
     keys: dict[str, list[VerifyingKey]] = {}

@@ -199,7 +199,7 @@ def test_the_isolated_process_executes_none(gadgets: dict[str, Path]) -> None:
     tried = attempt("tests.corpus.acts:apart", chosen, apart=True, limits=Limits(memory=16 * GIB))
     nothing_ran(tried)
     assert len(tried) >= 2
-    assert {one.error[:1] for one in tried.values()} == {("UnsafeModel",)}
+    assert {one.error[:1] for one in tried.values()} == {("ModelRefused",)}
     assert not any(path.with_suffix(".safetensors").exists() for path in chosen.values())
 
 

@@ -30,9 +30,9 @@ from safepoint.attacks.kit import Act, Look
 from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.command.cli import main
-from safepoint.core.errors import JournalUnavailable, RecordMalformed
+from safepoint.core.errors import SealBroken, Unavailable
 
-REFUSAL = RecordMalformed("It is refused.", "Always.")
+REFUSAL = SealBroken("It is refused.", "Always.")
 
 
 def attack_of(act: Act) -> Attack:
@@ -83,7 +83,7 @@ def test_of_several_looks_the_most_harmful_counts(
     assert found == outcome
     assert found.succeeded == (outcome in ("accepted", "crashed"))
     if outcome == "detected":
-        assert target.refused == ["RecordMalformed: It is refused. Always."]
+        assert target.refused == ["SealBroken: It is refused. Always."]
 
 
 def test_a_refusal_after_the_payload_ran_counts_as_executed(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
     target = GatedTarget(tmp_path)
     target.begin("victim", HONEST)
     assert target.resume("victim", meanwhile=target.journal.lose) == HONEST
-    with pytest.raises(JournalUnavailable):
+    with pytest.raises(Unavailable, match="The journal cannot be used"):
         target.resume("victim")
 
 

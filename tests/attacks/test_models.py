@@ -48,7 +48,7 @@ def refusal(strike: Strike, attack: str) -> str:
 def test_model_payload_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
     assert strike("model-payload", NaiveModels)[0] is Outcome.EXECUTED
     line = refusal(strike, "model-payload")
-    assert line.startswith("UnsafeModel: ")
+    assert line.startswith("ModelRefused: ")
     assert "wants os.mkdir" in line
 
 
@@ -56,7 +56,7 @@ def test_model_allow_list_runs_on_the_naive_loader_and_is_refused(strike: Strike
     assert strike("model-allow-list", NaiveModels)[0] is Outcome.EXECUTED
     line = refusal(strike, "model-allow-list")
     assert line.startswith(
-        "UnsafeRuntime: In this process torch.load may also build posix.mkdir, for every file."
+        "Unsafe: In this process torch.load may also build posix.mkdir, for every file."
     )
 
 
@@ -80,7 +80,7 @@ def test_model_edited_is_refused_by_its_seal(strike: Strike) -> None:
 def test_model_disguised_is_refused_for_its_content(strike: Strike) -> None:
     assert strike("model-disguised", NaiveModels)[0] is Outcome.EXECUTED
     line = refusal(strike, "model-disguised")
-    assert line.startswith("ModelMalformed: ")
+    assert line.startswith("ModelRefused: ")
     assert "is a PyTorch archive, whatever its name says." in line
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.core.errors import StorageUnavailable
+from safepoint.core.errors import Unavailable
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
@@ -53,7 +53,7 @@ def test_require_auth_keeps_the_password_from_a_server_that_asks_for_it_in_clear
 ) -> None:
     how = ("password=sesame", "sslmode=require", "require_auth=scram-sha-256")
     with closing(FalseServer(tmp_path)) as liar:
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(Unavailable):
             PostgresCheckpointStorage(at(liar.front.port, *how))
         assert "sesame" not in liar.heard
 
@@ -70,7 +70,7 @@ def test_somebody_in_the_middle_is_not_noticed_without_proof(
     try:
         with PostgresCheckpointStorage(at(middle.port, *here, "sslmode=require")) as storage:
             assert storage.head("order-7") == 0
-        with pytest.raises(StorageUnavailable, match=NO_PROOF):
+        with pytest.raises(Unavailable, match=NO_PROOF):
             PostgresCheckpointStorage(
                 at(middle.port, *here, "sslmode=verify-full", f"sslrootcert={real.ca}")
             )
@@ -107,7 +107,7 @@ def test_certificate_and_authority_change_while_a_worker_saves(
             trusted.write_text(authority.pem, "ascii")
             storage.close()
             storage.append("certificates", 4, b"without the old authority")
-        with pytest.raises(StorageUnavailable, match=NO_PROOF):
+        with pytest.raises(Unavailable, match=NO_PROOF):
             PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={front.ca}"))
     finally:
         front.close()
@@ -127,7 +127,7 @@ def test_the_rules_to_copy_let_nobody_in_from_elsewhere_and_none_of_them_is_broa
     )
     PostgresCheckpointStorage(server.dsn("worker_1", "checkpoints")).close()
     for login, database in (("worker_1", "postgres"), ("worker_2", "checkpoints")):
-        with pytest.raises(StorageUnavailable) as refused:
+        with pytest.raises(Unavailable) as refused:
             PostgresCheckpointStorage(server.dsn(login, database))
         assert f"database '{database}' (login '{login}')" in refused.value.what
         assert NO_RULE in refused.value.what

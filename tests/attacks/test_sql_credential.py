@@ -100,7 +100,7 @@ def test_what_ours_says_is_a_missing_right_or_a_rule_of_the_schema() -> None:
     """No attack is stopped by a slip in its own SQL."""
     said = [line for (_, on), lines in words().items() for line in lines[1:] if on == Victim.name]
     codes = {line.partition(":")[0] for line in said}
-    ledger = {"UnknownKey", "WrongPlace"}
+    ledger = {"SealBroken"}
     right, null, check, off = "42501", "23502", "23514", "55000"
     copy = "0A000"  # into a table with row-level security
     rules = {"SP001", "SP002", "SP004", "23505"}  # not the owner, not the next one, there already

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint.core.errors import Conflict, InvalidId, StorageUnavailable, UnsafeLocation
+from safepoint.core.errors import Conflict, InvalidId, Unavailable, Unsafe
 from safepoint.stores.files import FileCheckpointStorage
 from tests.attacks.helpers import refused
 
@@ -132,12 +132,12 @@ def test_something_planted_as_a_record_or_on_its_way_in(
     else:
         (os.mkfifo if kind == "fifo" else os.mkdir)(temp, 0o700)
     what = r"is (a symbolic link|not a regular file)\."
-    with pytest.raises(UnsafeLocation, match=rf"{temp} {what}"):
+    with pytest.raises(Unsafe, match=rf"{temp} {what}"):
         storage.append("a", 2, b"two")
     assert storage.head("a") == 1
     temp.rename(record)
     assert storage.head("a") == 2
-    with pytest.raises(UnsafeLocation, match=rf"{record} {what}"):
+    with pytest.raises(Unsafe, match=rf"{record} {what}"):
         storage.read("a", 2)
     with pytest.raises(Conflict, match="already has a checkpoint 2"):
         storage.append("a", 2, b"two")
@@ -163,7 +163,7 @@ def test_record_that_is_swapped_while_it_is_opened_or_read(
 
     monkeypatch.setattr(os, "open", opened)
     assert storage.read("a", 1) == b"one"
-    with pytest.raises(UnsafeLocation, match="is not a regular file"):
+    with pytest.raises(Unsafe, match="is not a regular file"):
         storage.read("a", 1)
 
 
@@ -173,16 +173,16 @@ def test_folder_that_others_can_write(root: Path, mode: int) -> None:
     root.mkdir()
     root.chmod(mode)
     what = f"{root} can be written by others (mode {mode:04o}). Run: chmod 700 {root}"
-    assert refused(UnsafeLocation, FileCheckpointStorage, root) == what
+    assert refused(Unsafe, FileCheckpointStorage, root) == what
     root.chmod(0o700)
     storage = FileCheckpointStorage(root)
     storage.append("a", 1, b"one")
     root.chmod(mode)
     for call in (*every_method(storage), storage.threads):
-        assert refused(UnsafeLocation, call) == what
+        assert refused(Unsafe, call) == what
     root.chmod(0o700)
     (root / "a").chmod(mode)
-    said = refused(UnsafeLocation, every_method(storage)[0])
+    said = refused(Unsafe, every_method(storage)[0])
     assert said.startswith(f"{root}/a can be written by others (mode {mode:04o}).")
 
 
@@ -195,13 +195,13 @@ def test_folder_that_vanishes_or_is_replaced(
     calls = [*every_method(storage), lambda: storage.append("new", 1, b"two"), storage.threads]
     before = paths(tmp_path)
     for call in calls:
-        assert refused(StorageUnavailable, call).startswith(f"{root} is gone")
+        assert refused(Unavailable, call).startswith(f"{root} is gone")
     assert paths(tmp_path) == before
     FileCheckpointStorage(root).append("a", 1, b"forged")
     for call in calls:
-        said = refused(UnsafeLocation, call)
+        said = refused(Unsafe, call)
         assert said.startswith(f"{root} is not the folder that this storage was opened on.")
     shutil.rmtree(root)
     root.symlink_to(tmp_path / "moved")
     for call in calls:
-        assert "is a symbolic link" in refused(UnsafeLocation, call)
+        assert "is a symbolic link" in refused(Unsafe, call)

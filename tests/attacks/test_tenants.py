@@ -25,7 +25,7 @@ from safepoint import (
 from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
 from safepoint.audit import check_tenants
-from safepoint.core.errors import CheckpointError, WrongPlace
+from safepoint.core.errors import CheckpointError, SealBroken
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 STORAGES: dict[str, Callable[[Path], Any]] = {
@@ -116,10 +116,10 @@ def test_a_record_in_the_row_of_another_tenant_is_refused_and_found(
     assert check_tenants(ledger) == []
     move(tmp_path)
     again = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
-    with pytest.raises(WrongPlace, match="tenant acme is the one of"):
+    with pytest.raises(SealBroken, match="tenant acme is the one of"):
         again.tenant("acme").latest("order-7")
     [found] = check_tenants(again)
-    assert (found.id, found.where) == ("SP30.wrong-place", "@acme/order-7")
+    assert (found.id, found.where) == ("SP30.seal-broken", "@acme/order-7")
 
 
 def test_threads_of_nobody_beside_those_of_tenants_are_found() -> None:

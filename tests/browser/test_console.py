@@ -20,7 +20,7 @@ need("uvicorn", "the console needs uvicorn; make test installs it")
 from playwright.sync_api import Browser, Page, expect
 
 from safepoint import Ask
-from safepoint.core.errors import ThreadHeld
+from safepoint.core.errors import NotOwner
 from tests.unit.console_driver import Terminal, console
 from tests.unit.test_console_app import DANA, OPAL, locked
 from tests.unit.test_deciding import Office
@@ -144,7 +144,7 @@ def test_a_new_approver(dana: Seat, opal: Seat) -> None:
     opal.page.keyboard.type("wait for the bank")
     opal.reach("Hold")
     opal.sign()
-    with pytest.raises(ThreadHeld):
+    with pytest.raises(NotOwner, match="has held"):
         office.flow().resume(office.ledger(), "order-9")
     opal.go("Back to the run", "Run order-9")
     expect(opal.page.get_by_text("by opal: wait for the bank")).to_be_visible()

@@ -80,7 +80,7 @@ def apart(path: Path) -> object:
 
 def worker(path: Path) -> object:
     """Do what the isolated process does, in a fork: the real one imports PyTorch for seconds."""
-    from safepoint.core.errors import UnsafeModel
+    from safepoint.core.errors import ModelRefused
     from safepoint.models import DEFAULT_MODEL_LIMITS as LIMITS
     from safepoint.models.isolated import DONE, main, task_of
     from safepoint.models.loading import open_model
@@ -96,7 +96,7 @@ def worker(path: Path) -> object:
         made[1].seek(0)
         answer = made[1].read()
     if not answer.startswith(DONE):
-        raise UnsafeModel(answer.decode(), "It is refused.")
+        raise ModelRefused(answer.decode(), "It is refused.")
     return "loaded"
 
 

@@ -38,12 +38,12 @@ from safepoint import (
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.core.errors import (
     CheckpointError,
-    CodecError,
+    ConfigurationError,
     DecodeError,
     EncodeError,
     MissingPackage,
-    RecordsMissing,
-    StorageUnavailable,
+    RolledBack,
+    Unavailable,
 )
 
 
@@ -469,7 +469,7 @@ class Gone(af.InMemoryCheckpointStorage):
 
 class Full(Memory):
     def append(self, *_: Any, **__: Any) -> None:
-        raise StorageUnavailable("The disk is gone.", "Mend it.")
+        raise Unavailable("The disk is gone.", "Mend it.")
 
 
 def ledger_of(storage: Any) -> Ledger:
@@ -566,7 +566,7 @@ def test_a_type_that_is_not_listed_any_more_is_not_built(tmp_path: Path) -> None
     run(sealed(tmp_path).save(point("payments", "1", q=Question("alice", 42))))
     with pytest.raises(DecodeError, match="the tag 'Question'"):
         run(sealed(tmp_path, types=[]).get_latest(workflow_name="payments"))
-    with pytest.raises(CodecError, match="or is known already"):
+    with pytest.raises(ConfigurationError, match="or is known already"):
         sealed(tmp_path, types=[Question, type("Question", (Answer,), {})])
 
 
@@ -768,7 +768,7 @@ def test_somebody_who_can_write_the_store_is_refused(
     hit = {what: got for what, got in after.items() if what.endswith(struck)}
     if name == "remove from the middle":  # the newest one is genuine, and the gap shows in a list
         assert hit["latest of payments"].checkpoint_id == "p3"
-        assert {hit["ids of payments"], hit["list of payments"]} == {RecordsMissing}
+        assert {hit["ids of payments"], hit["list of payments"]} == {RolledBack}
     elif anchor or name not in NEEDS_AN_ANCHOR:
         assert all(isinstance(got, type) for got in hit.values()), hit
         with pytest.raises((CheckpointError, NotCheckpointed)):  # nor is anything built on it

@@ -22,13 +22,11 @@ import pytest
 
 from safepoint import Approver, Ask, Gate, Keyring, Ledger, SigningKey, Workflow
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    AnswersUnavailable,
     ApprovalNeeded,
-    ApprovalSpent,
+    ApprovalRefused,
     Conflict,
     NotOwner,
-    StorageUnavailable,
+    Unavailable,
 )
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
@@ -53,7 +51,7 @@ LIMIT: Final = 1800.0  # seconds, for a machine that is busy
 # One process imports all this, and each of the others is a fork of it.
 FORKS: Final = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
-BUSY: Final = (StorageUnavailable, AnchorUnavailable, AnswersUnavailable)
+BUSY: Final = (Unavailable,)
 
 
 class Office:
@@ -141,7 +139,7 @@ def work(office: Office, name: str, questions: dict[str, Question]) -> None:
     random.Random(name).shuffle(left)  # noqa: S311  no secret
     while left:
         for thread in list(left):
-            with suppress(ApprovalNeeded, ApprovalSpent, Conflict, NotOwner):
+            with suppress(ApprovalNeeded, ApprovalRefused, Conflict, NotOwner):
                 if answers.about(questions[thread], people):
                     worker.ledger.owners.keep(thread)
                     run = worker.flow.resume(worker.ledger, thread)
@@ -175,7 +173,7 @@ def approve(office: Office, name: str, most: int) -> None:
                         desk.answer(wait.question, verb, person, why=f"by {name}")
                         answered += 1
                         office.note(name, thread)
-                except ApprovalSpent:
+                except ApprovalRefused:
                     continue  # the other was faster, and a worker, too
                 except BUSY:
                     waiting = True

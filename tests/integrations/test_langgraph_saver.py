@@ -39,11 +39,10 @@ from safepoint import (
 )
 from safepoint.core.errors import (
     CheckpointError,
-    CodecError,
     ConfigurationError,
     EncodeError,
     ResumeRefused,
-    WrongPlace,
+    SealBroken,
 )
 from tests.harness.optional import need
 from tests.harness.postgres import Database
@@ -207,32 +206,32 @@ ATTACKS: dict[str, tuple[Any, str, str]] = {
     ),
     "unsealed-record": (
         _sql("update checkpoints set record = x'7b7d' where {MINE} and sequence = {LAST}"),
-        "RecordMalformed",
-        "RecordMalformed",
+        "SealBroken",
+        "SealBroken",
     ),
     "repeated-write": (
         _sql("{COPY} where {MINE} and {A_WRITE} limit 1"),
-        "WrongPlace",
-        "WrongPlace",
+        "SealBroken",
+        "SealBroken",
     ),
     "answer-of-another-thread": (
         _sql("{COPY} where thread = 'order-8' and {A_WRITE} limit 1"),
-        "WrongPlace",
-        "WrongPlace",
+        "SealBroken",
+        "SealBroken",
     ),
-    "old-on-top": (_sql("{COPY} where {MINE} and sequence = 1"), "WrongPlace", "WrongPlace"),
+    "old-on-top": (_sql("{COPY} where {MINE} and sequence = 1"), "SealBroken", "SealBroken"),
     "swapped-threads": (
         _sql(
             "update checkpoints set thread = 'aside' where {MINE}",
             "update checkpoints set thread = 'order-7' where thread = 'order-8'",
         ),
-        "WrongPlace",
-        "WrongPlace",
+        "SealBroken",
+        "SealBroken",
     ),
     "dropped-write": (
         _sql("delete from checkpoints where {MINE} and sequence = {LAST} - 1"),
-        "RecordsMissing",
-        "RecordsMissing",
+        "RolledBack",
+        "RolledBack",
     ),
     "dropped-write-closed-up": (
         _sql(
@@ -240,12 +239,12 @@ ATTACKS: dict[str, tuple[Any, str, str]] = {
             "update checkpoints set sequence = sequence - 1 where {MINE} and sequence = {LAST}",
         ),
         "RolledBack",
-        "WrongPlace",
+        "SealBroken",
     ),
     "deleted-ancestor": (
         _sql("delete from checkpoints where {MINE} and sequence = 1"),
-        "RecordsMissing",
-        "RecordsMissing",
+        "RolledBack",
+        "RolledBack",
     ),
     "cut-of": (
         _sql("delete from checkpoints where {MINE} and sequence = {LAST}"),
@@ -349,7 +348,7 @@ def test_a_copy_of_before_is_refused_if_there_is_an_anchor(
         assert shop.graph().invoke(Command(resume="no"), _run("order-7"))["answer"] == "no"
     _backup(kept, shop.file)
     if anchored:
-        with pytest.raises(RolledBack):
+        with pytest.raises(RolledBack, match="the anchor has seen"):
             shop.seen()
     else:
         assert shop.seen() == before
@@ -392,7 +391,7 @@ def test_what_was_hidden_stays_hidden(tmp_path: Path) -> None:
     found = shop.graph().checkpointer.get_tuple(_run("t"))
     assert found.checkpoint["channel_values"] == {"value": "kept"}
     shop.write(_sql("""delete from checkpoints where cast(record as text) like '%"label":"d"%'"""))
-    with pytest.raises(RolledBack):
+    with pytest.raises(RolledBack, match="the anchor has seen"):
         shop.graph().checkpointer.get_tuple(_run("t"))
 
 
@@ -613,7 +612,7 @@ def test_two_classes_of_one_name_are_refused() -> None:
     ]
     for other in others:
         for types in ([Invoice, other], [other, Invoice], [other, make_dataclass("Invoice", [])]):
-            with pytest.raises(CodecError, match=r"Invoice.* or is known already"):
+            with pytest.raises(ConfigurationError, match=r"Invoice.* or is known already"):
                 _saver(types=types)
     saver = _saver(types={"billing.Invoice": Invoice, "warehouse.Invoice": others[0]})
     _put(saver, [Invoice(7), others[0](7)])
@@ -743,7 +742,7 @@ def test_what_another_adapter_wrote_is_neither_served_nor_followed() -> None:
     for value in ({"thread": "other"}, {"amount": 1}, "state"):
         saver.ledger.save("t", value, label="c/1")
         for act in (partial(saver.get_tuple, _run("t")), partial(_put, saver, 1)):
-            with pytest.raises(WrongPlace, match="not one of the LangGraph thread 't'"):
+            with pytest.raises(SealBroken, match="not one of the LangGraph thread 't'"):
                 act()
 
 

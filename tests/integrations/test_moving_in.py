@@ -36,7 +36,7 @@ from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     CheckpointError,
     ResumeRefused,
-    StorageUnavailable,
+    Unavailable,
 )
 from tests.harness.optional import need
 
@@ -578,7 +578,7 @@ def test_what_is_no_database_of_a_saver_is_one_line(case: str, tmp_path: Path) -
     path = tmp_path / "graph.sqlite"
     SOURCES[case](path)
     old, sealed = Old(None, path, tmp_path), SealedSaver(ledger())
-    with pytest.raises(StorageUnavailable) as refusal:
+    with pytest.raises(Unavailable, match="cannot be read") as refusal:
         old.move(sealed)
     assert "\n" not in f"{refusal.value.what}{refusal.value.do}"
     assert sealed.ledger.threads() == []
@@ -589,7 +589,7 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
 
     sealed = SealedSaver(ledger())
     old = Old(None, database.owner, tmp_path)
-    with pytest.raises(StorageUnavailable, match="has not the tables"):
+    with pytest.raises(Unavailable, match="has not the tables"):
         old.move(sealed)
     for dsn in (
         "postgresql://me:s3cr%t@127.0.0.1:1/none",
@@ -598,7 +598,7 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
         with pytest.raises(CheckpointError) as refusal:
             Old(None, dsn, tmp_path).move(sealed)
         assert "s3cr" not in str(refusal.value)
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable):
         Old(None, "postgresql://127.0.0.1:1/none", tmp_path).move(sealed)
     with PostgresSaver.from_conn_string(database.owner) as saver:
         saver.setup()
@@ -615,7 +615,7 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
         assert {each.outcome for each in old.move(small)} == {"refused"}
         rows.execute("ALTER TABLE checkpoints RENAME TO c")
         rows.execute("CREATE VIEW checkpoints AS SELECT * FROM c")
-    with pytest.raises(StorageUnavailable, match="has not the tables"):
+    with pytest.raises(Unavailable, match="has not the tables"):
         old.move(SealedSaver(ledger()))
 
 

@@ -10,16 +10,13 @@ import pytest
 
 from safepoint import Keyring, Ledger, SigningKey
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     Conflict,
     InvalidId,
     LimitExceeded,
     NotFound,
-    StorageError,
-    StorageRefused,
-    StorageUnavailable,
+    Unavailable,
 )
 from safepoint.core.names import Head
 from tests.harness.optional import need
@@ -331,14 +328,14 @@ def test_our_interface_says_whose_a_login_is_and_believes_no_absence(place: Data
         for act in acts:
             with pytest.raises(CheckpointError, match=told) as caught:
                 act(scope)
-            assert isinstance(caught.value, StorageError | AnchorUnavailable)
+            assert isinstance(caught.value, Unavailable)
     # The wrong anchor does not look like one that has seen nothing, also if it was assigned while
     # its connections were open.
-    with pytest.raises(AnchorUnavailable, match="tenant 'globex' for this login"):
+    with pytest.raises(Unavailable, match="tenant 'globex' for this login"):
         opened("globex").tenant("acme").latest("order-9")
     assign(place.owner, "anchor_acme", "globex")
     try:
-        with pytest.raises(AnchorUnavailable, match="tenant 'globex' for this login"):
+        with pytest.raises(Unavailable, match="tenant 'globex' for this login"):
             acme.latest("order-9")
     finally:
         assign(place.owner, "anchor_acme", "acme")
@@ -355,12 +352,12 @@ def test_answers_are_added_by_approvers_and_read_by_workers(place: Database) -> 
     assert worker.threads() == [CHAIN, "dana"]
     assert PostgresAnswers(login(place, "writer", "every")).tenants() == ["acme", "globex"]
     refused: list[tuple[type[CheckpointError], Callable[[], object]]] = [
-        (StorageRefused, lambda: worker.append("dana", 3, b"yes")),
+        (Unavailable, lambda: worker.append("dana", 3, b"yes")),
         (Conflict, lambda: approver.append("dana", 2, b"yes")),
         (CheckpointError, lambda: approver.append("dana", 9, b"yes")),
         (LimitExceeded, lambda: approver.append("dana", 3, b"x" * (128 * 1024 + 1))),
         (NotFound, lambda: worker.read("dana", 3)),
-        (StorageRefused, lambda: approver.read("dana", 1) and other.read("dana", 1)),
+        (Unavailable, lambda: approver.read("dana", 1) and other.read("dana", 1)),
     ]
     other = PostgresAnswers(login(place, "approver", "acme")).tenant("globex")
     for kind, act in refused:
@@ -371,7 +368,7 @@ def test_answers_are_added_by_approvers_and_read_by_workers(place: Database) -> 
         anchor = PostgresAnchor(login(place, job, "acme")).tenant("acme")
         anchor.advance(may, "dana", Head(2, DIGEST))
         assert anchor.threads("answers")
-        with pytest.raises(AnchorUnavailable, match="row-level security"):
+        with pytest.raises(Unavailable, match="row-level security"):
             anchor.advance(may_not, CHAIN if job == "anchor" else "order-7", Head(7, DIGEST))
     back = PostgresAnchor(login(place, "anchor_operator", "acme")).tenant("acme")
     for store in ("answers", "s"):
@@ -388,13 +385,13 @@ def test_what_cannot_be_assigned_is_refused(place: Database) -> None:
         (ConfigurationError, "no login", lambda: assign(place.owner, "\udc80", "acme")),
         (InvalidId, "tenant name", lambda: assign(place.owner, "writer_acme", "*")),
         (
-            StorageRefused,
+            Unavailable,
             "permission denied",
             lambda: assign(login(place, "operator", "every"), "writer_acme", every_tenant=True),
         ),
-        (StorageUnavailable, "no schema", lambda: assign(server.dsn(), "writer_acme", "acme")),
+        (Unavailable, "no schema", lambda: assign(server.dsn(), "writer_acme", "acme")),
         (
-            StorageUnavailable,
+            Unavailable,
             "belongs to the role",
             lambda: assign(place.owner, "writer_acme", "acme", prefix="other"),
         ),

@@ -64,7 +64,7 @@ def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     names = (text or each for each in ("invoices", "", "order-13", "SealBroken", broken))
     alarms = [Alarm._make((*names, False, False))]
     alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
-    away = Alarm(text or "payroll", "", "", "StorageUnavailable", text or "It is not there.", False)
+    away = Alarm(text or "payroll", "", "", "Unavailable", text or "It is not there.", False)
     ended = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12))
     nothing, found = Page([], 1, 1), rows(text)
 

@@ -26,7 +26,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.core.errors import JournalUnavailable
+from safepoint.core.errors import ApprovalRefused, Unavailable
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.resume.approval import Question, Reason
@@ -124,9 +124,10 @@ def no(question: Any) -> str:
     return Approver("erin", ERIN).deny(question)
 
 
-def refused(error: type[CheckpointError], act: Callable[[], object]) -> str:
-    """Return the message with which something is refused."""
-    with pytest.raises(error) as refusal:
+def refused(why: type[CheckpointError] | str, act: Callable[[], object]) -> str:
+    """Return the message of a refusal: of this error, or of an approval for this reason."""
+    error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
+    with pytest.raises(error, match=match) as refusal:
         act()
     assert type(refusal.value) is error
     return str(refusal.value)
@@ -152,7 +153,7 @@ class FullDisk:
 
     def record(self, event: Event) -> Entry:
         if self.kept.verify() >= self.room:
-            raise JournalUnavailable("There is no room.", "Make some.")
+            raise Unavailable("There is no room.", "Make some.")
         return self.kept.record(event)
 
     def back(self, thread: str) -> Iterator[Entry]:

@@ -28,7 +28,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.core.errors import ApprovalMalformed, JournalUnavailable
+from safepoint.core.errors import ApprovalRefused, Unavailable
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
@@ -109,7 +109,7 @@ class Kept:
         """What a note that spends is about; None if it is none, but for a thief's."""
         try:
             return Question.from_text(self.payload["question"]) if self.is_note else None
-        except (ApprovalMalformed, KeyError, TypeError):
+        except (ApprovalRefused, KeyError, TypeError):
             return None
 
     @property
@@ -404,7 +404,7 @@ class Journal(InMemoryJournal):
 
     def record(self, event: Event) -> Entry:
         if self.world.is_journal_down:
-            raise JournalUnavailable("The disk is full.", "Make room.")
+            raise Unavailable("The disk is full.", "Make room.")
         with self.world.change("journal"):
             entry = super().record(event)
             self.times[entry.chain, entry.number] = self.world.clock

@@ -29,7 +29,7 @@ from safepoint import (
     Workflow,
 )
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import ThreadHeld
+from safepoint.core.errors import NotOwner
 from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers, in_force
 from safepoint.resume.approval import Question
@@ -128,7 +128,7 @@ def resume(path: Path, kind: str, days: int = 0) -> Run:
 
 def look(path: Path, kind: str) -> None:
     """Meet a hold, and copy it into the thread."""
-    with pytest.raises(ThreadHeld):
+    with pytest.raises(NotOwner, match="has held"):
         resume(path, kind)
 
 

@@ -19,17 +19,13 @@ from safepoint import (
     LimitExceeded,
     VerifyingKey,
 )
-from safepoint.core import errors
 from safepoint.core.codec import write_json
 from safepoint.core.errors import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalUntrusted,
+    ApprovalRefused,
     ConfigurationError,
     EncodeError,
     InvalidId,
-    KeyRefused,
+    Unsafe,
 )
 from safepoint.core.names import Head
 from safepoint.resume.approval import SKEW, Question, signable, unverified
@@ -40,10 +36,14 @@ from tests.unit.approval_helpers import (
     DIGEST,
     ERIN,
     ERIN_KEY,
+    EXPIRED,
     HOUR,
+    MALFORMED,
+    MISMATCH,
     NOW,
     QUESTION,
     TEXT,
+    UNTRUSTED,
     WRITER,
     ask,
     sign,
@@ -55,10 +55,11 @@ PUBLISHED = json.loads((FOLDER / "approvals.json").read_text())
 TICK = timedelta(microseconds=1)
 
 
-def refusal(kind: type[CheckpointError], act: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(kind) as caught:
+def refusal(why: type[CheckpointError] | str, act: Any, *arguments: Any, **options: Any) -> str:
+    error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
+    with pytest.raises(error, match=match) as caught:
         act(*arguments, **options)
-    assert type(caught.value) is kind
+    assert type(caught.value) is error
     return caught.value.what
 
 
@@ -81,7 +82,8 @@ def told(question: Question) -> dict[str, Any]:
 @pytest.mark.parametrize("vector", PUBLISHED["questions"], ids=lambda vector: vector["name"])
 def test_a_question_is_read_or_refused_as_the_vectors_say(vector: dict[str, Any]) -> None:
     if "refused" in vector:
-        refusal(getattr(errors, vector["refused"]), Question.from_text, vector["text"])
+        assert vector["refused"] == "ApprovalRefused form"
+        refusal(MALFORMED, Question.from_text, vector["text"])
     else:
         assert told(Question.from_text(vector["text"])) == vector["opens"]
 
@@ -94,8 +96,9 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
         revoked=[public[name] for name in vector.get("revoked", [])],
     )
     if "refused" in vector:
-        with pytest.raises(getattr(errors, vector["refused"])):
+        with pytest.raises(ApprovalRefused) as caught:
             people.open(vector["text"])
+        assert vector["refused"] == " ".join(filter(None, ("ApprovalRefused", caught.value.kind)))
         return
     opened = people.open(vector["text"])
     assert vector["opens"] == {
@@ -114,15 +117,15 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
     [None, b"bytes", "\ud800", "é", "a\nb\nc", "x" * 65537, "{}", "[]", QUESTION.text.upper()],
 )
 def test_what_is_no_text_of_an_approval_or_question_is_malformed(given: Any) -> None:
-    refusal(ApprovalMalformed, APPROVERS.open, given)
-    refusal(ApprovalMalformed, Question.from_text, given)
+    refusal(MALFORMED, APPROVERS.open, given)
+    refusal(MALFORMED, Question.from_text, given)
 
 
 def test_a_time_that_no_clock_can_tell_is_malformed_or_not_signed() -> None:
     line, time = TEXT.split("\n")[1], f"{NOW:%Y-%m-%dT%H:%M:%S.%fZ}"
     text = sign(line.replace(time, "0001-01-01T00:00:00.000000+23:59").encode())
     assert time in line
-    refusal(ApprovalMalformed, APPROVERS.open, text)
+    refusal(MALFORMED, APPROVERS.open, text)
     for lifetime in (timedelta.max, 5):
         refusal(ConfigurationError, DANA.approve, QUESTION, lifetime=lifetime)
 
@@ -277,7 +280,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("changes", "said"), OTHERS.values(), ids=OTHERS)
 def test_an_answer_to_another_question_says_what_differs(changes: Any, said: str) -> None:
     approval = APPROVERS.open(TEXT)
-    told = refusal(ApprovalMismatch, approval.check_answers, replace(QUESTION, **changes))
+    told = refusal(MISMATCH, approval.check_answers, replace(QUESTION, **changes))
     assert told.startswith("The approval by dana has ")
     assert said in told
     approval.check_answers(ask())
@@ -286,10 +289,10 @@ def test_an_answer_to_another_question_says_what_differs(changes: Any, said: str
 def test_one_is_not_true_and_two_long_values_never_look_the_same() -> None:
     one = APPROVERS.open(ERIN.deny(ask(arguments={"amount": 1})))
     assert "'amount': 1, and the question has True." in refusal(
-        ApprovalMismatch, one.check_answers, ask(arguments={"amount": True})
+        MISMATCH, one.check_answers, ask(arguments={"amount": True})
     )
     long = APPROVERS.open(DANA.approve(ask(arguments={"memo": "x" * 99 + "a"})))
-    said = refusal(ApprovalMismatch, long.check_answers, ask(arguments={"memo": "x" * 99 + "b"}))
+    said = refusal(MISMATCH, long.check_answers, ask(arguments={"memo": "x" * 99 + "b"}))
     ours, theirs = said.split(", and the question has ")
     assert ours.split(": ", 1)[1] != theirs
     assert "(102 characters, sha256:" in ours
@@ -314,9 +317,9 @@ def test_an_approval_counts_from_a_minute_before_it_was_given_and_not_at_its_end
     approval = APPROVERS.open(TEXT)
     if said is None:
         approval.check_time(now, HOUR)
-        refusal(ApprovalExpired, approval.check_time, now, HOUR - TICK)  # the policy allows less
+        refusal(EXPIRED, approval.check_time, now, HOUR - TICK)  # the policy allows less
     else:
-        assert said in refusal(ApprovalExpired, approval.check_time, now, HOUR)
+        assert said in refusal(EXPIRED, approval.check_time, now, HOUR)
 
 
 # ---------------------------------------------------------------- whose answer counts
@@ -328,8 +331,8 @@ def test_an_approver_has_a_name() -> None:
 
 def test_a_key_belongs_to_one_person_and_is_public() -> None:
     refusal(InvalidId, Approvers, {"d\n": DANA_KEY.public})
-    refusal(KeyRefused, Approvers, {"dana": DANA_KEY.public, "erin": DANA_KEY.public})
-    refusal(KeyRefused, Approvers, {"dana": DANA_KEY})
+    refusal(Unsafe, Approvers, {"dana": DANA_KEY.public, "erin": DANA_KEY.public})
+    refusal(Unsafe, Approvers, {"dana": DANA_KEY})
     both = Approvers({"erin": [ERIN_KEY.public, WRITER.public], "dana": DANA_KEY.public})
     assert (len(both), repr(both)) == (2, "Approvers(['dana', 'erin'])")
     for key in (ERIN_KEY, WRITER):
@@ -341,16 +344,16 @@ def test_a_revoked_key_no_longer_counts_whatever_date_it_writes() -> None:
     for gone in (DANA_KEY.id, DANA_KEY.public):
         left = Approvers(public, revoked=[gone])
         assert (left.names, left.revoked) == (("erin",), frozenset([DANA_KEY.id]))
-        said = refusal(ApprovalUntrusted, left.open, TEXT)
+        said = refusal(UNTRUSTED, left.open, TEXT)
         assert said == f"The approval names key {DANA_KEY.id} of dana, which was revoked."
         assert left.open(TEXT, revoked=True).approver == "dana"
         assert left.open(ERIN.approve(QUESTION)).approver == "erin"
-    refusal(KeyRefused, Approvers, public, revoked=["0" * 16])
-    refusal(KeyRefused, Approvers, public, revoked=DANA_KEY.id)
+    refusal(Unsafe, Approvers, public, revoked=["0" * 16])
+    refusal(Unsafe, Approvers, public, revoked=DANA_KEY.id)
 
 
 def test_a_writer_does_not_approve_its_own_work() -> None:
-    refusal(KeyRefused, APPROVERS.check_apart, Keyring(WRITER, verify=[DANA_KEY.public]))
+    refusal(Unsafe, APPROVERS.check_apart, Keyring(WRITER, verify=[DANA_KEY.public]))
     APPROVERS.check_apart(Keyring(WRITER))
-    refusal(ApprovalUntrusted, APPROVERS.open, Approver("dana", WRITER).approve(QUESTION))
-    refusal(ApprovalUntrusted, APPROVERS.open, Approver("dana", ERIN_KEY).approve(QUESTION))
+    refusal(UNTRUSTED, APPROVERS.open, Approver("dana", WRITER).approve(QUESTION))
+    refusal(UNTRUSTED, APPROVERS.open, Approver("dana", ERIN_KEY).approve(QUESTION))

@@ -211,7 +211,7 @@ def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: P
     for older in (deployed.key, public):
         code, lines, _ = out([*arguments, "--key", str(older)])
         assert (code, ids(lines)) == (1, ["SP15.no-anchor", "SP08.retired-in-use"])
-    assert ids(out(arguments)[1]) == ["SP02.unknown-key", "SP15.no-anchor"]
+    assert ids(out(arguments)[1]) == ["SP02.seal-broken", "SP15.no-anchor"]
     assert keyring_of([str(newer), str(deployed.key)]).signing.id == keys.signing.id
 
 
@@ -246,7 +246,7 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
     assert rules(told) == ["SP08 error", "SP08 warning"]
     assert "does not count after #3" in told[0]
     alone = [str(deployed.state), "--store", "invoices", "--revoked", str(deployed.key)]
-    assert out(alone)[1][0].startswith("SP08.key-revoked error: order-7 #4 is sealed by")
+    assert out(alone)[1][0].startswith("SP08.seal-broken error: order-7 #4 is sealed by")
     moves = [
         *options,
         "--anchor",
@@ -325,16 +325,16 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
 @pytest.mark.parametrize(
     ("option", "value", "which"),
     [
-        ("--key", "none", "SP22.key-refused"),
-        ("--key", ".", "SP22.key-refused"),
-        ("--key", "", "SP22.key-refused"),
-        ("--anchor", "none", "SP15.anchor-unavailable"),
-        ("--anchor", "", "SP15.anchor-unavailable"),
-        ("--anchor", "keys", "SP15.anchor-unavailable"),
-        ("--revoked", "none", "SP22.key-refused"),
-        ("--revoked", "keys/key=none", "SP22.anchor-unavailable"),
-        ("--revoked", "=", "SP22.key-refused"),
-        ("--approver", "dana=none", "SP19.key-refused"),
+        ("--key", "none", "SP22.unsafe"),
+        ("--key", ".", "SP22.unsafe"),
+        ("--key", "", "SP22.unsafe"),
+        ("--anchor", "none", "SP15.unavailable"),
+        ("--anchor", "", "SP15.unavailable"),
+        ("--anchor", "keys", "SP15.unavailable"),
+        ("--revoked", "none", "SP22.unsafe"),
+        ("--revoked", "keys/key=none", "SP22.unavailable"),
+        ("--revoked", "=", "SP22.unsafe"),
+        ("--approver", "dana=none", "SP19.unsafe"),
     ],
 )
 def test_a_part_that_is_refused_hides_nothing_else(
@@ -444,7 +444,7 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     assert out(deployed.anchored)[0] == 0
     for name in ("none", "elsewhere"):
         code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / name)])
-        assert (code, "SP15.anchor-unavailable" in "".join(lines)) == (1, True)
+        assert (code, "SP15.unavailable" in "".join(lines)) == (1, True)
     for path in (deployed.state / "none", tmp_path / "none"):
         assert out([str(path), *deployed.anchored[1:]])[0] == 2
     storage = FileCheckpointStorage(deployed.state, read_only=True)

@@ -23,7 +23,7 @@ from safepoint.audit import check_bounds, check_formats, check_pickles, contents
 from safepoint.audit.contents import check_contents
 from safepoint.audit.finding import content
 from safepoint.core.codec import Codec
-from safepoint.core.errors import StorageUnavailable
+from safepoint.core.errors import Unavailable
 from safepoint.core.record import Place
 from safepoint.models import inspect
 from tests.unit.tampered import Toy
@@ -79,7 +79,7 @@ def test_a_state_that_is_encrypted_is_said_not_to_be_looked_into(tmp_path: Path)
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_folder_that_is_not_there_is_one_clear_error(tmp_path: Path, check: Any) -> None:
-    with pytest.raises(StorageUnavailable, match=r"is not a folder\. Name the folder to look at\."):
+    with pytest.raises(Unavailable, match=r"is not a folder\. Name the folder to look at\."):
         check(tmp_path / "nothing")
 
 

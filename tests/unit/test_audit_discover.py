@@ -119,7 +119,7 @@ def safety_test(root: Path) -> None:
 CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a store of a tenant": (lambda r: store(r, "acme"), 2, "SP02.no-key"),
     "a store below": (lambda r: store(r / "x/y"), 2, "SP02.no-key"),
-    "a store with a gap": (gap, 1, "SP13.records-missing SP02.no-key"),
+    "a store with a gap": (gap, 1, "SP13.rolled-back SP02.no-key"),
     "a database by any name": (lambda r: database(r / "db/x.txt"), 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
     "an anchor": (lambda r: SQLiteAnchor(r / "a/heads.db", create=True).close(), 0, ""),
@@ -142,7 +142,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "ours, damaged": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(52) + b"SFPT" + bytes(99)),
         1,
-        "SP04.mode SP13.storage-unavailable SP02.no-key",
+        "SP04.mode SP13.unavailable SP02.no-key",
     ),
     "ours, by another number": (renumbered, 2, "SP02.no-key"),
     "a pickle that is called code": (
@@ -334,7 +334,7 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
 
 def test_options_change_what_the_settings_say(told: Path) -> None:
     (told / "empty").mkdir(mode=0o700)
-    for option, which in (("--anchor", "SP15.anchor-unavailable"), ("--key", "SP22.key-refused")):
+    for option, which in (("--anchor", "SP15.unavailable"), ("--key", "SP22.unsafe")):
         status, out, _ = said("audit", "--store", "invoices", option, "nowhere", folder=told)
         assert (status, which in out) == (1, True)
     assert "SP02.empty" in said("audit", "--store", "invoices", told / "empty", folder=told)[1]

@@ -34,7 +34,7 @@ from safepoint.audit import (
     folder,
 )
 from safepoint.audit.finding import Closed, files, guarded
-from safepoint.core.errors import StorageUnavailable, UnsafeLocation
+from safepoint.core.errors import Unavailable, Unsafe
 from safepoint.places import Locations, default_locations, open_ledger
 from safepoint.stores import disk
 from tests.unit.commands import said
@@ -189,7 +189,7 @@ def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
 
 @pytest.mark.parametrize(
     ("check", "which"),
-    [(check_location, "SP04.writable"), (check_append_only, "SP13.records-missing")],
+    [(check_location, "SP04.writable"), (check_append_only, "SP13.rolled-back")],
 )
 def test_a_closed_folder_is_said_and_hides_nothing_of_the_others(
     root: Path, monkeypatch: pytest.MonkeyPatch, check: Any, which: str
@@ -235,13 +235,13 @@ ADDED: Table = {
         "honest": lambda r: (ledger(r).prune("a", keep=2), ledger(r).delete("b")),
         "on its way": lambda r: made(r / "a/.next"),
     },
-    "SP13.records-missing": {
+    "SP13.rolled-back": {
         "the first": lambda r: record(r, 1).unlink(),
         "a gap behind a base": holed,
         "far ahead": lambda r: made(record(r, 9_999_999_999)),
         "first_gone": first_gone,
     },
-    "SP13.record-malformed": {
+    "SP13.seal-broken": {
         "no base": lambda r: made(r / "a/base", b"0000000000\nsafepoint/1"),
     },
     "SP13.link": {
@@ -381,7 +381,7 @@ def test_where_the_parts_lie(
         found = ids(check_places(places.storage))
         assert found == "SP22.current-folder" * bool(expected)
     monkeypatch.chdir("/")
-    assert looked(places, keys=places.storage / "nowhere/x") == "SP22.storage-unavailable"
+    assert looked(places, keys=places.storage / "nowhere/x") == "SP22.unavailable"
     (tmp_path / ".git").mkdir()
     found = ids(check_places(places.storage, keys=places.keys))
     assert found == "SP22.key-work-tree SP22.work-tree SP22.work-tree"
@@ -414,7 +414,7 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
     lease.release()
     assert check_ownership(state) == []
     (state / "order-7/lease").write_text("worker-2\n")
-    assert ids(check_ownership(state)) == "SP07.storage-unavailable"
+    assert ids(check_ownership(state)) == "SP07.unavailable"
 
 
 # --- SQLite
@@ -461,8 +461,8 @@ DATABASE: Table = {
     "SP01.readable": {"the folder": lambda p: p.parent.chmod(0o755)},
     "SP01.readable SP04.writable": {"a folder that others write": lambda p: p.parent.chmod(0o777)},
     "SP13.damaged": {"damaged": damage},
-    "SP13.records-missing": {"a gap": put("DELETE FROM checkpoints")},
-    "SP13.storage-unavailable": {
+    "SP13.rolled-back": {"a gap": put("DELETE FROM checkpoints")},
+    "SP13.unavailable": {
         "no rules": unruled,
         "no database": lambda p: made(p, b"SQLite format 3\0" + bytes(4096)),
     },
@@ -506,18 +506,18 @@ def test_nothing_is_created_or_changed(root: Path, monkeypatch: pytest.MonkeyPat
     for check in (check_location, check_append_only, check_ownership, check_places):
         check(root)
         if check is not check_places:
-            with pytest.raises(StorageUnavailable):
+            with pytest.raises(Unavailable):
                 check(root / "missing")
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable, match="does not exist"):
         check_database(root / "missing")
     assert listing(root.parent) == before
-    with pytest.raises(UnsafeLocation) as caught:
+    with pytest.raises(Unsafe) as caught:
         FileCheckpointStorage(root)
     first = check_location(root)[0]
     assert (first.what, first.do, first.where) == (caught.value.what, caught.value.do, str(root))
     monkeypatch.setattr(disk, "SUPPORTED", False)
     for refuses in (check_location, check_places, check_database):
-        with pytest.raises(StorageUnavailable, match="needs a POSIX system"):
+        with pytest.raises(Unavailable, match="needs a POSIX system"):
             refuses(root)
 
 

@@ -53,7 +53,7 @@ def kinds() -> set[str]:
     said = [
         call.args[2].value
         for call in ast.walk(ast.parse(source))
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "UnsafeLocation"
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Unsafe"
         if isinstance(call.args[2], ast.Constant)
     ]
     named = [name for name, kind in vars(errors).items() if isinstance(kind, type)]
@@ -71,7 +71,7 @@ def test_what_is_found_is_in_the_catalogue_and_the_other_way_round() -> None:
 def test_what_the_library_refuses_has_an_id_of_its_own() -> None:
     broken = refused("SP12", errors.SealBroken("It broke.", "Mend it."), "order-7")
     assert str(broken) == "SP12.seal-broken error: It broke. Mend it."
-    assert refused("SP04", errors.UnsafeLocation("", "", "link"), "/x").id == "SP04.link"
+    assert refused("SP04", errors.Unsafe("", "", "link"), "/x").id == "SP04.link"
 
     class Ours(errors.RolledBack):
         """Of an application."""

@@ -36,7 +36,7 @@ from safepoint.audit import (
     check_records,
 )
 from safepoint.core.codec import Codec
-from safepoint.core.errors import ConfigurationError, InvalidId, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, InvalidId, Unavailable
 from safepoint.core.journal import Actor, Event
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head, digest_of
@@ -348,46 +348,40 @@ FOUND = {
         "a tenant's journal; "
         "a journal beside the storage"
     ),
-    "SP02.record-malformed": "never sealed; a base that is none",
-    "SP02.unknown-key": "sealed by a stranger",
-    "SP12.seal-broken": "edited; with no signature",
-    "SP12.wrong-place": "of another place",
+    "SP02.seal-broken": "never sealed; a base that is none; sealed by a stranger",
+    "SP12.seal-broken": "edited; with no signature; of another place",
     "SP12.seal-broken SP15.not-compared": "edited at the end",
-    "SP14.wrong-place": "replaced by a holder of the key; a base that does not fit",
+    "SP14.seal-broken": "replaced by a holder of the key; a base that does not fit",
     "SP14.seal-broken SP15.not-compared": "forged behind the end",
-    "SP13.records-missing": "a gap",
-    "SP13.records-missing SP15.records-missing": (
+    "SP13.rolled-back": "a gap",
+    "SP13.rolled-back SP15.rolled-back": (
         "a gap that the anchor does not see; a gap where the anchor is; pruned by one who "
         "knows no anchor"
     ),
-    "SP15.rolled-back SP15.rolled-back": "cut off; gone",
-    "SP15.anchor-unavailable SP15.anchor-unavailable": "an anchor that was lost",
-    "SP15.anchor-mismatch SP15.anchor-mismatch": "the anchor of another store",
+    "SP15.rolled-back SP15.rolled-back": "cut off; gone; the anchor of another store",
+    "SP15.unavailable SP15.unavailable": "an anchor that was lost",
     "SP04.writable": "others can write a record",
     "SP11.limit-exceeded SP15.not-compared": "over the limit",
     "SP15.no-anchor": "no anchor",
     "SP15.never-anchored": "never anchored",
     "SP15.behind": "one behind; far behind",
-    "SP15.forked SP15.forked SP15.never-anchored": "another record was anchored",
-    "SP15.anchor-unavailable SP15.anchor-unavailable SP15.one-owner SP15.one-device": (
-        "a head that is none"
-    ),
+    "SP15.rolled-back SP15.rolled-back SP15.never-anchored": "another record was anchored",
+    "SP15.unavailable SP15.unavailable SP15.one-owner SP15.one-device": ("a head that is none"),
     "SP08.retired-in-use": "a retired key; a new key that sealed nothing yet",
     "SP08.unused": "a retired key that seals nothing",
     "SP12.seal-broken SP12.seal-broken SP15.not-compared": "records that name another key",
-    "SP08.key-revoked SP08.key-revoked SP15.not-compared SP15.not-compared SP08.revoked-in-use": (
+    "SP08.seal-broken SP08.seal-broken SP15.not-compared SP15.not-compared SP08.revoked-in-use": (
         "a revoked key"
     ),
     "SP15.never-anchored SP15.never-anchored SP08.revoked-in-use": "a key revoked since",
     "SP08.inside SP08.inside SP08.inside SP08.inside SP08.public-inside": "keys in the storage",
     "SP20.behind": "a journal ahead by three; a tenant's journal ahead by three",
-    "SP20.journal-unavailable": (
-        "a journal that is missing; a journal that is a file; a journal with the anchor of another"
-    ),
+    "SP20.unavailable": "a journal that is missing; a journal that is a file",
     "SP20.writable": "a journal that others write",
     "SP20.link": "a journal with a link in it",
-    "SP20.journal-broken": (
-        "a journal that was edited; a journal that was cut; a journal of another key"
+    "SP20.seal-broken": (
+        "a journal that was edited; a journal that was cut; a journal of another key;"
+        " a journal with the anchor of another"
     ),
     "SP20.writable SP22.readable": "a journal whose folder others write",
     "SP22.readable": "a journal that others read",
@@ -517,13 +511,10 @@ def test_an_anchor_or_a_storage_that_fails_is_said(desk: Desk) -> None:
         def threads(self) -> list[str]:
             raise ValueError
 
-    assert (
-        ids(check_anchor(desk.ledger(anchor=Failing())))
-        == "SP15.anchor-unavailable SP15.anchor-unavailable"
-    )
+    assert ids(check_anchor(desk.ledger(anchor=Failing()))) == "SP15.unavailable SP15.unavailable"
     ledger = Ledger(Broken(), store="s", keys=Keyring(NEW, verify=[OLD]), anchor=desk.anchor)
     for check in (check_records, check_anchor, lambda each: check_keys(each.keys, ledger=each)):
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(Unavailable):
             check(ledger)
 
 
@@ -605,7 +596,7 @@ def test_what_a_desk_lacks_is_said(tmp_path: Path, name: str) -> None:
 def test_wrong_arguments_are_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"no time zone\. Write now=datetime"):
         check_keys(Keyring(NEW), now=datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(StorageUnavailable, match="is not a folder"):
+    with pytest.raises(Unavailable, match="is not a folder"):
         check_keys(Keyring(NEW), tmp_path / "nothing")
     with pytest.raises(InvalidId, match="is not a journal name"):
         check_journal(tmp_path, Keyring(OLD), name="../x")

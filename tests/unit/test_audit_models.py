@@ -14,7 +14,7 @@ from safepoint.attacks.outcome import MARKER
 from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, check_models, check_safety_test, check_torch
 from safepoint.audit import models as looked_at
-from safepoint.core.errors import MissingPackage, StorageUnavailable
+from safepoint.core.errors import MissingPackage, Unavailable
 from safepoint.models import Inspection, inspect, save_checkpoint, seal_model
 from tests.harness.optional import need
 from tests.unit.commands import said
@@ -135,7 +135,7 @@ def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageUnavailable, match="is not a folder"):
+    with pytest.raises(Unavailable, match="is not a folder"):
         check_models(tmp_path / "none")
 
 
@@ -144,9 +144,7 @@ def test_an_old_torch_is_an_error_and_none_is_no_finding(monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(torch, "__version__", "2.5.1")
         (found,) = check_torch()
-    assert str(found).startswith(
-        "SP23.unsafe-runtime error: PyTorch 2.5.1 does not keep the promise"
-    )
+    assert str(found).startswith("SP23.unsafe error: PyTorch 2.5.1 does not keep the promise")
     assert found.do == "Upgrade: pip install 'torch>=2.10'"
 
     def missing() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.core.errors import ConfigurationError, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, Unavailable
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install '.[postgres]'")
@@ -64,7 +64,7 @@ def test_the_way_of_a_connection_and_what_the_server_says(server: Server) -> Non
     with Server() as alone:
         assert check_network(alone.dsn()) == []
     assert ids(check_network(server.dsn("worker_1"))) == "listens"
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable):
         check_network(make_conninfo(server.dsn("worker_1"), port=1))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, Ledger, SigningKey
-from safepoint.core.errors import ConfigurationError, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, Unavailable
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install '.[postgres]'")
@@ -338,7 +338,7 @@ def test_a_thief_cannot_blind_the_audit_with_settings_of_the_login(
 def test_nothing_is_changed(server: Server, name: str) -> None:
     """The session of the audit is read-only, so that not even a mistake in it could write."""
     with (
-        pytest.raises(StorageUnavailable) as caught,
+        pytest.raises(Unavailable) as caught,
         looking(dsn(server, name, "postgres")) as database,
     ):
         database.connection.execute("delete from safepoint.threads")
@@ -350,7 +350,7 @@ def test_a_server_that_cannot_be_looked_at_is_one_line(
     server: Server, name: str, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
 ) -> None:
     where = make_conninfo(dsn(server, name), **change)
-    with pytest.raises(StorageUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         check_privileges(where)
     assert main(["--postgres", where]) == 2
     printed = capsys.readouterr()

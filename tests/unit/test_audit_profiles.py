@@ -151,10 +151,10 @@ def test_a_database_is_known_by_its_columns(
     key = root.parent / "keys/key"
     SigningKey.from_file(key, create=True)
     told = look([], [Store(storage=str(file), store="s", key=(str(key),))])
-    ours = {"SP02.not-verified"} | ({"SP13.storage-unavailable"} if name == UNREAD else set())
+    ours = {"SP02.not-verified"} | ({"SP13.unavailable"} if name == UNREAD else set())
     assert {each.id for each in told.findings} - {*expected.split()} == ours
     checked = " ".join(sorted(each.id for each in check_database(file)))
-    assert checked == ("SP13.storage-unavailable" if name == UNREAD else expected)
+    assert checked == ("SP13.unavailable" if name == UNREAD else expected)
 
 
 def test_a_secret_counts_once_and_its_text_is_not_said(root: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
         thief.execute("drop trigger checkpoints_update")
         thief.commit()
     assert recognise_database(str(root / "s.db")) is None
-    assert [each.id for each in check_database(root / "s.db")] == ["SP13.storage-unavailable"]
+    assert [each.id for each in check_database(root / "s.db")] == ["SP13.unavailable"]
     with closing(sqlite3.connect(root / "a.db")) as thief:
         thief.execute("drop table heads")
         thief.commit()

@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,15 @@ import pytest
 from safepoint.audit import command as audit_command
 from safepoint.command.cli import COMMANDS, main
 from safepoint.core.errors import (
-    AnchorError,
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     LimitExceeded,
     MissingPackage,
+    ModelRefused,
     RolledBack,
     SealBroken,
-    SealError,
-    StorageRefused,
-    StorageUnavailable,
-    UnsafeModel,
-    UnsafeRuntime,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.core.keys import SigningKey
 from safepoint.core.ledger import Ledger
@@ -403,16 +400,16 @@ def planted(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], int]) -> None:
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        *((kind, 1) for kind in (SealBroken, RolledBack, UnsafeModel, LimitExceeded)),
-        *((kind, 1) for kind in (StorageRefused,)),
-        *((kind, 2) for kind in (ConfigurationError, MissingPackage, UnsafeRuntime)),
-        *((kind, 2) for kind in (StorageUnavailable, AnchorUnavailable, CheckpointError)),
+        *((kind, 1) for kind in (SealBroken, RolledBack, ModelRefused, LimitExceeded)),
+        (partial(Unavailable, kind="refused"), 1),
+        *((kind, 2) for kind in (ConfigurationError, MissingPackage, Unsafe)),
+        *((kind, 2) for kind in (Unavailable, CheckpointError)),
     ],
 )
 def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
     said: Callable[..., Said],
     monkeypatch: pytest.MonkeyPatch,
-    kind: type[CheckpointError],
+    kind: Callable[..., CheckpointError],
     code: int,
 ) -> None:
     def refuse(_: object) -> int:
@@ -420,10 +417,8 @@ def test_a_refusal_is_1_and_what_could_not_be_looked_at_2(
         raise kind("It is \x1b[2J.", "Mend it.")
 
     planted(monkeypatch, refuse)
-    is_named = code == 1 and issubclass(
-        kind, SealError | AnchorError
-    )  # which `safepoint explain` takes
-    named = f"{kind.__name__}: " if is_named else ""
+    # Those have a name, which `safepoint explain` takes.
+    named = f"{kind.__name__}: " if kind in (SealBroken, RolledBack) else ""
     assert said("explain") == (
         code,
         "one\ttwo \\x1b[2J\\r\\u202e\\udcff é\n",

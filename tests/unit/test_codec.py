@@ -34,7 +34,7 @@ from safepoint.core.codec import (
     read_json,
     write_json,
 )
-from safepoint.core.errors import CodecError, DecodeError, EncodeError, LimitExceeded
+from safepoint.core.errors import ConfigurationError, DecodeError, EncodeError, LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 from tests.unit.codec_types import (
     CODEC,
@@ -147,7 +147,7 @@ CANNOT: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("types", "what"), CANNOT, ids=lambda v: ascii(v)[:40])
 def test_refused_at_registration(types: Any, what: str) -> None:
-    with pytest.raises(CodecError) as caught:
+    with pytest.raises(ConfigurationError) as caught:
         Codec(types)
     assert what in caught.value.what
 
@@ -340,7 +340,7 @@ def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
         ("mine", str, "builtins.str cannot have the tag 'mine', or is known already."),
         ("mine", Invoice, "cannot have the tag 'mine', or is known already."),
     ]:
-        with pytest.raises(CodecError) as caught:
+        with pytest.raises(ConfigurationError) as caught:
             Codec([Invoice], converters=[Converter(tag, cls, list, list)])
         assert said in caught.value.what
     with pytest.raises(EncodeError, match="which this codec does not know"):

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from safepoint import Approver, Ask, SQLiteAnchor, Tool
-from safepoint.core.errors import ApprovalNeeded, KeyRefused, ResumeRefused, ThreadHeld
+from safepoint.core.errors import ApprovalNeeded, NotOwner, ResumeRefused, Unsafe
 from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
@@ -133,7 +133,7 @@ def test_one_is_held_and_released(place: Place) -> None:
     place.other_terminal.sign()
     held = place.operator.follow(sent).text
     assert "Held by opal: held. No step runs until it is released. The reason: 'look first'" in held
-    with pytest.raises(ThreadHeld):
+    with pytest.raises(NotOwner, match="has held"):
         place.office.flow().resume(place.office.ledger(), "held")
     page = place.operator.get("/run/invoices/held")
     release = page.form("release")
@@ -580,7 +580,7 @@ def test_a_machine_that_could_write_what_it_approves_says_so(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert said("init", "invoices", folder=tmp_path)[0] == 0
-    with ExitStack() as stack, pytest.raises(KeyRefused):
+    with ExitStack() as stack, pytest.raises(Unsafe):
         in_default_places("invoices").opened(stack).keys.signing.sign(b"")
     with console(tmp_path, "invoices") as terminal:
         terminal.wait("The key that writes invoices is on this machine")

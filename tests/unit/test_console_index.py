@@ -457,7 +457,7 @@ def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
     for about in stored:
         shop.answers.storage.append(sha256(about.encode()).hexdigest(), 1, b"no")
     assert threads(index) == ["order-4"]
-    assert alarms(index) == [(f"order-{number}", "AnswersBroken", False) for number in range(4)]
+    assert alarms(index) == [(f"order-{number}", "SealBroken", False) for number in range(4)]
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -205,9 +205,9 @@ def of_an_unknown_key(office: Office) -> None:
         (edited, "SealBroken", "seal"),
         (cut_off, "RolledBack", "anchor"),
         (removed, "RolledBack", "anchor"),
-        (a_hole, "RecordsMissing", "chain"),
-        (of_another_run, "WrongPlace", "chain"),
-        (of_an_unknown_key, "UnknownKey", "seal"),
+        (a_hole, "RolledBack", "chain"),
+        (of_another_run, "SealBroken", "chain"),
+        (of_an_unknown_key, "SealBroken", "seal"),
     ],
 )
 def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
@@ -398,9 +398,9 @@ def test_what_could_not_be_looked_at_is_said(office: Office) -> None:
             file.write_bytes(b"x")
     record = look(office)
     page, _ = shown(record)
-    assert record.unread["questions"].startswith("AnswersBroken: ")
+    assert record.unread["questions"].startswith("SealBroken: ")
     assert (page.lines, page.verbs) == ([], ["hold"])
-    assert "Not looked at: AnswersBroken" in page.text
+    assert "Not looked at: SealBroken" in page.text
     assert "The answers could not be looked at" in page.text
     assert [each.what for each in record.checks if not each.ok] == ["answers"]
     assert "Nobody" not in page.text.replace("Nobody can tell", "")

@@ -18,7 +18,7 @@ from safepoint import (
     RolledBack,
     SigningKey,
 )
-from safepoint.core.errors import ThreadHeld
+from safepoint.core.errors import NotOwner
 from safepoint.core.names import Head
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
@@ -54,7 +54,7 @@ class Case:
 
     def hold(self) -> str:
         held = self.answers.hold(OMAR, STORE, THREAD)
-        with pytest.raises(ThreadHeld):
+        with pytest.raises(NotOwner, match="has held"):
             check_held(self.gate, self.ledger, THREAD)
         return held.hold
 
@@ -84,7 +84,7 @@ def test_what_was_done_is_anchored_before_the_call_returns(what: str) -> None:
     case = Case()
     DONE[what](case)
     case.storage.remove(THREAD, case.storage.head(THREAD))
-    with pytest.raises(RolledBack):
+    with pytest.raises(RolledBack, match="the anchor has seen"):
         opened(case.storage, case.anchor).latest(THREAD)
 
 
@@ -109,5 +109,5 @@ def test_a_spend_that_nobody_anchored_is_anchored_by_whoever_finds_it() -> None:
     )
     again.spend(text)
     case.storage.remove(THREAD, 3)
-    with pytest.raises(RolledBack):
+    with pytest.raises(RolledBack, match="the anchor has seen"):
         opened(case.storage, case.anchor).latest(THREAD)

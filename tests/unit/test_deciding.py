@@ -33,12 +33,11 @@ from safepoint import (
 )
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    AnswersUnavailable,
     ApprovalNeeded,
-    ApprovalSpent,
+    ApprovalRefused,
     DecodeError,
-    ThreadHeld,
+    NotOwner,
+    Unavailable,
 )
 from safepoint.core.journal import Journal
 from safepoint.core.names import digest_of
@@ -194,7 +193,7 @@ def test_the_records_ask_what_the_worker_asks(office: Office, name: str, tenant:
     assert answers is not None
     opal = Approver("opal", office.keys["opal"])
     hold = answers.hold(opal, "invoices", "order-7", tenant=tenant)
-    with pytest.raises(ThreadHeld):  # which leaves a note behind the question
+    with pytest.raises(NotOwner, match="has held"):  # which leaves a note behind the question
         flow.resume(ledger, "order-7")
     assert open_questions(reader, "order-7") == [run.question]
     answers.release(opal, "invoices", "order-7", hold.hold, tenant=tenant)
@@ -281,7 +280,7 @@ def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Offi
     assert office.say("approve", "order-7", digests[0], "--tenant", "acme")[0] == 0
     flow, opal = office.flow(), ("--as", "opal", "--key", "opal.key", "--tenant", "acme")
     assert office.run("hold", "invoices", "order-7", *opal, "--reason", "?")[0] == 0
-    with pytest.raises(ThreadHeld):
+    with pytest.raises(NotOwner, match="has held"):
         flow.resume(office.ledger().tenant("acme"), "order-7")
     assert office.run("release", "invoices", "order-7", *opal)[0] == 0
     assert flow.resume(office.ledger().tenant("acme"), "order-7").state["paid"] == 42
@@ -595,7 +594,7 @@ class Full(SQLiteAnchor):
     """An anchor that takes nothing more."""
 
     def advance(self, *_: Any) -> None:
-        raise AnchorUnavailable("There is no room.", "Make room.")
+        raise Unavailable("There is no room.", "Make room.")
 
 
 def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None:
@@ -611,10 +610,10 @@ def test_what_was_put_and_not_anchored_is_said_once_more(office: Office) -> None
         )
     ]
     dana = Approver("dana", office.keys["dana"])
-    with pytest.raises(AnswersUnavailable, match="is saved, but not anchored"):
+    with pytest.raises(Unavailable, match="is saved, but not anchored"):
         desks[0].answer(question, "deny", dana)
     desks[1].answer(question, "deny", dana)
     assert desks[1].answers is not None
     assert desks[1].answers.is_settled(question, dana.key)
-    with pytest.raises(ApprovalSpent, match="dana has denied it already"):
+    with pytest.raises(ApprovalRefused, match="dana has denied it already"):
         desks[1].answer(question, "deny", dana)

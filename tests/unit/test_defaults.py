@@ -25,8 +25,8 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
-    StorageUnavailable,
-    UnsafeLocation,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.places import Locations, default_locations
 from tests.harness.crash import killed
@@ -98,7 +98,7 @@ def test_the_platform_says_where(
 def test_a_home_is_asked_for() -> None:
     for environ in ({}, {"HOME": "~"}):
         assert "has no home folder." in said(
-            StorageUnavailable, partial(default_locations, "a", environ=environ)
+            Unavailable, partial(default_locations, "a", environ=environ)
         )
 
 
@@ -106,7 +106,7 @@ def test_a_home_is_asked_for() -> None:
 def test_a_service_whose_anchor_would_be_restored_with_its_storage_is_refused(given: str) -> None:
     environ = {**SYSTEMD, "STATE_DIRECTORY": given}
     assert "systemd gave one folder for state" in said(
-        StorageUnavailable, lambda: default_locations("a", environ=environ)
+        Unavailable, lambda: default_locations("a", environ=environ)
     )
 
 
@@ -121,7 +121,7 @@ def test_no_environment_puts_one_folder_into_another(
 ) -> None:
     try:
         found = default_locations("s", service=service, environ=environ)
-    except (ConfigurationError, StorageUnavailable):
+    except (ConfigurationError, Unavailable):
         return
     folders = [*(getattr(found, part) for part in PARTS), found.journal_anchor.parent]
     assert all(path.is_absolute() for path in folders)
@@ -149,7 +149,7 @@ def test_nothing_lies_in_the_storage_or_around_it(part: str, where: str) -> None
 
 @pytest.mark.parametrize("path", ["x", "", "/", "/a/..", "a\0b"])
 def test_a_folder_is_absolute_and_has_a_name(path: Any) -> None:
-    with pytest.raises((ConfigurationError, StorageUnavailable)):
+    with pytest.raises((ConfigurationError, Unavailable)):
         replace(at_home("/h"), anchor=path)
 
 
@@ -184,7 +184,7 @@ def test_links_are_followed_above_and_not_below(home: Path, tmp_path: Path) -> N
     assert (tmp_path / "disk/safepoint/invoices/storage").is_dir()
     (home / ".local/share/safepoint-keys/invoices").rmdir()
     (home / ".local/share/safepoint-keys/invoices").symlink_to(tmp_path / "disk/safepoint")
-    assert "is in one place with" not in said(UnsafeLocation, at_home(home).create)
+    assert "is in one place with" not in said(Unsafe, at_home(home).create)
 
 
 @pytest.mark.parametrize("name", [*PARENTS, *OWN])
@@ -217,7 +217,7 @@ def test_a_folder_that_is_not_as_it_should_be_is_refused(
         else:
             folder.touch()
         what = "is a symbolic link." if kind == "link" else "is not a folder."
-    assert f"{folder} " in (refusal := said(UnsafeLocation, at_home(home).create))
+    assert f"{folder} " in (refusal := said(Unsafe, at_home(home).create))
     assert what in refusal
     assert kind != "link" or tree(tmp_path / "outside") == []
 
@@ -231,7 +231,7 @@ def test_a_place_where_others_can_replace_things_is_no_place_to_begin(
         monkeypatch.setattr(os, "getegid", lambda: 54321)
         if home.stat().st_gid == 0:
             os.chown(home, -1, 4242) if not os.geteuid() else pytest.skip("it is root's group")
-    assert "can" in said(UnsafeLocation, at_home(home).create)
+    assert "can" in said(Unsafe, at_home(home).create)
     assert tree(home) == []
 
 
@@ -242,7 +242,7 @@ def test_what_is_not_ours_to_make_is_not_made(home: Path, tmp_path: Path) -> Non
         at_home(home, XDG_STATE_HOME=str(tmp_path / "no")),
         replace(at_home(home), storage=tmp_path / "no/storage"),
     ):
-        assert f"{tmp_path}/no does not exist." in said(StorageUnavailable, found.create)
+        assert f"{tmp_path}/no does not exist." in said(Unavailable, found.create)
     assert not (tmp_path / "no").exists()
     moved = replace(at_home(home), anchor=tmp_path / "witness")
     moved.create()
@@ -308,7 +308,7 @@ def test_a_loss_is_refused_and_nothing_is_made_in_its_place(
     if used is None and lost in (["key"], ["anchor", "key"]):
         open_ledger("invoices", places=found).save("order-7", {"amount": 42})
         return
-    refusal = said(StorageUnavailable, lambda: open_ledger("invoices", places=found))
+    refusal = said(Unavailable, lambda: open_ledger("invoices", places=found))
     for name, file in FILES.items():
         assert (f"the {name} {getattr(found, file)}" in refusal) == (name in lost)
     assert tree(home) == before

@@ -20,10 +20,10 @@ from safepoint.core.errors import (
     Conflict,
     LimitExceeded,
     NotOwner,
-    RecordMalformed,
-    RecordsMissing,
-    StorageUnavailable,
-    UnsafeLocation,
+    RolledBack,
+    SealBroken,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.core.names import MAX_SEQUENCE, Limits
 from safepoint.core.storage import CheckpointStorage, Lease, LeasingStorage
@@ -94,10 +94,10 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
         for name in ("O_NOFOLLOW", "O_DIRECTORY", "O_NONBLOCK", "O_CLOEXEC", "geteuid", "fchmod"):
             delattr(os, name)
         from safepoint.stores.files import FileCheckpointStorage
-        from safepoint.core.errors import StorageUnavailable
+        from safepoint.core.errors import Unavailable
         try:
             FileCheckpointStorage(sys.argv[1])
-        except StorageUnavailable as error:
+        except Unavailable as error:
             print(error)
     """
     assert python(code, str(tmp_path / "store")) == (
@@ -127,7 +127,7 @@ def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path)
 
 
 def test_who_only_looks_changes_nothing(storage: FileCheckpointStorage, root: Path) -> None:
-    with pytest.raises(StorageUnavailable, match="is gone"):
+    with pytest.raises(Unavailable, match="is gone"):
         FileCheckpointStorage(root / "none", read_only=True)
     lease = storage.acquire("a", "worker-a", 60)
     storage.append("a", 1, b"one", fence=lease.token)
@@ -219,12 +219,12 @@ def test_one_missing_record_never_makes_an_older_one_the_head(removed: int) -> N
     """Whatever the search happens to ask: the newest is found, or the gap is."""
     try:
         found = str(Numbers({*range(1, 42)} - {removed}).head(0))
-    except RecordsMissing as refusal:
+    except RolledBack as refusal:
         found = refusal.what
     assert found == "41" or found.endswith(f"but not {removed}.")
     first = min(removed, 20)
     for kept in (set(), {*range(21, 30)}, {*range(1, 15)}):
-        with pytest.raises(RecordsMissing, match=f"begin at checkpoint {first}, and that one is"):
+        with pytest.raises(RolledBack, match=f"begin at checkpoint {first}, and that one is"):
             Numbers(kept - {first}, first).head(0)
 
 
@@ -235,16 +235,16 @@ def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: P
     """Not where one went that this process has seen, be it the only one: that save had failed."""
     storage.append("a", 1, b"one")
     for sequence in (3, 9):
-        with pytest.raises(RecordsMissing, match=f"at checkpoint 1, so {sequence} does not fol"):
+        with pytest.raises(Conflict, match=f"at checkpoint 1, so {sequence} does not fol"):
             storage.append("a", sequence, b"")
     file(root, 2).touch(0o600)
     file(root, 3).touch(0o600)
     file(root, 2).unlink()
-    with pytest.raises(RecordsMissing, match="has checkpoint 3 but not 2"):
+    with pytest.raises(RolledBack, match="has checkpoint 3 but not 2"):
         storage.append("a", 2, b"")
     file(root, 3).unlink()
     file(root, 1).unlink()
-    with pytest.raises(RecordsMissing, match="is at checkpoint 0, so 2 does not follow"):
+    with pytest.raises(Conflict, match="is at checkpoint 0, so 2 does not follow"):
         storage.append("a", 2, b"")
     assert tree(root) == ["a"]
     FileCheckpointStorage(root).append("a", 20, b"the copy of a pruned thread")
@@ -299,7 +299,7 @@ def test_a_malformed_base_is_never_ignored(
     base.write_bytes(content)
     before = tree(root)
     for call in every_look(storage):
-        with pytest.raises(RecordMalformed, match="does not say at which checkpoint"):
+        with pytest.raises(SealBroken, match="does not say at which checkpoint"):
             call()
     assert (tree(root), storage.threads()) == (before, ["a"])
 
@@ -329,7 +329,7 @@ def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
         ],
     }
     for call in calls[name]:
-        with pytest.raises(UnsafeLocation, match=f"{root}/a/{name} {said}"):
+        with pytest.raises(Unsafe, match=f"{root}/a/{name} {said}"):
             call()
     assert tree(root) == before
 
@@ -379,7 +379,7 @@ def test_a_lease_that_the_disk_did_not_confirm_is_not_said_to_be_unsaved(
 ) -> None:
     storage.acquire("a", "worker-a", 60)
     fail(monkeypatch, "fsync", errno.EIO, 2)
-    with pytest.raises(StorageUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         storage.acquire("a", "worker-a", 60)
     assert "could not keep the lease in" in caught.value.what
     assert "nothing was saved" not in caught.value.what
@@ -395,7 +395,7 @@ def test_a_malformed_lease_is_refused_and_nothing_is_saved(
     lease.touch(mode=0o600)
     lease.write_bytes(text)
     for write in every_write(storage, 2):
-        with pytest.raises(StorageUnavailable, match="does not say who owns its thread"):
+        with pytest.raises(Unavailable, match="does not say who owns its thread"):
             write()
     assert (tree(root), lease.read_bytes()) == (["a", str(file(root, 1))[len(str(root)) + 1 :],
                                                 "a/lease"], text)  # fmt: skip

@@ -15,9 +15,8 @@ import pytest
 from safepoint.core import files
 from safepoint.core.errors import (
     CheckpointError,
-    StorageFull,
-    StorageUnavailable,
-    UnsafeLocation,
+    Unavailable,
+    Unsafe,
     shell,
 )
 from safepoint.stores import disk
@@ -127,7 +126,7 @@ def test_what_is_not_the_path_of_a_folder_is_refused(
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
     Path("file").touch()
-    with pytest.raises(StorageUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         disk.absolute(path)
     assert message.format(tmp_path, tmp_path) in str(caught.value)
 
@@ -182,7 +181,7 @@ def test_what_the_system_reports_is_said_in_our_words(
     raised = OSError(code, "canary") if code else OSError("canary")
     with pytest.raises(CheckpointError) as caught, disk.translated(doing, "/s"):
         raise raised
-    assert type(caught.value) is (StorageFull if code == errno.ENOSPC else StorageUnavailable)
+    assert type(caught.value) is Unavailable
     assert message in str(caught.value)
     gone = ("It went.", "Look.")
     with pytest.raises(CheckpointError) as theirs, disk.translated(doing, "/s", gone):
@@ -202,7 +201,7 @@ def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
     before = len([*Path("/dev/fd").iterdir()])
     for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
         tmp_path.chmod(mode)
-        with pytest.raises(UnsafeLocation, match=why):
+        with pytest.raises(Unsafe, match=why):
             disk.same_folder(str(tmp_path), (0, 0))
     assert len([*Path("/dev/fd").iterdir()]) == before
 
@@ -221,7 +220,7 @@ def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
     disk.put(f"{tmp_path}/b", folder, b"next")
     assert names(tmp_path) == {"a": b"published", "b": b"next"}
     (tmp_path / ".next").symlink_to("a")
-    with pytest.raises(UnsafeLocation) as caught:
+    with pytest.raises(Unsafe) as caught:
         disk.put(f"{tmp_path}/c", folder, b"through it")
     assert caught.value.what == f"{tmp_path}/.next is a symbolic link."
     assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
@@ -232,7 +231,7 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
 ) -> None:
     fail(monkeypatch, "fsync", errno.EIO, 2)
     fail(monkeypatch, "unlink", errno.EIO)
-    with pytest.raises(StorageUnavailable) as caught:
+    with pytest.raises(Unavailable) as caught:
         disk.put(f"{tmp_path}/a", folder, b"new")
     assert caught.value.what == (
         f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
@@ -255,10 +254,10 @@ def test_a_file_system_without_links_or_locks_is_refused(
         raise OSError(errno.EOPNOTSUPP, "no")
 
     fail(monkeypatch, "link", errno.EPERM)
-    with pytest.raises(StorageUnavailable, match="has no hard links, so nothing was saved"):
+    with pytest.raises(Unavailable, match="has no hard links, so nothing was saved"):
         disk.put(f"{tmp_path}/a", folder, b"")
     monkeypatch.setattr(disk, "try_lock", refuse)
-    with pytest.raises(StorageUnavailable, match="cannot lock a"), disk.locked(folder, "/s"):
+    with pytest.raises(Unavailable, match="cannot lock a"), disk.locked(folder, "/s"):
         pass
 
 
@@ -270,7 +269,7 @@ def test_nobody_waits_for_ever_for_a_lock(
     with (
         disk.opened(str(tmp_path), os.O_RDONLY) as other,
         disk.locked(other, "/s"),
-        pytest.raises(StorageUnavailable, match=held),
+        pytest.raises(Unavailable, match=held),
         disk.locked(folder, "/s"),
     ):
         pass

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from safepoint import SigningKey
 from safepoint.core import record
-from safepoint.core.errors import KeyRefused
+from safepoint.core.errors import Unsafe
 from safepoint.core.keys import Hidden, Key, VerifyingKey
 
 SEED = bytes(range(32))
@@ -39,9 +39,9 @@ def test_a_key_verifies_what_it_signed_and_no_changed_or_cut_signature(
 
 @pytest.mark.parametrize("secret", [b"", b"x" * 31, b"x" * 33])
 def test_only_32_bytes_make_a_key(secret: bytes) -> None:
-    with pytest.raises(KeyRefused, match="A signing key is 32 random bytes"):
+    with pytest.raises(Unsafe, match="A signing key is 32 random bytes"):
         SigningKey(secret)
-    with pytest.raises(KeyRefused, match="A public key is 32 bytes, and not those under"):
+    with pytest.raises(Unsafe, match="A public key is 32 bytes, and not those under"):
         VerifyingKey(secret)
 
 
@@ -49,7 +49,7 @@ def test_only_32_bytes_make_a_key(secret: bytes) -> None:
 def test_a_key_under_which_anybody_can_sign_is_refused(y: int) -> None:
     """With either sign of x. The vectors have them all."""
     for sign in (0, 2**255):
-        with pytest.raises(KeyRefused, match="under which anybody can sign"):
+        with pytest.raises(Unsafe, match="under which anybody can sign"):
             VerifyingKey((y + sign).to_bytes(32, "little"))
 
 
@@ -59,7 +59,7 @@ def test_a_key_leaves_the_process_by_its_file_alone(key: Key | Hidden) -> None:
     actions: list[Callable[[object], object]] = [pickle.dumps, copy.copy, copy.deepcopy]
     actions += [lambda key: pickle.dumps(key, 0), lambda key: key.__getstate__()]
     for action in actions:
-        with pytest.raises(KeyRefused, match="key is neither pickled nor copied"):
+        with pytest.raises(Unsafe, match="key is neither pickled nor copied"):
             action(key)
     assert not hasattr(key, "__dict__")
     assert repr(key) in (f"{type(key).__name__}(id='{KEY.id}')", "<Hidden>")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from safepoint import SigningKey
-from safepoint.core.errors import KeyRefused
+from safepoint.core.errors import Unsafe
 from safepoint.core.keys import VerifyingKey, read_key_file
 from tests.harness.crash import failed, killed
 from tests.unit.openssh import put
@@ -39,7 +39,7 @@ def folders_of_our_own() -> Iterator[None]:
 
 
 def refused(message: str, act: Callable[..., object], *arguments: Any, **options: Any) -> None:
-    with pytest.raises(KeyRefused) as refusal:
+    with pytest.raises(Unsafe) as refusal:
         act(*arguments, **options)
     assert message in str(refusal.value)
 
@@ -263,7 +263,7 @@ def test_a_key_of_somebody_else_is_refused(
         os.lchown(tmp_path / theirs, 12345, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    with pytest.raises(KeyRefused, match=r"belongs to (user 12345, who can|another user, who can)"):
+    with pytest.raises(Unsafe, match=r"belongs to (user 12345, who can|another user, who can)"):
         load(tmp_path / "link/keys/key")
 
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safepoint import SigningKey, VerifyingKey
-from safepoint.core.errors import KeyRefused
+from safepoint.core.errors import Unsafe
 from safepoint.core.keys import Hidden, parse_key, read_key_file
 from tests.unit.openssh import PASSPHRASE, put, text
 
@@ -101,7 +101,7 @@ def refused(
     load: Callable[..., object] = SigningKey.from_file,
 ) -> None:
     """The refusal is ours alone: nothing of the library leads from it."""
-    with pytest.raises(KeyRefused) as refusal:
+    with pytest.raises(Unsafe) as refusal:
         load(file) if passphrase is None else load(file, passphrase=passphrase)
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)
@@ -152,7 +152,7 @@ def test_a_passphrase_is_needed_where_there_is_one_alone(tmp_path: Path) -> None
     refused("holds a key with a passphrase, and a key without a passphrase is needed", phrase)
     refused("holds a key without a passphrase, and a key with a passphrase", plain, PASSPHRASE)
     key = SigningKey.from_file(plain)
-    with pytest.raises(KeyRefused, match="fewer than 12 characters"):
+    with pytest.raises(Unsafe, match="fewer than 12 characters"):
         key.to_file(tmp_path / "new", passphrase="eleven char")  # noqa: S106
     assert not (tmp_path / "new").exists()
     key.to_file(tmp_path / "new", passphrase="twelve chars")  # noqa: S106
@@ -183,6 +183,6 @@ def test_a_changed_key_file_holds_a_key_or_is_refused(at: int, new: bytes, name:
     parse_key(Hidden(changed))
     with TemporaryDirectory() as folder:
         file = written(Path(folder, "key"), changed)
-        with suppress(KeyRefused):
+        with suppress(Unsafe):
             key = SigningKey.from_file(file, passphrase=None if name == "plain" else "")
             assert key == VerifyingKey.from_text(text("plain.pub").decode())

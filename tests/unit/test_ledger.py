@@ -29,7 +29,6 @@ from safepoint import (
     NotOwner,
     RolledBack,
     SealBroken,
-    SealError,
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
@@ -40,13 +39,10 @@ from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
     EncodeError,
-    Forked,
     InvalidId,
-    JournalUnavailable,
-    KeyRefused,
     ResumeRefused,
-    StorageUnavailable,
-    WrongPlace,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.core.journal import Entry, Journal
 from safepoint.core.names import Head
@@ -133,7 +129,7 @@ def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: 
     place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
     storage.put(THREAD, 2, seal(b"\x81\xa1n\x09", place, KEY, created=now, previous=previous)[0])
     for use in (USES["history"], lambda ledger: ledger.load(THREAD, 2)):
-        with pytest.raises(SealError, match=r"order-7 #[23] "):
+        with pytest.raises(SealBroken, match=r"order-7 #[23] "):
             use(opened(storage))
 
 
@@ -144,11 +140,13 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
     fill(opened(other), 3)
     genuine = storage.read(THREAD, 3)
     storage.put(THREAD, 3, other.read(THREAD, 3))
-    with pytest.raises(Forked, match="#3 is not the record that this process has seen there"):
+    with pytest.raises(RolledBack, match="#3 is not the record that this process has seen there"):
         ledger.latest(THREAD)
     storage.put(THREAD, 3, genuine.replace(b"\x81\xa1n\x03", b"\x81\xa1n\x09"))
     for use in ("latest", "save", "delete"):
-        with pytest.raises(SealBroken):  # neither passed over nor built on
+        with pytest.raises(
+            SealBroken, match="not the one that was sealed"
+        ):  # neither passed over nor built on
             USES[use](opened(storage))
     storage.put(THREAD, 3, genuine)
     assert ledger.latest(THREAD).state == {"n": 3}
@@ -189,7 +187,7 @@ def test_no_refusal_shows_state_or_key() -> None:
         storage.put(THREAD, 1, record)
         try:
             opened(storage, keys=keys).latest(THREAD)
-        except SealError:
+        except SealBroken:
             shown += traceback.format_exc()
     assert shown.count("Traceback") == len(planted)
     assert "canary" not in shown
@@ -251,8 +249,6 @@ class Fixed:
             (lambda k=k: opened(Memory()).prune(THREAD, keep=k), ConfigurationError)
             for k in (0, True)
         ),
-        (lambda: opened(Memory(), "anchor"), ConfigurationError),  # type: ignore[arg-type]
-        (lambda: Ledger(Memory(), store=STORE, keys=KEY), ConfigurationError),  # type: ignore[arg-type]
         *((lambda n=n: opened(Memory()).load(THREAD, n), InvalidId) for n in (0, True, 10**10)),
     ],
 )
@@ -271,7 +267,7 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
     else:
         key = SigningKey.from_file(file, create=True)
     keys = Keyring(KEY, verify=[key]) if how == "trusted there" else Keyring(key)
-    with pytest.raises(KeyRefused, match="is inside the storage folder"):
+    with pytest.raises(Unsafe, match="is inside the storage folder"):
         opened(storage, keys=keys)
     beside = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)
     opened(storage, keys=Keyring(beside))
@@ -285,7 +281,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     (tmp_path / "a").mkdir(mode=0o700)
     options: dict[str, Any] = {"keys": KEYS}
     if what == "journal":
-        with pytest.raises(KeyRefused, match="is the ledger's and the journal's"):
+        with pytest.raises(Unsafe, match="is the ledger's and the journal's"):
             Ledger(Memory(), store=STORE, keys=KEYS, journal=Journal(Memory(), keys=KEYS))
         options["journal"] = SQLiteJournal(
             tmp_path / inside / "journal.db", keys=Keyring(GENERATED), create=True
@@ -357,7 +353,7 @@ def test_a_storage_that_fails_is_one_error_of_the_tree(
     fill(opened(storage), 3)
     ledger = opened(storage)
     monkeypatch.setattr(storage, method, answering(answer))
-    with pytest.raises(StorageUnavailable, match=f"^The storage could not {told}"):
+    with pytest.raises(Unavailable, match=f"^The storage could not {told}"):
         {**USES, "threads": Ledger.threads}[use](ledger)
 
 
@@ -371,7 +367,7 @@ def test_a_base_at_an_impossible_place_is_refused(
     base = storage.base(THREAD)
     assert base is not None
     monkeypatch.setattr(storage, "base", lambda _: (first, base[1]))
-    with pytest.raises(WrongPlace):
+    with pytest.raises(SealBroken, match="is the one of"):
         opened(storage).verify(THREAD)
 
 
@@ -643,7 +639,7 @@ def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) ->
 
 
 def test_without_a_journal_nothing_is_saved(farm: Farm) -> None:
-    with pytest.raises(JournalUnavailable):
+    with pytest.raises(Unavailable, match="There is no room"):
         farm.ledger(journal=FullDisk(0)).save(THREAD, {})
     assert farm.storage.head(THREAD) == 0
 
@@ -665,9 +661,13 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
         lambda ledger: ledger.verify(THREAD, anchor=True),
     ):
         before = len(farm.told())
-        with pytest.raises((SealBroken, RolledBack)) as refusal:
+        with pytest.raises(
+            (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
+        ) as refusal:
             look(farm.ledger())  # type: ignore[no-untyped-call]
-        with pytest.raises((SealBroken, RolledBack)):  # it stands, also where none can be written
+        with pytest.raises(
+            (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
+        ):  # it stands, also where none can be written
             look(farm.ledger(journal=FullDisk(0)))  # type: ignore[no-untyped-call]
         assert farm.told()[before:] == ["verify refused"]
         assert farm.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
@@ -689,13 +689,16 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) ->
         farm.ledger().save(THREAD, {})
     before = dict(farm.storage._records[THREAD])
     for what, act in ACTS.items():
-        with pytest.raises(ConfigurationError if what == "erase" else JournalUnavailable):
+        with pytest.raises(
+            ConfigurationError if what == "erase" else Unavailable,
+            match=r"There is no room|is not deleted",
+        ):
             act(farm.ledger(journal=FullDisk(0)))
     assert (farm.storage._records[THREAD], farm.storage.base(THREAD)) == (before, None)
     assert (farm.ledger().owners.owner("order-8"), len(farm.told())) == (None, 3)
     for what, act in ACTS.items():
         if what == "erase":  # of what is deleted by now
-            with pytest.raises(JournalUnavailable):
+            with pytest.raises(Unavailable, match="There is no room"):
                 act(farm.ledger(journal=FullDisk(0)))
             assert len(farm.storage._records[THREAD]) == 3
         act(farm.ledger())

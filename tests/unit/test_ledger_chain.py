@@ -22,18 +22,10 @@ from safepoint import (
     NotFound,
     RolledBack,
     SealBroken,
-    SealError,
     SigningKey,
 )
 from safepoint.audit import check_anchor, check_append_only, check_location
-from safepoint.core.errors import (
-    ConfigurationError,
-    DecodeError,
-    EncodeError,
-    RecordsMissing,
-    ThreadDeleted,
-    WrongPlace,
-)
+from safepoint.core.errors import ConfigurationError, DecodeError, EncodeError, ThreadDeleted
 from safepoint.core.keys import Revoked
 from safepoint.core.record import Place, seal
 from tests.unit.tampered import (
@@ -70,12 +62,12 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     assert any("@acme" in found.where for found in check_location(tmp_path / "s"))
     (tmp_path / "s/@acme" / THREAD / "0000000001.checkpoint").chmod(0o600)
     shutil.rmtree(tmp_path / "s/@acme")
-    with pytest.raises(RolledBack):
+    with pytest.raises(RolledBack, match="the anchor has seen"):
         acme.latest(THREAD)
     shutil.copytree(tmp_path / "s/@globex", tmp_path / "s/@acme")
-    with pytest.raises(WrongPlace, match="of store invoices, tenant acme is the one of order-7 #3"):
+    with pytest.raises(SealBroken, match="of store invoices, tenant acme is the one of order-7 #3"):
         acme.latest(THREAD)
-    with pytest.raises(WrongPlace, match=r"of store invoices, tenant globex\. Somebody"):
+    with pytest.raises(SealBroken, match=r"of store invoices, tenant globex\. Somebody"):
         ledger.tenant("acme").latest(THREAD)
     with pytest.raises(ConfigurationError, match="tenant globex means nothing in store invoices"):
         globex.copy_to(Ledger(Memory(), store=STORE, keys=KEYS))
@@ -164,7 +156,7 @@ def test_no_note_is_swapped_dropped_or_repeated(change: str, storage: Memory) ->
     for use in (Ledger.latest, Ledger.verify, lambda ledger, thread: [*ledger.back(thread)]):
         with pytest.raises(CheckpointError) as refusal:
             use(opened(storage), THREAD)
-        assert isinstance(refusal.value, SealError | RecordsMissing)
+        assert isinstance(refusal.value, SealBroken | RolledBack)
 
 
 def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_can() -> None:
@@ -189,7 +181,7 @@ def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_c
     storage.remove(THREAD, 6)
     assert opened(storage, anchor).latest(THREAD).sequence == 5
     storage.remove(THREAD, 5)
-    with pytest.raises(RolledBack):
+    with pytest.raises(RolledBack, match="the anchor has seen"):
         opened(storage, anchor).latest(THREAD)
     put_back(storage, kept)
     assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
@@ -225,7 +217,7 @@ def test_the_way_back_is_linked_and_decodes_what_is_asked_for(storage: Memory) -
         b"\xc0", Place(STORE, "", THREAD, 5), KEY, created=now, kind="base", previous=previous
     )
     storage.put_base(THREAD, 5, base)  # or says that the thread begins after another past
-    with pytest.raises(WrongPlace, match="#5 does not follow the #4"):
+    with pytest.raises(SealBroken, match="#5 does not follow the #4"):
         [*opened(storage).back(THREAD)]
     storage.remove_base(THREAD)
     way = opened(storage).back(THREAD)

@@ -22,7 +22,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.core.chain import View
-from safepoint.core.errors import ConfigurationError, KeyRefused, StorageUnavailable, ThreadDeleted
+from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
 from tests.unit.tampered import (
     KEY,
     STORE,
@@ -70,7 +70,7 @@ def test_nothing_goes_without_a_thread_or_a_key_that_signs(
     key = SigningKey.generate()
     fill(opened(storage, anchor, keys=Keyring(key)), 3)
     reader = opened(storage, anchor, keys=Keyring(verify=key.public))
-    with pytest.raises(KeyRefused, match="only verifies"):
+    with pytest.raises(Unsafe, match="only verifies"):
         USES[use](reader)
     assert reader.verify(THREAD) == 3
 
@@ -126,7 +126,7 @@ def test_an_erasure_that_a_reader_keeps_in_the_log_is_told(tmp_path: Path) -> No
         with closing(sqlite3.connect(storage.path, isolation_level=None)) as reader:
             reader.execute("begin")
             reader.execute("select count(*) from checkpoints").fetchone()
-            with pytest.raises(StorageUnavailable, match=r"are still in .*/db-wal, because"):
+            with pytest.raises(Unavailable, match=r"are still in .*/db-wal, because"):
                 ledger.erase(THREAD)
             assert ledger.verify(THREAD) == 1
             assert b"canary" in Path(f"{storage.path}-wal").read_bytes()

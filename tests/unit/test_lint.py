@@ -13,7 +13,7 @@ import pytest
 
 from safepoint.audit.models import check_loads, check_safety_test
 from safepoint.command.cli import main
-from safepoint.core.errors import StorageUnavailable
+from safepoint.core.errors import Unavailable
 from safepoint.models.lint import IDS, check_source
 from safepoint.rules import RULES
 
@@ -328,5 +328,5 @@ def test_each_finding_is_under_its_rule_and_says_where(tmp_path: Path) -> None:
 
 def test_nothing_to_look_at_is_one_clear_error(tmp_path: Path) -> None:
     for path, why in ((tmp_path, "There is no Python file in"), (tmp_path / "x", "x is not there")):
-        with pytest.raises(StorageUnavailable, match=why):
+        with pytest.raises(Unavailable, match=why):
             check_loads(path)

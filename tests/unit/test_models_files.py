@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from safepoint.core import errors
-from safepoint.core.errors import LimitExceeded, ModelMalformed
+from safepoint.core.errors import LimitExceeded, ModelRefused
 from safepoint.models import Kind, ModelLimits, TensorSpec, Verdict, inspect
 from safepoint.models.limits import PickleLimits
 from safepoint.models.plan import read_plan
@@ -106,7 +106,7 @@ def test_the_records_that_end_an_archive_must_agree(changes: dict[str, Any], wor
     if not word:
         assert planned(data)
         return
-    with pytest.raises(ModelMalformed, match=word):
+    with pytest.raises(ModelRefused, match=word):
         planned(data)
 
 
@@ -115,7 +115,7 @@ def test_what_is_compressed_is_refused() -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
         for name, data in HONEST:
             packed.writestr(name, data)
-    with pytest.raises(ModelMalformed, match="is compressed, which PyTorch does not do"):
+    with pytest.raises(ModelRefused, match="is compressed, which PyTorch does not do"):
         planned(file.getvalue())
 
 

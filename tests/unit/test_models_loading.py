@@ -23,17 +23,11 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     LimitExceeded,
-    ModelError,
-    ModelMalformed,
-    ModelMismatch,
-    ModelUnsupported,
+    ModelRefused,
     NotFound,
     SealBroken,
-    StorageUnavailable,
-    UnknownKey,
-    UnsafeModel,
-    UnsafeRuntime,
-    WrongPlace,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.models import (
     ModelLimits,
@@ -76,12 +70,12 @@ def test_honest_states_come_back(tmp_path: Path, mode: int, isolated: bool) -> N
 def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> None:
     path = saved(tmp_path / "model.pt", {**state_dict(), "extra": mark(tmp_path / "marker")})
     for isolated in (False, True):
-        with pytest.raises(UnsafeModel, match=r"wants posix\.mkdir, which is not data"):
+        with pytest.raises(ModelRefused, match=r"wants posix\.mkdir, which is not data"):
             load_checkpoint(path, isolated=isolated)
     for false in (None, 0, ""):  # only the literal False is a yes to code
-        with pytest.raises(UnsafeModel):
+        with pytest.raises(ModelRefused):
             load_checkpoint(path, safe=false)  # type: ignore[arg-type]
-    with pytest.raises(UnsafeModel):
+    with pytest.raises(ModelRefused):
         load_checkpoint(path, safe=object(), isolated=True)  # type: ignore[arg-type]
     assert not (tmp_path / "marker").exists()
     with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
@@ -90,15 +84,15 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
 
 
 NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
-    ("a.safetensors", b"", ModelMalformed, "is an empty file"),
-    ("a.safetensors", b"PK\3\4", ModelMalformed, "does not end as one"),
-    ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelMalformed, "ends before its header does"),
-    ("a.safetensors", b"hello", ModelMalformed, "of no format that is known here"),
-    ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelMalformed, "git lfs pull"),
-    ("a.pt", b"cos\nsystem\n.", ModelMalformed, "safepoint scan"),
-    ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelMalformed, "whatever its name says"),
-    ("a", b"\x1f\x8b\x08\0", ModelMalformed, "is compressed data, and is not loaded"),
-    ("a", b'{"a": 1}', ModelMalformed, "is JSON, and is not loaded"),
+    ("a.safetensors", b"", ModelRefused, "is an empty file"),
+    ("a.safetensors", b"PK\3\4", ModelRefused, "does not end as one"),
+    ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelRefused, "ends before its header does"),
+    ("a.safetensors", b"hello", ModelRefused, "of no format that is known here"),
+    ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelRefused, "git lfs pull"),
+    ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
+    ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
+    ("a", b"\x1f\x8b\x08\0", ModelRefused, "is compressed data, and is not loaded"),
+    ("a", b'{"a": 1}', ModelRefused, "is JSON, and is not loaded"),
 ]
 
 
@@ -117,7 +111,7 @@ def test_a_file_that_is_no_model(
 
 def test_the_format_before_1_6_is_loaded_only_where_it_is_trusted(tmp_path: Path) -> None:
     path = saved(tmp_path / "old.pt", legacy=True)
-    with pytest.raises(ModelMalformed, match=r"before 1\.6, and is not loaded.*save it again"):
+    with pytest.raises(ModelRefused, match=r"before 1\.6, and is not loaded.*save it again"):
         load_checkpoint(path)
     with pytest.warns(UnrestrictedLoad):
         assert same(load_checkpoint(path, safe=False), state_dict())
@@ -126,16 +120,16 @@ def test_the_format_before_1_6_is_loaded_only_where_it_is_trusted(tmp_path: Path
 
 
 def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelMalformed, match="is a PyTorch archive, whatever its name says"):
+    with pytest.raises(ModelRefused, match="is a PyTorch archive, whatever its name says"):
         load_checkpoint(saved(tmp_path / "a.safetensors"))
     with pytest.raises(NotFound):
         load_checkpoint(tmp_path / "missing.pt")
-    with pytest.raises(StorageUnavailable, match="is a folder"):
+    with pytest.raises(Unavailable, match="is a folder"):
         load_checkpoint(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(StorageUnavailable, match="not a regular file"):
+    with pytest.raises(Unavailable, match="not a regular file"):
         load_checkpoint(tmp_path / "pipe")
-    with pytest.raises(StorageUnavailable, match="not a path"):
+    with pytest.raises(Unavailable, match="not a path"):
         load_checkpoint("a\0b")
 
 
@@ -148,12 +142,12 @@ def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
         file.truncate(1 << 29)
     path.chmod(0o666)
     prepare = "from safepoint.models import inspect, load_checkpoint"
-    for act, came in (("load_checkpoint", "ModelMalformed"), ("inspect", "accepted")):
+    for act, came in (("load_checkpoint", "ModelRefused"), ("inspect", "accepted")):
         outcome, growth = grown(tmp_path, f"{act}('sparse.bin')", prepare)
         assert (outcome, growth < 200) == (came, True)
     # A file without a name is memory that no process is said to hold.
     monkeypatch.setattr("safepoint.models.loading.copied", None)
-    with pytest.raises(ModelMalformed, match=r"sparse\.bin is of no format that is known here"):
+    with pytest.raises(ModelRefused, match=r"sparse\.bin is of no format that is known here"):
         load_checkpoint(path)
     assert inspect(path).verdict is Verdict.NOT_A_MODEL
 
@@ -171,7 +165,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 
     genuine = identified
     monkeypatch.setattr("safepoint.models.loading.identified", swapped)
-    with pytest.raises(ModelMalformed, match="changed while it was read"):
+    with pytest.raises(ModelRefused, match="changed while it was read"):
         load_checkpoint(path)
 
 
@@ -189,7 +183,7 @@ def test_convert_is_advised_where_it_helps_and_works_as_printed(tmp_path: Path, 
     """It was advised for what it then refused for the same type, after it had run the file."""
     value, helps = HOLDS[case]
     path = saved(tmp_path / "my model.pt", {"weight": torch.ones(2), "extra": value})
-    with pytest.raises(UnsafeModel) as refusal:
+    with pytest.raises(ModelRefused) as refusal:
         load_checkpoint(path)
     _, advised, command = refusal.value.do.partition("can have changed it: safepoint ")
     assert bool(advised) is helps
@@ -219,7 +213,7 @@ def test_limits_and_schema_hold_before_anything_is_loaded(tmp_path: Path) -> Non
         (Schema({"bias": schema["bias"]}), "'weight' is not in the schema", False),
         (Schema({**schema, "bias": TensorSpec(torch.float16, (2,))}), "says float16", False),
     ):
-        with pytest.raises(ModelMismatch, match=word):
+        with pytest.raises(ModelRefused, match=word):
             load_checkpoint(path, schema=other, isolated=isolated)
     loose = Schema({**schema, "bias": TensorSpec("float32", (None,))})
     assert load_checkpoint(path, schema=loose)
@@ -232,8 +226,8 @@ def test_the_child_dies_alone(tmp_path: Path) -> None:
     """Of too much memory or time, or by a signal: docs/security/safe-means.md runs those three."""
     limits = ModelLimits(memory_bytes=64 << 20)
     cases = {
-        "exits": (Calls(os._exit, 0), UnsafeModel, "crashed the isolated process"),
-        "a class": (Calls(argparse.Namespace), ModelUnsupported, "does not know"),
+        "exits": (Calls(os._exit, 0), ModelRefused, "crashed the isolated process"),
+        "a class": (Calls(argparse.Namespace), ModelRefused, "does not know"),
     }
     for name, (payload, error, word) in cases.items():
         path = saved(tmp_path / f"{name}.pt", payload)
@@ -245,7 +239,7 @@ def test_the_child_dies_alone(tmp_path: Path) -> None:
     "answer",
     [
         b"done",
-        b'{"error": "UnsafeModel", "what": "x\\n", "do": "y"}',
+        b'{"error": "ModelRefused", "what": "x\\n", "do": "y"}',
         b'{"error": "shell", "what": "x", "do": "y"}',
         b'{"error": "CheckpointError"}',
         b"[" * 9999,
@@ -262,7 +256,7 @@ def test_what_the_child_says_is_believed_only_if_it_reads_like_ours(
     with (
         open_model(saved(tmp_path / "model.pt"), ModelLimits()) as model,
         (tmp_path / "out").open("wb") as out,
-        pytest.raises(UnsafeModel, match="crashed the isolated process"),
+        pytest.raises(ModelRefused, match="crashed the isolated process"),
     ):
         load_apart(model, out, limits=ModelLimits())
 
@@ -275,7 +269,7 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
     for version in ("", "two", "2.10.0rc1", "2.10.0.dev1"):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "__version__", version)
-            with pytest.raises(UnsafeRuntime):
+            with pytest.raises(Unsafe):
                 check_runtime(torch)
 
     class Load:
@@ -288,16 +282,16 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
     path = saved(tmp_path / "model.pt")
     with monkeypatch.context() as patch:
         patch.setattr(torch, "load", Load())
-        with pytest.raises(UnsafeRuntime, match="PyTorch's own"):
+        with pytest.raises(Unsafe, match="PyTorch's own"):
             load_checkpoint(path)
-    with torch.serialization.skip_data(), pytest.raises(UnsafeRuntime, match="skip_data"):
+    with torch.serialization.skip_data(), pytest.raises(Unsafe, match="skip_data"):
         check_runtime(torch)
 
 
 @pytest.mark.parametrize(
     ("raised", "error"),
     [
-        (TypeError("x"), ModelError),
+        (TypeError("x"), ModelRefused),
         (MemoryError(), LimitExceeded),
         (RuntimeError("can't allocate memory"), LimitExceeded),
     ],
@@ -322,9 +316,9 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     assert load_checkpoint(path, keys=KEYS)["epoch"] == 7
     with pytest.raises(ConfigurationError, match="has a seal, and no keys"):
         load_checkpoint(path)
-    with pytest.raises(UnknownKey):
+    with pytest.raises(SealBroken, match="not on this keyring"):
         load_checkpoint(path, keys=Keyring(SigningKey.generate()))
-    with pytest.raises(WrongPlace, match="is sealed as model"):
+    with pytest.raises(SealBroken, match="is sealed as model"):
         load_checkpoint(path, keys=KEYS, name="other")
     renamed = path.rename(tmp_path / "other.safetensors")
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
@@ -338,7 +332,7 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="safepoint seal-model"):
         load_checkpoint(renamed, keys=KEYS, name="model")
     seal.mkdir()
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable):
         load_checkpoint(renamed, keys=KEYS, name="model")
 
 

@@ -12,7 +12,7 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.core import errors
-from safepoint.core.errors import CodecError, ConfigurationError, PickleRefused
+from safepoint.core.errors import ConfigurationError, DecodeError
 from safepoint.models import PickleLimits, read_pickle
 from tests.unit.archive_helpers import cases, made
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
@@ -29,7 +29,7 @@ def test_what_a_codec_can_hold_comes_back(protocol: int) -> None:
     for value in values:
         try:
             found = read_pickle(pickle.dumps(value, protocol), types=TYPES)
-        except PickleRefused:
+        except DecodeError:
             continue
         read += 1
         assert same(found, value)
@@ -39,11 +39,10 @@ def test_what_a_codec_can_hold_comes_back(protocol: int) -> None:
 def test_a_type_that_was_renamed_is_read_under_its_old_name() -> None:
     data = pickle.dumps(Colour.RED).replace(b"tests.unit.codec_types", b"older.unit.codec_types")
     assert read_pickle(data, types={"older.unit.codec_types.Colour": Colour}) == Colour.RED
-    with pytest.raises(PickleRefused, match=r"wants older\.unit\.codec_types\.Colour"):
+    with pytest.raises(DecodeError, match=r"wants older\.unit\.codec_types\.Colour"):
         read_pickle(data, types=[Colour])
-    for types in (Colour, 7, {"Colour": Colour}, {7: Colour}):
-        with pytest.raises((ConfigurationError, CodecError)):
-            read_pickle(data, types=types)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="is no name of a type"):
+        read_pickle(data, types={"Colour": Colour})
 
 
 @pytest.mark.parametrize(("what", "error", "word"), cases("pickles"))

@@ -21,10 +21,9 @@ from safepoint.core.errors import (
     Conflict,
     InvalidId,
     LimitExceeded,
-    ModelMalformed,
-    ModelUnsupported,
+    ModelRefused,
     NotFound,
-    StorageUnavailable,
+    Unavailable,
 )
 from safepoint.models import (
     ModelLimits,
@@ -98,7 +97,7 @@ def test_a_third_truth_value_is_refused(tmp_path: Path) -> None:
     data = bytearray((tmp_path / "a.safetensors").read_bytes())
     data[-1] = 2
     (tmp_path / "b.safetensors").write_bytes(data)
-    with pytest.raises(ModelMalformed, match="neither true nor false"):
+    with pytest.raises(ModelRefused, match="neither true nor false"):
         load_checkpoint(tmp_path / "b.safetensors")
 
 
@@ -126,7 +125,7 @@ UNSUPPORTED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_what_cannot_be_kept_is_named_and_nothing_is_written(tmp_path: Path, case: str) -> None:
     state, word = UNSUPPORTED[case]
-    with pytest.raises(ModelUnsupported, match=word):
+    with pytest.raises(ModelRefused, match=word):
         save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
     assert list(tmp_path.iterdir()) == []
 
@@ -146,7 +145,7 @@ def test_what_cannot_be_kept_is_named_and_nothing_is_written(tmp_path: Path, cas
     ],
 )
 def test_a_rest_of_other_tensors_is_refused(rest: bytes) -> None:
-    with pytest.raises(ModelMalformed):
+    with pytest.raises(ModelRefused):
         unpack({"a": torch.ones(1)}, rest)
 
 
@@ -175,7 +174,7 @@ def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
     for path, error in (
         ("a.pt", ConfigurationError),
         ("A b.safetensors", InvalidId),
-        ("no/a.safetensors", StorageUnavailable),
+        ("no/a.safetensors", Unavailable),
     ):
         with pytest.raises(error):
             save_checkpoint(tmp_path / path, STATE, key=KEY)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
-from safepoint.core.errors import StorageUnavailable, UnknownKey
+from safepoint.core.errors import SealBroken, Unavailable
 from safepoint.core.journal import Actor, Event
 from safepoint.places import default_locations, open_answers, open_journal
 from tests.harness.crash import CHANGING, killed
@@ -185,9 +185,9 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         journal_cut,
         "verify invoices",
         1,
-        "2 threads verified, with 4 records.\nJournal: JournalBroken: ",
+        "2 threads verified, with 4 records.\nJournal: SealBroken: ",
     ),
-    (journal_cut, "journal invoices", 1, "JournalBroken: The journal does not verify."),
+    (journal_cut, "journal invoices", 1, "SealBroken: The journal does not verify."),
     (journal_cut, "delete invoices order-7 --yes", 1, "To be ended, at #3: order-7 in store"),
 ]
 
@@ -387,7 +387,7 @@ def test_a_rotation_takes_two_restarts_and_no_stop(more: str) -> None:
     new.save("order-7", {"secret": 4})
     assert between.latest("order-7").state == {"secret": 4}
     if not more:
-        with pytest.raises(UnknownKey):
+        with pytest.raises(SealBroken, match="not on this keyring"):
             old.latest("order-7")
     assert said("verify", "invoices", "--signatures")[0] == 0
     lines = [line for line in said("keys", "list", "invoices")[1].splitlines() if "verif" in line]
@@ -451,7 +451,7 @@ def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
     assert worker().latest("order-7").state == {"secret": 1}
     (last,) = default_locations("invoices").key_files()
     last.rename(last.with_name("signing-next.key"))
-    with pytest.raises(StorageUnavailable, match="is without the key"):
+    with pytest.raises(Unavailable, match="is without the key"):
         worker()
 
 

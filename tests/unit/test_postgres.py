@@ -18,19 +18,15 @@ from psycopg.conninfo import make_conninfo
 
 from safepoint import Keyring, Ledger, Limits, SigningKey
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
-    Forked,
     InvalidId,
-    JournalUnavailable,
     LimitExceeded,
     NotFound,
     NotOwner,
     RolledBack,
-    StorageRefused,
-    StorageUnavailable,
     ThreadDeleted,
+    Unavailable,
 )
 from safepoint.core.journal import Actor, Event
 from safepoint.resume.workflow import Workflow
@@ -91,7 +87,7 @@ def test_a_worker_deletes_and_an_operator_erases(
         f"Database '{database.name}' (login 'worker_1') refuses that: permission denied for"
         " function prune. Nothing was done."
     )
-    assert refusal(StorageRefused, lambda: worker.erase("t")).startswith(said)
+    assert refusal(Unavailable, lambda: worker.erase("t")).startswith(said)
     assert len(list(storage.scan("t", 1, 3))) == 3
     assert ledger(operator, anchor).erase("t") == 2
     assert ledger(operator, anchor).erase("t") == 0
@@ -116,9 +112,9 @@ def test_an_erased_thread_takes_along_what_was_discarded_of_it(
         for number in (2, 3):
             storage.append(thread, number, b"of the subject")
         assert operator.discard(thread, 1) == 2
-    with pytest.raises(StorageUnavailable, match="append-only"):
+    with pytest.raises(Unavailable, match="append-only"):
         operator.purge("t")
-    with pytest.raises(StorageRefused):
+    with pytest.raises(Unavailable):
         storage.purge("t")
     ledger(storage).delete("t")
     assert left() == "t|2\nt|3\nu|2\nu|3"
@@ -204,7 +200,7 @@ ODD = {
     "update safepoint.records set sequence = 99999999999": ("newest", InvalidId),
     "update safepoint.threads set token = 0, owner = 'w', expires = now()": ("lease", InvalidId),
     "update safepoint.threads set token = 1, owner = 'X', expires = now()": ("lease", InvalidId),
-    "update safepoint.threads set owner = 'w', expires = 'infinity'": ("lease", StorageUnavailable),
+    "update safepoint.threads set owner = 'w', expires = 'infinity'": ("lease", Unavailable),
     "update safepoint.threads set base = 'b', first = 0": ("base", InvalidId),
 }
 
@@ -235,7 +231,7 @@ def test_a_lease_of_nobody_and_the_last_token(
     assert storage.acquire("t", "another", 60).token == 2
     change = "update safepoint.threads set token = 999999999999999999, owner = null, expires = null"
     without_guard(database.server, database.name, "safepoint.threads", change)
-    assert "token_check" in refusal(StorageUnavailable, lambda: storage.acquire("t", "w", 60))
+    assert "token_check" in refusal(Unavailable, lambda: storage.acquire("t", "w", 60))
 
 
 def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
@@ -275,7 +271,7 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
     for late in (head(3), head(3), head(1, "b"), head(2)):
         anchor.advance("s", "t", late)
     assert anchor.read("s", "t") == head(3)
-    with pytest.raises(Forked):
+    with pytest.raises(RolledBack):
         anchor.advance("s", "t", head(3, "b"))
     anchor.advance("s", "t", head(9))
     anchor.advance("other", "u", head(1))
@@ -285,7 +281,7 @@ def test_a_head_moves_forward_alone_and_a_fork_is_told(anchor: PostgresAnchor) -
     for place in (("S", "t"), ("s", "../t")):
         with pytest.raises(CheckpointError):
             anchor.read(*place)
-    with pytest.raises(AnchorUnavailable, match="permission denied for function rewind"):
+    with pytest.raises(Unavailable, match="permission denied for function rewind"):
         anchor.rewind("s", "t", head(1))
 
 
@@ -335,7 +331,7 @@ def test_who_did_what_is_there_for_another_process_and_another_name_is_apart(
         assert list(journal.show(tenant="acme")) == []
         assert [entry.number for entry in list(auditor.show())[-2:]] == [2, 3]
         assert (auditor.verify(), other.verify()) == (3, 2)
-        with pytest.raises(JournalUnavailable, match="permission denied"):
+        with pytest.raises(Unavailable, match="permission denied"):
             auditor.record(event(4))
         assert repr(journal) == (
             f"PostgresJournal(Records(<database '{database.name}' (login 'journal')>),"
@@ -406,13 +402,13 @@ def test_a_login_or_a_database_that_cannot_be_used_says_why_and_no_password(
         database.journal: "permission denied for schema",
     }
     for given, told in cases.items():
-        with pytest.raises((StorageUnavailable, StorageRefused)) as refused:
+        with pytest.raises(Unavailable) as refused:
             PostgresCheckpointStorage(given, wait_seconds=60)
         said = str(refused.value)
         assert told in said
         assert str(psycopg.conninfo.conninfo_to_dict(given)["password"]) not in said
         assert "\n" not in said.split("\nExplained by", maxsplit=1)[0]
-    for part, right in (("anchor", AnchorUnavailable), ("journal", JournalUnavailable)):
+    for part, right in (("anchor", Unavailable), ("journal", Unavailable)):
         with pytest.raises(right, match="permission denied for schema"):
             PARTS[part](database.reader)
 
@@ -470,7 +466,7 @@ def test_a_save_is_one_round_trip_and_misses_what_is_gone(
 def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:
     with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=60) as storage:
         storage._seconds = 0.3  # to connect may take longer on a busy machine
-        said = storage._run(lambda _: refusal(StorageUnavailable, lambda: storage.head("t")))
+        said = storage._run(lambda _: refusal(Unavailable, lambda: storage.head("t")))
         assert said.startswith("None of the 1 connections to database")
         assert storage.head("t") == 0
 

@@ -18,7 +18,7 @@ import psycopg
 
 from safepoint.audit.postgres import described, looking
 from safepoint.command.cli import main
-from safepoint.core.errors import ConfigurationError, StorageRefused, StorageUnavailable
+from safepoint.core.errors import ConfigurationError, Unavailable
 from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, create_schema, statements
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
@@ -100,9 +100,7 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     prefix = f"b_{name}"
     made, told = (text.replace("{0}", prefix) for text in BEFORE[before])
     server.psql(made, database=name)
-    said = refusal(
-        StorageUnavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix)
-    )
+    said = refusal(Unavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix))
     assert told in said
     assert "Nothing was made." in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
@@ -116,7 +114,7 @@ def test_a_login_that_may_not_is_refused_and_nothing_is_made(
     """One may not create roles, the other may not create schemas."""
     server.login(f"half_{name}")
     server.psql(f"alter role half_{name} {right}")
-    with pytest.raises(StorageRefused):
+    with pytest.raises(Unavailable):
         create_schema(server.dsn(f"half_{name}", name), prefix=f"r_{name}")
     left = f"select count(*) from pg_roles where rolname like 'r\\_{name}\\_%'"  # noqa: S608
     assert server.psql(left) == "0"
@@ -145,7 +143,7 @@ def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
     with psycopg.connect(database.worker(1)) as holder:
         holder.execute("select pg_advisory_xact_lock(%s)", (0x53465054,))
         assert "holds what this waited for" in refusal(
-            StorageUnavailable, lambda: create_schema(database.owner)
+            Unavailable, lambda: create_schema(database.owner)
         )
 
 

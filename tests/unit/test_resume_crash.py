@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from safepoint import ApprovalNeeded
-from safepoint.core.errors import ApprovalSpent
+from safepoint.core.errors import ApprovalRefused
 from safepoint.core.names import Head
 from safepoint.resume.workflow import Run
 from tests.harness.crash import killed
@@ -51,7 +51,7 @@ def resume_again(path: Path, *how: str | int) -> Run:
     for at, again in ((sequence, ""), (sequence, "again"), (0, "again")):
         try:
             return resume(path, version, at, owner, again)
-        except (ApprovalSpent, ApprovalNeeded) as error:
+        except (ApprovalRefused, ApprovalNeeded) as error:
             refusal = error
     raise refusal
 
@@ -165,7 +165,7 @@ def test_sigkill_after_each_step_of_a_resume_with_a_denial(tmp_path: Path, owner
         check(path, 4, kept=4)
         found["not spent"] += left.head < 4
         found["spent, not anchored"] += left.head == 4 > left.anchored
-        with pytest.raises(ApprovalSpent):
+        with pytest.raises(ApprovalRefused):
             Place(path).workflow().resume(Place(path).ledger(), THREAD, approvals=[approval])
         assert Place(path).bank.payments == {}
     assert len(found) == len(+found) == 2, f"some instants were never hit: {found}"

@@ -58,7 +58,7 @@ back = st.sampled_from([None, None, None, None, 0, 1, 2, 3])
 """How many checkpoints to go back; None for a resume that names none."""
 voices = st.lists(st.tuples(st.sampled_from(list(PERSONS)), verdicts, st.booleans()), max_size=2)
 """Who answers what, and whether they put it where workers find it."""
-ATTACKS = {"AnswersBroken", "RolledBack", "Forked", "RecordsMissing", "AnswersUnavailable"}
+ATTACKS = {"SealBroken", "RolledBack", "Unavailable"}
 """What nobody is told whom nobody attacks."""
 
 
@@ -770,20 +770,20 @@ class Answering(RuleBasedStateMachine):
         desk = self.desk
         last = desk.state(thread, desk.end(thread))
         if desk.holds(thread):
-            return ("ThreadHeld",)
+            return ("NotOwner",)
         if "asked" not in last.payload or (desk.is_over(thread) and not given):
             return ("",)
         if question is None:  # it is answered, unless it is too much for anybody
-            lapsed = ("ApprovalNeeded", "ApprovalExpired")
+            lapsed = ("ApprovalNeeded", "ApprovalRefused")
             return ("ResumeRefused",) if desk.amounts[thread] > 100 else ("", *lapsed)
         if desk.noes(question):
             return ("",)
         left = question.left(desk.now)
         if left is not None and left <= timedelta(0):
-            return ("WaitEnded",) if given else ("",)
+            return ("ResumeRefused",) if given else ("",)
         wrong = [s for s in given if s.by in desk.revoked or s.expires <= desk.now]
         if wrong:
-            return ("ApprovalExpired", "ApprovalUntrusted")
+            return ("ApprovalRefused", "ApprovalRefused")
         names = desk.yeses(question) | {s.by for s in given}
         if any(s.verdict == "denied" for s in given):
             return ("",)

@@ -101,7 +101,7 @@ def test_one_of_eight_workers_uses_an_approval(race: Race, times: int) -> None:
     for thread, amount in race.paused(times):
         won, lost = race.run(thread, race.signed(thread))
         assert won == [{"paid": amount, "denied": False}]
-        assert {told["error"] for told in lost} == {"ApprovalSpent"}
+        assert {told["error"] for told in lost} == {"ApprovalRefused"}
         first = f"Another worker resumed {thread} first, so this approval is spent."
         at_the_last_moment += any(told["what"] == first for told in lost)
         amounts[thread] = amount
@@ -115,7 +115,7 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
     for number, (thread, amount) in enumerate(race.paused(40)):
         answers = [race.signed(thread), race.signed(thread, yes=False)]
         won, lost = race.run(thread, *(answers if number % 2 else answers[::-1]))
-        assert {told["error"] for told in lost} == {"ApprovalSpent"}
+        assert {told["error"] for told in lost} == {"ApprovalRefused"}
         assert won in ([{"paid": amount, "denied": False}], [{"paid": None, "denied": True}])
         again = race.place.workflow().resume(race.ledger, thread)
         assert [{"paid": again.state.get("paid"), "denied": again.denied}] == won
@@ -138,5 +138,5 @@ def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int
         assert all(told == {"paid": amount, "denied": False} for told in won)
         refusals.update(told["error"] for told in lost)
         amounts[thread] = amount
-    assert set(refusals) <= {"Conflict", "ApprovalSpent"}  # another one was faster
+    assert set(refusals) <= {"Conflict", "ApprovalRefused"}  # another one was faster
     race.check(amounts)

@@ -19,11 +19,10 @@ from safepoint.core.errors import (
     CheckpointError,
     InvalidId,
     LimitExceeded,
-    RecordMalformed,
-    RecordsMissing,
-    StorageFull,
-    StorageUnavailable,
-    UnsafeLocation,
+    RolledBack,
+    SealBroken,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.stores import database as engine
 from safepoint.stores import disk
@@ -121,7 +120,7 @@ def test_what_is_no_path_of_a_file_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     named = str(tmp_path) if named == "" else named
-    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(named))
+    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(named))
     assert tree(tmp_path) == ["here"]
 
 
@@ -142,7 +141,7 @@ def test_none_of_the_files_is_a_link_or_of_others(
     file.unlink(missing_ok=True)
     found = planted(kind, file, outside, monkeypatch)
     before = outside.read_bytes() if outside.exists() else b""
-    with pytest.raises(UnsafeLocation, match=found):
+    with pytest.raises(Unsafe, match=found):
         SQLiteCheckpointStorage(path)
     assert not before or outside.read_bytes() == before
 
@@ -151,9 +150,7 @@ def test_a_file_system_that_machines_share_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "network_file_system", lambda _: "nfs4")
-    assert "machines share (nfs4)" in said(
-        StorageUnavailable, lambda: SQLiteCheckpointStorage(path)
-    )
+    assert "machines share (nfs4)" in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
     assert not path.parent.exists()
 
 
@@ -166,7 +163,7 @@ def test_the_place_is_looked_at_again_at_each_call(
     for place, wrong, right in ((path, 0o666, 0o600), (path.parent, 0o770, 0o700)):
         place.chmod(wrong)
         for call in calls(storage).values():
-            assert f"{place} can be written by others" in said(UnsafeLocation, call)
+            assert f"{place} can be written by others" in said(Unsafe, call)
         place.chmod(right)
     for suffix in ("-wal", "-shm"):
         for replaced in (False, True):
@@ -175,14 +172,14 @@ def test_the_place_is_looked_at_again_at_each_call(
             if replaced:
                 file.touch(0o600)
             for call in calls(storage).values():
-                assert f"{file} was removed or replaced" in said(StorageUnavailable, call)
+                assert f"{file} was removed or replaced" in said(Unavailable, call)
             aside.rename(file)
     path.rename(aside)
     for call in calls(storage).values():
-        assert "is gone" in said(StorageUnavailable, call)
+        assert "is gone" in said(Unavailable, call)
     path.touch(0o600)
     for call in calls(storage).values():
-        assert f"{path} was removed or replaced" in said(StorageUnavailable, call)
+        assert f"{path} was removed or replaced" in said(Unavailable, call)
     aside.rename(path)
     calls(storage)["append"]()
     assert storage.head("a") == 2
@@ -222,7 +219,7 @@ def test_a_tenant_has_threads_and_leases_of_its_own(
         with pytest.raises(InvalidId, match="tenant name"):
             storage.tenant(name)
     acme.close()
-    assert "was closed" in said(StorageUnavailable, lambda: storage.head("a"))
+    assert "was closed" in said(Unavailable, lambda: storage.head("a"))
     with SQLiteCheckpointStorage(path) as again:
         assert again.tenant("acme").head("a") == 4
 
@@ -337,11 +334,11 @@ def test_a_database_with_another_schema_is_refused(
         storage.head("a")
         way(path, *statements)
         for call in calls(storage, 6).values():
-            with pytest.raises((StorageUnavailable, LimitExceeded)) as caught:
+            with pytest.raises((Unavailable, LimitExceeded)) as caught:
                 call()
             if not what.startswith("(SQLITE_"):  # whoever opens it anew says it
                 assert what in caught.value.what
-    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path))
+    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
 
 
 @pytest.mark.parametrize(
@@ -361,7 +358,7 @@ def test_a_file_that_is_not_ours_is_left_alone(path: Path, content: Any, what: s
         with closing(sqlite3.connect(path)) as other:
             other.execute(content)
     before = path.read_bytes()
-    assert what in said(StorageUnavailable, lambda: SQLiteCheckpointStorage(path))
+    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
     assert path.read_bytes() == before
 
 
@@ -423,7 +420,7 @@ ENDLESS_WORK = """
     import os, signal, sys, threading
     from safepoint import SQLiteCheckpointStorage
     from safepoint.stores import database
-    from safepoint.core.errors import StorageUnavailable
+    from safepoint.core.errors import Unavailable
 
     database._WORK = 10_000
     storage = SQLiteCheckpointStorage(sys.argv[1])
@@ -433,7 +430,7 @@ ENDLESS_WORK = """
     try:
         query = "SELECT count(*) FROM (" + sys.argv[2] + ")"
         storage.select(query)
-    except StorageUnavailable as error:
+    except Unavailable as error:
         print(error.what.split("(")[-1], len(interrupted))
 """
 
@@ -466,7 +463,7 @@ def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
             lambda: storage.lease("a"),
         ]
         for act in acts:
-            with pytest.raises((StorageUnavailable, RecordMalformed), match=UNSAID):
+            with pytest.raises((Unavailable, SealBroken), match=UNSAID):
                 act()
 
 
@@ -483,9 +480,9 @@ def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
         " ('', CAST(x'ff' AS TEXT), 1, x'00')",
     )
     with SQLiteCheckpointStorage(path) as storage:
-        said(RecordMalformed, lambda: storage.read("a", 3))
-        said(RecordMalformed, lambda: list(storage.scan("a", 3, 5)))
-        said(RecordsMissing, lambda: storage.append("a", 4, b"another", fence=1))
+        said(SealBroken, lambda: storage.read("a", 3))
+        said(SealBroken, lambda: list(storage.scan("a", 3, 5)))
+        said(RolledBack, lambda: storage.append("a", 4, b"another", fence=1))
         assert storage.threads() == ["a"]
 
 
@@ -525,8 +522,7 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     """Whatever fails, at whatever statement of it; and the next one works."""
     real, fail_at = sqlite3.connect, list[str]()
-    kind: Refusal = StorageFull if FAILURES[name] == NO_ROOM else StorageUnavailable
-    kind = LimitExceeded if name == "SQLITE_TOOBIG" else kind
+    kind: Refusal = LimitExceeded if name == "SQLITE_TOOBIG" else Unavailable
 
     class Connection(sqlite3.Connection):
         def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
@@ -556,7 +552,7 @@ def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             for name in ("append", "prune", "acquire"):
-                assert "Another program has held" in said(StorageUnavailable, calls(storage)[name])
+                assert "Another program has held" in said(Unavailable, calls(storage)[name])
             assert (storage.head("a"), storage.read("a", 1)) == (1, b"one")
         storage.append("a", 2, b"two")
 
@@ -565,7 +561,7 @@ def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path)
 SYNC_FAILS = """
     import ctypes, errno, os, platform, struct, sys
     from safepoint import SQLiteCheckpointStorage
-    from safepoint.core.errors import StorageUnavailable
+    from safepoint.core.errors import Unavailable
 
     fsync, fdatasync = {"x86_64": (74, 75), "aarch64": (82, 83)}[platform.machine()]
     def op(code, jt, jf, k):
@@ -585,7 +581,7 @@ SYNC_FAILS = """
     for _ in range(3):
         try:
             storage.append("a", 2, b"never confirmed" * 1000)
-        except StorageUnavailable as error:
+        except Unavailable as error:
             said = error.what
         assert storage.head("a") == 1
     print(said, flush=True)
@@ -663,7 +659,7 @@ def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(path:
 
         def interrupted(sql: sqlite3.Connection) -> None:
             assert storage.head("a") == 0
-            assert "Another program has held" in said(StorageUnavailable, calls(storage)["append"])
+            assert "Another program has held" in said(Unavailable, calls(storage)["append"])
             sql.execute("INSERT INTO checkpoints VALUES ('', 'a', 1, x'01')")
 
         storage._run(interrupted, "save to", write=True)
@@ -692,7 +688,7 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
     storage.close()
     assert tree(path.parent) == [path.name]
     for call in calls(storage).values():
-        assert said(StorageUnavailable, call).startswith(f"This storage on {path} was closed.")
+        assert said(Unavailable, call).startswith(f"This storage on {path} was closed.")
 
 
 # A child that opens the file anew while the parent has it open gets no lock of its own: when the
@@ -700,7 +696,7 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
 FORKED = """
     import ctypes, os, sys, threading
     from safepoint import SQLiteCheckpointStorage
-    from safepoint.core.errors import StorageUnavailable
+    from safepoint.core.errors import Unavailable
 
     path, way = sys.argv[1:]
     storage = SQLiteCheckpointStorage(path)
@@ -719,7 +715,7 @@ FORKED = """
             try:
                 act()
                 os._exit(1)
-            except StorageUnavailable as error:
+            except Unavailable as error:
                 assert error.do == "Close it before the fork, and construct it after the fork."
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
@@ -777,9 +773,9 @@ def test_whoever_looks_many_times_with_one_connection_sees_what_is_new(path: Pat
         writer.append("a", 4, b"record 4")
     assert looking.head("a") == 4
     path.chmod(0o666)
-    with pytest.raises(UnsafeLocation):
+    with pytest.raises(Unsafe):
         looking.head("a")
     path.unlink()
-    with pytest.raises(StorageUnavailable):
+    with pytest.raises(Unavailable):
         looking.head("a")
     looking.close()

@@ -25,8 +25,7 @@ import psycopg
 from safepoint.core.errors import (
     ConfigurationError,
     MissingPackage,
-    StorageRefused,
-    StorageUnavailable,
+    Unavailable,
 )
 from safepoint.testing.postgres import Server
 from tests.harness.blocks import ROOT
@@ -72,13 +71,13 @@ def test_it_is_reached_with_a_password_from_where_the_rules_say(shared: Server) 
     shared.login("reader", "pg_read_all_data")
     assert shared.psql("select current_user", user="reader") == "reader"
     assert {"postgres", "reader"} <= shared.logins
-    with pytest.raises(StorageRefused, match="PostgreSQL refuses"):
+    with pytest.raises(Unavailable, match="PostgreSQL refuses"):
         shared.psql("no sql")
     right = shared._passwords["reader"]
     for password, rules in (("wrong", []), (right, ["host all reader 127.0.0.1/32 reject"])):
         shared.remember("reader", password)
         shared.hba([*rules, "host all all 127.0.0.1/32 scram-sha-256"])
-        with pytest.raises(StorageRefused):
+        with pytest.raises(Unavailable):
             shared.psql("select 1", user="reader")
     with pytest.raises(ConfigurationError, match=r"refuses this pg_hba\.conf"):
         shared.hba(["nonsense"])
@@ -132,15 +131,15 @@ def test_what_cannot_be_used_or_does_not_start_is_refused(
     (temp / "mine").mkdir()
     (temp / "closed").mkdir(mode=0o700)
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
-        ({"folder": temp / "mine"}, StorageUnavailable, "is there already"),
-        ({"folder": temp / "not" / "there"}, StorageUnavailable, "cannot be used"),
-        ({"settings": {"max_wal_size": "none"}}, StorageUnavailable, "max_wal_size"),
+        ({"folder": temp / "mine"}, Unavailable, "is there already"),
+        ({"folder": temp / "not" / "there"}, Unavailable, "cannot be used"),
+        ({"settings": {"max_wal_size": "none"}}, Unavailable, "max_wal_size"),
     ]
     if os.geteuid() == 0:
         assert (shared.folder / "data").stat().st_uid != 0
         assert shared.passfile.stat().st_uid == 0
         inner = {"folder": temp / "closed" / "here"}
-        cases.append((inner, StorageUnavailable, "the user nobody"))
+        cases.append((inner, Unavailable, "the user nobody"))
     for options, error, told in cases:
         with pytest.raises(error, match=told), Server(**options):
             pass

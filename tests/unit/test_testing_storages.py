@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.core.errors import Conflict, NotFound, NotOwner, RecordsMissing
+from safepoint.core.errors import Conflict, NotFound, NotOwner, RolledBack
 from safepoint.core.storage import InMemoryCheckpointStorage, Ownership
 from safepoint.testing import StorageSuite, storages
 from safepoint.testing.storages import claims
@@ -157,7 +157,7 @@ def refuses_a_gap_too_late(
         real(thread, sequence, *more, **options)
         return
     self._records.setdefault(thread, {})[sequence] = more[0]
-    raise RecordsMissing("There is a gap.", "Close it.")
+    raise RolledBack("There is a gap.", "Close it.")
 
 
 @breaks("a_place_out_of_order_is_refused", "append")

@@ -27,7 +27,7 @@ from safepoint import (
 )
 from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import write_json
-from safepoint.core.errors import KeyRefused
+from safepoint.core.errors import Unsafe
 from safepoint.core.journal import Entry, Journal
 from safepoint.core.keys import Key, Revoked, VerifyingKey
 from safepoint.core.names import Head, thread_name, thread_text
@@ -91,19 +91,19 @@ def test_there_is_a_vector_for_each_refusal() -> None:
     refused = {v.get("refused") for v in [*vectors, *REFUSED_KEYS]}
     assert refused - {None} == {
         "LimitExceeded",
-        "RecordMalformed",
-        "UnknownKey",
+        "SealBroken form",
+        "SealBroken key",
         "SealBroken",
-        "WrongPlace",
-        "KeyRevoked",
-        "RecordsMissing",
+        "SealBroken place",
+        "SealBroken revoked",
+        "RolledBack missing",
         "RolledBack",
-        "Forked",
+        "RolledBack other",
         "DecodeError",
-        "ApprovalMalformed",
-        "ApprovalUntrusted",
-        "JournalBroken",
-        "KeyRefused",
+        "ApprovalRefused form",
+        "ApprovalRefused",
+        "SealBroken journal",
+        "Unsafe",
     }
 
 
@@ -144,11 +144,11 @@ def ring_of(vector: Vector) -> Keyring:
 
 
 def outcome(act: Callable[[], Any]) -> Any:
-    """What came of it: a value, or the name of the error."""
+    """What came of it: a value, or the name of the error and its kind."""
     try:
         return act()
     except CheckpointError as error:
-        return type(error).__name__
+        return " ".join(filter(None, [type(error).__name__, error.kind]))
 
 
 @each(RECORDS)
@@ -275,9 +275,9 @@ def test_a_line_that_holds_no_key_is_refused(vector: Vector, tmp_path: Path) -> 
     file = tmp_path / "a.pub"
     file.write_bytes(vector["public"].encode())
     file.chmod(0o600)
-    with pytest.raises(KeyRefused):
+    with pytest.raises(Unsafe):
         VerifyingKey.from_text(vector["public"])
-    with pytest.raises(KeyRefused):
+    with pytest.raises(Unsafe):
         VerifyingKey.from_file(file)
 
 

@@ -89,7 +89,7 @@ def questions() -> list[Vector]:
     return [
         {"name": "question", "text": f"{question}\n", "opens": opens},
         {"name": "mail", "text": f"\r\n{question}\r\n ", "opens": opens},
-        *({"name": n, "text": text, "refused": "ApprovalMalformed"} for n, text in refused),
+        *({"name": n, "text": text, "refused": "ApprovalRefused form"} for n, text in refused),
     ]
 
 
@@ -143,7 +143,7 @@ def _no_approvals() -> list[Vector]:
         ("long", "More than 65,536 characters.", yes + " " * 65536),
         ("short", "A signature of 32 bytes.", yes.replace(yes.split()[2], "A" * 43 + "=")),
     ]
-    return [_vector(*each, refused="ApprovalMalformed") for each in found]
+    return [_vector(*each, refused="ApprovalRefused form") for each in found]
 
 
 def _untrusted() -> list[Vector]:
@@ -170,9 +170,9 @@ def _untrusted() -> list[Vector]:
         ("record", "A record of the approver's key.", record),
         ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
     ]
-    revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalUntrusted")
+    revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalRefused")
     return [
-        *(_vector(*each, refused="ApprovalUntrusted") for each in found),
+        *(_vector(*each, refused="ApprovalRefused") for each in found),
         {**revoked, "revoked": ["dana"]},
     ]
 
@@ -241,6 +241,6 @@ def _no_statements() -> list[Vector]:
         ("device-approver", "An approver with such a name.", line(approver="con")),
     ]
     return [
-        _vector(name, about, signed(line_2), refused="ApprovalMalformed")
+        _vector(name, about, signed(line_2), refused="ApprovalRefused form")
         for name, about, line_2 in found
     ]

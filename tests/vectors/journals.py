@@ -110,7 +110,7 @@ def _broken() -> list[Vector]:
          written(line(tenant="acme"), tenant="acme")[0], {"tenant": "bolt"}),
     ]  # fmt: skip
     return [
-        _vector(*row[:3], **(row[3] if len(row) > 3 else {})) | {"refused": "JournalBroken"}
+        _vector(*row[:3], **(row[3] if len(row) > 3 else {})) | {"refused": "SealBroken journal"}
         for row in found
     ]
 
@@ -145,9 +145,9 @@ def _no_entries() -> list[Vector]:
     of_nobody, _ = written(line(tenant="Acme", thread=None), thread="journal")
     return [
         _vector("tenant-name", "No name of a tenant.", of_nobody, thread="journal")
-        | {"refused": "JournalBroken"},
+        | {"refused": "SealBroken journal"},
         *(
-            _vector(name, about, written(payload)[0]) | {"refused": "JournalBroken"}
+            _vector(name, about, written(payload)[0]) | {"refused": "SealBroken journal"}
             for name, about, payload in found
         ),
     ]

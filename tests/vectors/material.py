@@ -125,7 +125,7 @@ def refused_keys() -> list[Vector]:
           for number, point in enumerate(_SMALL_ORDER, 1)),
     ]  # fmt: skip
     return [
-        {"name": name, "about": about, "public": text, "refused": "KeyRefused"}
+        {"name": name, "about": about, "public": text, "refused": "Unsafe"}
         for name, about, text in found
     ]
 

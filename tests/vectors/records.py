@@ -185,7 +185,7 @@ def _no_records() -> list[Vector]:
         ("cut-in-line-2", "Cut off in line 2.", ONE[:200]),
         ("line-2-too-long", "A line 2 of 2049 bytes.", signed(b"x" * 2049, STATE)),
     ]
-    return [_refused("RecordMalformed", *vector) for vector in found]
+    return [_refused("SealBroken form", *vector) for vector in found]
 
 
 def _no_headers() -> list[Vector]:
@@ -247,13 +247,13 @@ def _no_headers() -> list[Vector]:
         ("deleted-cipher", "Nor a cipher.", enciphered),
     ]
     return [
-        *(_refused("RecordMalformed", name, about, signed(line, null), SECOND)
+        *(_refused("SealBroken form", name, about, signed(line, null), SECOND)
           for name, about, line in no_state),
         *(
-            _refused("RecordMalformed", name, about, signed(line, rest))
+            _refused("SealBroken form", name, about, signed(line, rest))
             for name, about, line in found
         ),
-        _refused("RecordMalformed", "header-second", "#2 has a previous.", no_previous, SECOND),
+        _refused("SealBroken form", "header-second", "#2 has a previous.", no_previous, SECOND),
     ]  # fmt: skip
 
 
@@ -310,9 +310,9 @@ def _misplaced() -> list[Vector]:
         ("base-as-record", "A base is no checkpoint.", BASE, SECOND),
     ]
     return [
-        *(_refused("WrongPlace", *vector) for vector in found),
+        *(_refused("SealBroken place", *vector) for vector in found),
         _refused(
-            "WrongPlace",
+            "SealBroken place",
             "order-moved",
             "A hold, in the chain of another thread.",
             _HOLD[0],
@@ -320,9 +320,9 @@ def _misplaced() -> list[Vector]:
             "dana",
             use="order",
         ),
-        _refused("WrongPlace", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
-        _refused("WrongPlace", "tombstone-as-base", "Nor that.", DELETED, SECOND, base=True),
-        _refused("WrongPlace", "note-as-base", "Nor a note.", NOTE, SECOND, base=True),
+        _refused("SealBroken place", "record-as-base", "Nor the reverse.", TWO, SECOND, base=True),
+        _refused("SealBroken place", "tombstone-as-base", "Nor that.", DELETED, SECOND, base=True),
+        _refused("SealBroken place", "note-as-base", "Nor a note.", NOTE, SECOND, base=True),
     ]
 
 
@@ -334,11 +334,13 @@ def _other() -> list[Vector]:
         "A base of a revoked key never counts, whatever its point.",
         "Revoked when another #2 was the head.",
     )
-    gone = partial(_refused, "KeyRevoked")
+    gone = partial(_refused, "SealBroken revoked")
     return [
-        _refused("UnknownKey", "unknown-key", "By a key that the reader does not hold.", unknown),
         _refused(
-            "UnknownKey",
+            "SealBroken key", "unknown-key", "By a key that the reader does not hold.", unknown
+        ),
+        _refused(
+            "SealBroken key",
             "order-stranger",
             "A hold, by no operator's key.",
             _HOLD[0],
@@ -374,15 +376,15 @@ def _which_comes_first() -> list[Vector]:
     elsewhere, no_key = Place("invoices", "", "order-8", 1), {"writer": None}
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
-        _refused("RecordMalformed", "line-2-before-key", "Also unknown.", unknown[:200]),
-        _refused("UnknownKey", "key-before-signature", "Also edited.", edited),
+        _refused("SealBroken form", "line-2-before-key", "Also unknown.", unknown[:200]),
+        _refused("SealBroken key", "key-before-signature", "Also edited.", edited),
         _refused("SealBroken", "signature-before-header", "Also no header.", no_header),
-        _refused("WrongPlace", "place-before-state", "Also edited.", other_state, elsewhere),
+        _refused("SealBroken place", "place-before-state", "Also edited.", other_state, elsewhere),
         _refused(
             "SealBroken", "state-before-revoked", "Also revoked.", other_state, revoked=no_key
         ),
         _refused(
-            "KeyRevoked",
+            "SealBroken revoked",
             "revoked-before-cipher",
             "Also plain.",
             ONE,

@@ -164,7 +164,7 @@ def _as_saved(deployed: Deployed) -> list[str]:
 
 @case(
     "A record was put in the place of a later one.",
-    "SP12.wrong-place order-7",
+    "SP12.seal-broken order-7",
     "SP15.not-compared order-7",
     *BESIDE,
 )
@@ -176,8 +176,8 @@ def moved_record(root: Path) -> list[str]:
 
 @case(
     "A record in the middle is gone.",
-    "SP13.records-missing order-7",
-    "SP13.records-missing state/order-7",
+    "SP13.rolled-back order-7",
+    "SP13.rolled-back state/order-7",
     *BESIDE,
 )
 def gap(root: Path) -> list[str]:
@@ -280,7 +280,7 @@ def no_key_given(root: Path) -> list[str]:
 
 @case(
     "The records were sealed by a key that is not on the ring.",
-    "SP02.unknown-key order-7",
+    "SP02.seal-broken order-7",
     "SP15.not-compared order-7",
     *BESIDE,
 )
@@ -292,7 +292,7 @@ def another_key(root: Path) -> list[str]:
 
 @case(
     "A key was revoked, and sealed records after that.",
-    "SP08.key-revoked order-7",
+    "SP08.seal-broken order-7",
     "SP08.revoked-in-use KEY",
     *BESIDE,
 )
@@ -313,7 +313,7 @@ def revoked_key(root: Path) -> list[str]:
 
 @case(
     "A pickle lies between the records.",
-    "SP02.record-malformed order-8",
+    "SP02.seal-broken order-8",
     "SP03.pickle state/order-8/0000000001.checkpoint",
     "SP10.format state/order-8/0000000001.checkpoint",
     "SP15.not-compared order-8",
@@ -365,7 +365,7 @@ def mixed_tenants(root: Path) -> list[str]:
 @case(
     "A record of one tenant lies with another.",
     "SP15.not-compared @acme/order-7",
-    "SP30.wrong-place @acme/order-7",
+    "SP30.seal-broken @acme/order-7",
     *BESIDE,
 )
 def tenants_swapped(root: Path) -> list[str]:
@@ -379,7 +379,7 @@ def tenants_swapped(root: Path) -> list[str]:
 
 @case(
     "The journal has a gap.",
-    "SP20.journal-broken journal",
+    "SP20.seal-broken journal",
     *BESIDE,
 )
 def journal_gap(root: Path) -> list[str]:
@@ -643,7 +643,7 @@ def key_beside_the_database(root: Path) -> list[str]:
 @case(
     "The file says that it is a database of ours, and is none.",
     "SP02.not-verified state/checkpoints.db",
-    "SP13.storage-unavailable state/checkpoints.db",
+    "SP13.unavailable state/checkpoints.db",
 )
 def damaged_database(root: Path) -> list[str]:
     deployed = Deployed(root, database=True)
@@ -1201,8 +1201,8 @@ def readable_key_of_settings(root: Path) -> list[str]:
     "Everybody can write the anchor of such a store, and a record of it is gone.",
     "SP01.readable anchor",
     "SP04.writable anchor",
-    "SP13.records-missing order-7",
-    "SP13.records-missing state/order-7",
+    "SP13.rolled-back order-7",
+    "SP13.rolled-back state/order-7",
 )
 def writable_anchor_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
@@ -1229,7 +1229,7 @@ def writable_store_of_settings(root: Path) -> list[str]:
     "The key of such a store is not there, and everybody can read a record of it.",
     "SP02.not-verified state",
     "SP04.mode state/order-7/0000000002.checkpoint",
-    "SP22.key-refused keys/key",
+    "SP22.unsafe keys/key",
 )
 def missing_key_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
@@ -1310,7 +1310,7 @@ def forged_twins(root: Path) -> list[str]:
 
 @case(
     "A database of LangGraph with pickles, that says it is an anchor.",
-    "SP15.anchor-unavailable state/heads.db",
+    "SP15.unavailable state/heads.db",
 )
 def called_an_anchor(root: Path) -> list[str]:
     others.langgraph(root / "state/heads.db", pickles=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from safepoint.core.errors import StorageError
+from safepoint.core.errors import Unavailable
 from safepoint.stores.postgres import PostgresCheckpointStorage
 from safepoint.testing.tls import TLSFront
 
@@ -88,7 +88,7 @@ class NetworkAttack:
                 closing(FalseServer(Path(folder))) as false,
             ):
                 trusted = f"sslrootcert={honest.ca}" if sslmode.startswith("verify") else ""
-                with suppress(StorageError):
+                with suppress(Unavailable):
                     PostgresCheckpointStorage(
                         false.dsn(f"sslmode={sslmode}", trusted), wait_seconds=5
                     )

@@ -82,7 +82,7 @@ def _check(which: str) -> Check:
     said = {key: _readable(key, entry[key]) for key in ("severity", "looks", "what", "do")}
     refusal = None
     if (entry["what"], entry["do"]) == ("{what}", "{do}"):
-        explained = EXPLANATIONS[_REFUSALS.get(name, "UnsafeLocation")]
+        explained = EXPLANATIONS[_REFUSALS.get(name, "Unsafe")]
         refusal = explained.name
         first = explained.first if name in _REFUSALS else "What it says, with the command."
         said |= {"what": " ".join(explained.says.split()), "do": first}

@@ -53,9 +53,8 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
     MissingPackage,
-    StorageError,
+    Unavailable,
     shell,
 )
 from safepoint.core.keys import Keyring
@@ -218,7 +217,7 @@ class Place:
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))
             return None
-        except (StorageError, KeyRefused):
+        except Unavailable:
             if store.postgres is not None:
                 raise
             return None  # another check has said why

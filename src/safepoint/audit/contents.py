@@ -109,7 +109,7 @@ def check_pickles(folder: str | os.PathLike[str]) -> list[Finding]:
         at as a whole.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     return look_into(folder, "SP03", _pickles)
 
@@ -142,7 +142,7 @@ def check_formats(path: str | os.PathLike[str]) -> list[Finding]:
         A warning under SP10 for each such file, and for what could not be looked at.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     formats = _Formats()
     return worst_first([*look_into(path, "SP10", formats), *formats.odd()])
@@ -180,7 +180,7 @@ def check_bounds(path: str | os.PathLike[str], limits: Limits = DEFAULT_LIMITS) 
         at.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     return look_into(
         path, "SP11", lambda file: _bounds(file, limits), most=limits.record_bytes + 11
@@ -196,7 +196,7 @@ def check_contents(path: str | os.PathLike[str], keys: Keyring | None = None) ->
         for those that have the name of one.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     formats, inside = _Formats(), _Keys(path, keys)
     found = look_into(

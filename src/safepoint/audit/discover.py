@@ -32,7 +32,7 @@ from safepoint.audit.profiles import Recognised, recognise_database, recognise_f
 from safepoint.core.errors import (
     CheckpointError,
     NotFound,
-    StorageUnavailable,
+    Unavailable,
     quoted,
     shell,
 )
@@ -86,7 +86,7 @@ class Found:
         """Walk over it, and look at each file that belongs to no store.
 
         Raises:
-            StorageUnavailable: there is nothing at that path, or no path is written like that.
+            Unavailable: there is nothing at that path, or no path is written like that.
         """
         self.path = absolute(path, "PATH")
         self.stores: list[str] = []
@@ -100,7 +100,7 @@ class Found:
         self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
         self._judged, self._said, self._linked = set[str](), set[str](), list[str]()
         if not os.path.lexists(self.path):
-            raise StorageUnavailable(f"{shell(self.path)} does not exist.", "Check the path.")
+            raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
             found = files(self.path, self._closed, self._enters)
         else:

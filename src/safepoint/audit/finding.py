@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, StorageUnavailable, quoted, shell
+from safepoint.core.errors import CheckpointError, Unavailable, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
 from safepoint.shared.terminal import tick
@@ -148,8 +148,8 @@ def listed(names: list[str], most: int = 5) -> str:
 
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:
     """Return what the library itself refuses, in its words."""
-    which = f"{rule}.{refusal.kind or _name_of(type(refusal))}"
-    return finding(which, where, what=refusal.what, do=refusal.do)
+    kind = refusal.kind if f"any.{refusal.kind}" in CATALOGUE else _name_of(type(refusal))
+    return finding(f"{rule}.{kind}", where, what=refusal.what, do=refusal.do)
 
 
 def of_tenant(tenant: str, findings: Iterable[Finding]) -> list[Finding]:
@@ -207,12 +207,12 @@ def existing_folder(path: str | os.PathLike[str]) -> str:
     """Return the folder as an absolute path.
 
     Raises:
-        StorageUnavailable: there is no such folder.
-        UnsafeLocation: its parent is not a folder.
+        Unavailable: there is no such folder.
+        Unsafe: its parent is not a folder.
     """
     found = absolute(path)
     if not os.path.isdir(found):  # noqa: PTH112  that of Path may raise
-        raise StorageUnavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
+        raise Unavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
     return found
 
 

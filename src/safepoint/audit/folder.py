@@ -30,7 +30,7 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.core.errors import CheckpointError, StorageError, StorageUnavailable, shell
+from safepoint.core.errors import CheckpointError, Unavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, is_thread
@@ -78,15 +78,13 @@ def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
         What was found, the refusals of `FileCheckpointStorage` first; empty if all is well.
 
     Raises:
-        StorageUnavailable: there is nothing at that path, or it cannot be looked at.
-        UnsafeLocation: its parent is not a folder.
+        Unavailable: there is nothing at that path, or it cannot be looked at.
+        Unsafe: its parent is not a folder.
     """
     require_posix()
     path = absolute(storage_path)
     if not os.path.lexists(path):
-        raise StorageUnavailable(
-            f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}"
-        )
+        raise Unavailable(f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}")
     with translated("look at", path):
         found = [*location(path, named=storage_path)]
         found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
@@ -246,7 +244,7 @@ def check_places(
         the storage are for `check_keys`.
 
     Raises:
-        StorageUnavailable: the system is not POSIX.
+        Unavailable: the system is not POSIX.
     """
     require_posix()
     parts = ("storage", "keys", "anchor", "journal", "journal's anchor")
@@ -255,7 +253,7 @@ def check_places(
     for part, path in zip(parts, (storage, keys, anchor, journal, journal_anchor), strict=True):
         try:
             places |= {} if path is None else {part: absolute(path, f"The folder of the {part}")}
-        except StorageError as refusal:
+        except Unavailable as refusal:
             findings.append(refused("SP22", refusal, str(path)))
     findings += guarded("SP22", next(iter(places.values()), ""), _together(places))
     for part, place in places.items():
@@ -336,7 +334,7 @@ def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
         wrote, one note. Who else could change a record is for `check_location`.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     root = existing_folder(path)
     found, strange, threads = list[Finding](), list[str](), list[str]()
@@ -442,7 +440,7 @@ def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -
         that was never owned.
 
     Raises:
-        StorageUnavailable: there is no such folder, and no such file.
+        Unavailable: there is no such folder, and no such file.
     """
     in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
     root = absolute(path) if in_file else existing_folder(path)

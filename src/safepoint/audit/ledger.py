@@ -19,13 +19,12 @@ from safepoint.audit.reading import all_threads, view_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, scoped
 from safepoint.core.errors import (
-    AnchorError,
     CheckpointError,
     ConfigurationError,
-    JournalError,
     NotFound,
-    RecordsMissing,
-    UnsafeLocation,
+    RolledBack,
+    SealBroken,
+    Unavailable,
     shell,
 )
 from safepoint.core.keys import Hidden, Key, Keyring, VerifyingKey, parse_key
@@ -71,7 +70,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
         one whose newest state is not; a note if storage and anchor have one owner, or one device.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     if ledger.anchor is None:
         return [finding("SP15.no-anchor", ledger.store)]
@@ -85,12 +84,12 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
         try:
             headers = (opened.header for opened in view.back(thread))  # notes may ride along
             heads[view, thread] = next(each.sequence for each in headers if each.kind != "note")
-        except (AnchorError, RecordsMissing) as refusal:
-            found += of_tenant(view.tenant, [refused("SP15", refusal, thread)])
         except (NotFound, StopIteration):
             continue  # nothing was ever there
-        except CheckpointError:
-            found += of_tenant(view.tenant, [finding("SP15.not-compared", thread)])
+        except CheckpointError as error:
+            lost = isinstance(error, RolledBack) or error.kind == "anchor"
+            told = refused("SP15", error, thread) if lost else finding("SP15.not-compared", thread)
+            found += of_tenant(view.tenant, [told])
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
     late = [each for each in heads if any(_lag(*each, heads[each]))]
@@ -104,7 +103,7 @@ def check_anchor(ledger: Ledger) -> list[Finding]:
 def _lag(view: View, thread: str, head: int) -> Iterator[Finding]:
     try:
         anchored = view.anchored(thread)
-    except AnchorError as refusal:
+    except (RolledBack, Unavailable) as refusal:
         yield refused("SP15", refusal, thread)
         return
     if anchored is None:
@@ -178,7 +177,7 @@ def check_keys(
 
     Raises:
         ConfigurationError: `now` has no time zone.
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     moment = datetime.now(UTC) if now is None else now
     if moment.tzinfo is None:
@@ -369,7 +368,7 @@ def check_journal(
     Raises:
         InvalidId: the name is outside the grammar.
         ConfigurationError: the anchor is none.
-        StorageUnavailable: `path` is not a path.
+        Unavailable: `path` is not a path.
     """
     check_name("journal", name)
     shown = str(as_named(path, "The path of the journal"))
@@ -378,7 +377,7 @@ def check_journal(
         file = database_in(str(path))
         with SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=True) as journal:
             counts = journal.counts()
-    except (UnsafeLocation, JournalError) as refusal:
+    except (Unavailable, SealBroken) as refusal:
         found.append(refused("SP20", refusal, shown))
     else:
         found += () if anchor is None else _behind(shown, name, counts, anchor)

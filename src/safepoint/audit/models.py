@@ -26,8 +26,8 @@ from safepoint.audit.finding import (
 from safepoint.core.errors import (
     CheckpointError,
     MissingPackage,
-    StorageUnavailable,
-    UnsafeRuntime,
+    Unavailable,
+    Unsafe,
     quoted,
     shell,
 )
@@ -49,7 +49,7 @@ _NAMED: Final = 3
 LOOKED_AT: Final = 1024 * 1024
 _TEST: Final = re.compile(r"(test_.+|.+_test)\.py")
 _LOADS: Final = re.compile(rb"\b(load_checkpoint|torch\.load)\b")
-_REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe\w+|[\w.]*ModelError)\b")
+_REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe|[\w.]*ModelRefused)\b")
 _SKIPS: Final = re.compile(rb"\bimportorskip\(")
 _GRACEFUL: Final = re.compile(rb"\bexc_type\s*=\s*ImportError\b")
 _AUTOLOAD: Final = b"PYTEST_DISABLE_PLUGIN_AUTOLOAD"
@@ -67,7 +67,7 @@ def check_torch() -> list[Finding]:
     #> []
     release, torch.__version__ = torch.__version__, "2.5.1"
     print(check_torch()[0].id)
-    #> SP23.unsafe-runtime
+    #> SP23.unsafe
     torch.__version__ = release
     ```
 
@@ -79,7 +79,7 @@ def check_torch() -> list[Finding]:
             check_runtime(package())
     except MissingPackage:
         return []
-    except UnsafeRuntime as error:
+    except Unsafe as error:
         do = error.do.removeprefix("Nothing was loaded. ")
         return [replace(refused("SP23", error, "torch"), do=do)]
     return []
@@ -120,7 +120,7 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
         models.
 
     Raises:
-        StorageUnavailable: there is no such folder, or no model in it.
+        Unavailable: there is no such folder, or no model in it.
     """
     root = existing_folder(folder)
     closed, findings = Closed(), list[Finding]()
@@ -138,7 +138,7 @@ def check_models(folder: str | os.PathLike[str]) -> list[Finding]:
     missed = closed.findings("SP25")
     if not looked:
         why = f"skipped: {listed(skipped, _NAMED)}." if skipped else "It holds no file."
-        raise StorageUnavailable(
+        raise Unavailable(
             f"No model was looked at in {shell(root)}. {missed[0].what if missed else why}",
             "Name the folder that holds the models.",
         )
@@ -225,11 +225,11 @@ def check_loads(path: str | os.PathLike[str]) -> list[Finding]:
         execute, under SP03, SP23 or SP24. What could not be looked at is a warning under SP26.
 
     Raises:
-        StorageUnavailable: there is nothing at that path, or no Python file in it.
+        Unavailable: there is nothing at that path, or no Python file in it.
     """
     report = check_paths([os.fspath(path)])
     if report.failures:
-        raise StorageUnavailable(*report.failures[0])
+        raise Unavailable(*report.failures[0])
     return loads(report)
 
 
@@ -270,7 +270,7 @@ def check_safety_test(project: str | os.PathLike[str]) -> list[Finding]:
         plugins out.
 
     Raises:
-        StorageUnavailable: there is no such folder.
+        Unavailable: there is no such folder.
     """
     root, walk = existing_folder(project), Walk()
     found = safety_test(root, walk.files(root))

@@ -82,7 +82,7 @@ def check_network(dsn: str, *, admin: str | None = None) -> list[Finding]:
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is no connection string.
-        StorageUnavailable: there is no server, or it does not let the login in.
+        Unavailable: there is no server, or it does not let the login in.
     """
     with looking(dsn) as database:
         found = [*judged(_way(database)), *_server(database)]
@@ -194,7 +194,7 @@ def broad(database: Database, name: str | None = None) -> Iterator[Finding]:
         name: the database of the store, if it is another one.
 
     Raises:
-        StorageRefused: the login may not read the rules.
+        Unavailable: the login may not read the rules.
     """
     ours = name or database.name
     closed: list[_Line] = []

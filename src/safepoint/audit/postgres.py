@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding
 from safepoint.audit.profiles import recognise_tables
-from safepoint.core.errors import StorageUnavailable, quoted
+from safepoint.core.errors import Unavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
 PARTS: Final = {
@@ -352,7 +352,7 @@ def check_privileges(
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: an argument is no connection string.
-        StorageUnavailable: there is no server, it does not let the login in, or there is no schema
+        Unavailable: there is no server, it does not let the login in, or there is no schema
             of safepoint in the database.
     """
     named = {"store": dsn, "anchor": anchor, "journal": journal}
@@ -382,7 +382,7 @@ def looking(dsn: str) -> Iterator[Database]:
     Raises:
         MissingPackage: psycopg is not installed.
         ConfigurationError: it is no connection string.
-        StorageError: the server refuses, or is away.
+        Unavailable: the server refuses, or is away.
     """
     from safepoint.stores.postgres.connection import parsed, place, refusal  # says what to install
 
@@ -406,10 +406,10 @@ def shown(name: str) -> str:
     return name if name.isascii() and name.isprintable() and len(name) < 200 else quoted(name)
 
 
-def _no_schema(part: str, database: Database) -> StorageUnavailable:
+def _no_schema(part: str, database: Database) -> Unavailable:
     from safepoint.stores.postgres.connection import place
 
-    return StorageUnavailable(
+    return Unavailable(
         f"There is no schema {PARTS[part][0]} in {place(database.given)}.",
         f"Correct the connection string of the {part}, or make it, as one who may create roles:"
         " safepoint postgres create DSN",

@@ -12,20 +12,17 @@ from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused
 from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import inspect_state
 from safepoint.core.errors import (
-    AnchorError,
-    ApprovalMalformed,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     DecodeError,
-    KeyRevoked,
     LimitExceeded,
     NotFound,
-    RecordsMissing,
+    ResumeRefused,
+    RolledBack,
     SealBroken,
-    StorageUnavailable,
-    UnsafeLocation,
-    WorkflowMismatch,
-    WrongPlace,
+    Unavailable,
+    Unsafe,
 )
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
@@ -37,17 +34,21 @@ from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.terminal import tick
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
-    (UnsafeLocation, "SP04"),
-    (KeyRevoked, "SP08"),
+    (Unsafe, "SP04"),
     (LimitExceeded, "SP11"),
     (SealBroken, "SP12"),
-    (WrongPlace, "SP12"),
-    (RecordsMissing, "SP13"),
     (NotFound, "SP13"),
-    (StorageUnavailable, "SP13"),
-    (AnchorError, "SP15"),
+    (Unavailable, "SP13"),
+    (RolledBack, "SP15"),
     (ConfigurationError, "SP15"),
 )
+_KINDS: Final = {
+    "form": "SP02",
+    "key": "SP02",
+    "revoked": "SP08",
+    "missing": "SP13",
+    "anchor": "SP15",
+}
 _SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
 
@@ -165,7 +166,7 @@ def check_records(ledger: Ledger) -> list[Finding]:
         all the same, and its runs cannot be looked at from there on.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     return read(ledger, lambda thread: thread.findings("SP10"))
 
@@ -197,7 +198,7 @@ def check_tenants(ledger: Ledger) -> list[Finding]:
         there should be one, and a warning if some threads have a tenant and others do not.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     moved = (each for each in check_records(ledger) if each.rule == "SP30")
     return worst_first([*moved, *mixed(ledger)])
@@ -205,7 +206,7 @@ def check_tenants(ledger: Ledger) -> list[Finding]:
 
 def mixed(ledger: Ledger) -> list[Finding]:
     """Find threads that belong to no tenant, beside those of tenants."""
-    with suppress(AnchorError):  # which check_records reports
+    with suppress(RolledBack, Unavailable):  # which check_records reports
         threads, tenants = ledger.threads(), ledger.tenants()
         if threads and tenants:
             shown = {"tenants": listed(tenants), "threads": listed(threads)}
@@ -217,7 +218,7 @@ def read(ledger: Ledger, look: Callable[[Thread], Iterable[Finding]]) -> list[Fi
     """Walk each thread once, those of the tenants too, and return what is found in it.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     threads, found = all_threads(ledger)
     for scope, name in threads:
@@ -231,11 +232,13 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
     A tenant whose threads cannot be listed keeps nobody from the others.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     try:
         threads, tenants = [(ledger, name) for name in ledger.threads()], ledger.tenants()
-    except AnchorError as refusal:
+    except (RolledBack, Unavailable) as refusal:
+        if isinstance(refusal, Unavailable) and refusal.kind != "anchor":
+            raise
         return [], [refused("SP15", refusal, ledger.store)]
     found: list[Finding] = []
     for tenant in tenants:
@@ -288,13 +291,13 @@ def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
 def _entry(checkpoint: Checkpoint) -> Entry:
     try:
         return Entry(checkpoint, Payload.unpack(checkpoint))
-    except WorkflowMismatch:
+    except ResumeRefused:
         return Entry(checkpoint, Payload({}), is_run=False)
 
 
 def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
     """Yield what a note spends, if it is one of this package, and about something."""
-    with suppress(DecodeError, ApprovalMalformed, AttributeError, TypeError):
+    with suppress(DecodeError, ApprovalRefused, AttributeError, TypeError):
         found = inspect_state(plain, limits)
         texts = tuple(found.get("statements"))
         if all(isinstance(text, str) for text in texts):
@@ -302,7 +305,8 @@ def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
 
 
 def _kind(refusal: CheckpointError) -> str:
-    return next((rule for kind, rule in _RULES if isinstance(refusal, kind)), "SP02")
+    by_class = (rule for kind, rule in _RULES if isinstance(refusal, kind))
+    return _KINDS.get(refusal.kind or "") or next(by_class, "SP02")
 
 
 def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
@@ -310,7 +314,7 @@ def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
     named = _SEQUENCE.search(refusal.what)
     if rule == "SP12" and named is not None:
         with suppress(CheckpointError):
-            if isinstance(refusal, WrongPlace):
+            if refusal.kind == "place":
                 found = Header.parse(view.storage.read(thread, int(named[1])).split(b"\n")[1])
                 if found is not None and found.tenant != view.tenant:
                     return "SP30"

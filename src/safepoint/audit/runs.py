@@ -17,8 +17,7 @@ from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_
 from safepoint.audit.ledger import approvers_apart
 from safepoint.audit.reading import Entry, Spend, Thread, all_threads, read
 from safepoint.core.errors import (
-    ApprovalError,
-    ApprovalExpired,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     ResumeRefused,
@@ -76,7 +75,7 @@ def check_versions(ledger: Ledger, *apps: str) -> list[Finding]:
 
     Raises:
         ConfigurationError: an app is not one.
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     return _looked(ledger, "SP17", Runs(apps=apps))
 
@@ -117,7 +116,7 @@ def check_resumptions(ledger: Ledger, gate: Gate | None = None) -> list[Finding]
         wrote in the thread of one; a note for each other way back, which says who approved it.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     return _looked(ledger, "SP16", Runs(gate))
 
@@ -179,7 +178,7 @@ def check_tools(ledger: Ledger, gate: Gate) -> list[Finding]:
         asks for; a note if no run of the store says which tools it has.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     runs = Runs(gate)
     return [*_looked(ledger, "SP18", runs), *runs.without_tools(ledger.store)]
@@ -241,7 +240,7 @@ def check_approvals(ledger: Ledger, gate: Gate) -> list[Finding]:
         since; a note for what was pruned.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     found = _looked(ledger, "SP19", Runs(gate))
     return worst_first([*approvers_apart(ledger, gate.people), *found])
@@ -305,7 +304,7 @@ def check_waits(ledger: Ledger, gate: Gate | None = None) -> list[Finding]:
         run that an operator holds.
 
     Raises:
-        StorageError: the storage cannot be listed.
+        Unavailable: the storage cannot be listed.
     """
     return worst_first([*_looked(ledger, "SP31", Runs(gate)), *holds(ledger, gate or Gate())])
 
@@ -448,7 +447,7 @@ class Runs:
             try:
                 approval = self._gate.people.open(text, revoked=True)
                 approval.check_answers(asked)
-            except ApprovalError as refusal:
+            except ApprovalRefused as refusal:
                 yield finding("SP19.not-counted", at.thread, entry=spend, why=refusal.what)
             else:
                 yield from self._outside(at.thread, spend, approval)
@@ -513,7 +512,7 @@ class Runs:
     def _opened(self, spend: Spend) -> Iterator[Approval]:
         """Yield what people approved, of what a note says."""
         for text in spend.texts if self._verifies else ():
-            with suppress(ApprovalError):
+            with suppress(ApprovalRefused):
                 approval = self._gate.people.open(text, revoked=True)
                 approval.check_answers(spend.question)
                 if approval.verdict == "approved":
@@ -546,7 +545,7 @@ class Runs:
         try:
             when = approval.issued if just_late else created
             approval.check_time(when, self._gate.policy.lifetime)
-        except ApprovalExpired as refusal:
+        except ApprovalRefused as refusal:
             yield finding("SP19.late", thread, entry=spend, does=does, late=refusal.what)
 
     def _not_allowed(

@@ -17,8 +17,7 @@ from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
     NotFound,
-    StorageError,
-    StorageUnavailable,
+    Unavailable,
     shell,
 )
 from safepoint.core.names import DEFAULT_LIMITS, Limits
@@ -75,20 +74,20 @@ def check_database(
         is over the limit.
 
     Raises:
-        StorageUnavailable: there is no such file, or the system is not POSIX.
-        UnsafeLocation: what is above it is not a folder.
+        Unavailable: there is no such file, or the system is not POSIX.
+        Unsafe: what is above it is not a folder.
     """
     require_posix()
     place = absolute(path)
     if not os.path.lexists(place):
-        raise StorageUnavailable(
+        raise Unavailable(
             f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
         )
     found = [*guarded("SP04", place, around(place, path))]
     try:
         with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
             found += worst_first(_contents(storage))
-    except StorageError as refusal:
+    except Unavailable as refusal:
         known = foreign(place)
         found += [refused("SP13", refusal, place)] if known is None else known.findings
     unique: dict[str, Finding] = {}

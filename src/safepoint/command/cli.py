@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, Final, NoReturn
 
-from safepoint.core.errors import AnchorError, CheckpointError, JournalBroken, SealError
+from safepoint.core.errors import CheckpointError, RolledBack, SealBroken
 from safepoint.shared.terminal import Screen, add, flag, status_of
 from safepoint.stores.disk import translate
 
@@ -73,7 +73,6 @@ What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
 _INTERRUPTED: Final = 130
-_NAMED: Final = (SealError, AnchorError, JournalBroken)
 _DEFECT: Final = (
     "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
     " python -X dev -m safepoint, and the rest of the line."
@@ -110,7 +109,7 @@ def _run(arguments: list[str]) -> int:
     except CheckpointError as error:
         status = status_of(error)
         # What does not verify has a name, which `safepoint explain` takes.
-        named = status == 1 and isinstance(error, _NAMED)
+        named = isinstance(error, SealBroken | RolledBack)
         print(f"{type(error).__name__}: {error}" if named else error, file=sys.stderr)
         return status
     except KeyboardInterrupt:

@@ -19,9 +19,9 @@ from safepoint import settings
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
     NotFound,
     ThreadDeleted,
+    Unsafe,
     shell,
 )
 from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
@@ -221,7 +221,7 @@ def _add(options: argparse.Namespace) -> int:
     for given in (store.approver, store.operator, store.revoked_approver):
         for owner, keys in settings.named_keys("approver", given).items():
             if key.id in [each.id for each in keys]:
-                raise KeyRefused(
+                raise Unsafe(
                     f"Key {key.id} is that of {owner} already.",
                     "Nothing was added. Each person has a key of their own for each task.",
                 )

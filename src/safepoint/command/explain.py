@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from safepoint.core.errors import NotFound, quoted
 from safepoint.rules import RULES, Rule
-from safepoint.shared.explanations import EXPLANATIONS, FAMILIES, Explanation
+from safepoint.shared.explanations import EXPLANATIONS, Explanation
 
 _FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
@@ -34,7 +34,7 @@ def explanation(name: str) -> Explanation:
 
     found = explanation("sealbroken")
     print(found.name, found.address, found.rules)
-    #> SealBroken errors/#sealbroken ('SP12', 'SP01')
+    #> SealBroken errors/#sealbroken ('SP12', 'SP14', 'SP08', 'SP02')
     ```
 
     Args:
@@ -133,11 +133,9 @@ def _of_finding(which: str) -> Iterator[str]:
 
 
 def _listed() -> Iterator[str]:
-    for root, title in FAMILIES.items():
-        yield title
-        inside = [each for each in EXPLANATIONS.values() if each.family == root]
-        width = max(len(each.name) for each in inside)
-        yield from (f"  {each.name:{width}}  {each.says}" for each in inside)
+    yield "Errors"
+    width = max(map(len, EXPLANATIONS))
+    yield from (f"  {name:{width}}  {each.says}" for name, each in EXPLANATIONS.items())
     from safepoint.audit.catalogue import CHECKS
     from safepoint.models.lint import IDS
 

@@ -24,8 +24,8 @@ from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
     NotFound,
+    Unsafe,
     shell,
 )
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
@@ -410,7 +410,7 @@ def _new_passphrase(key: SigningKey) -> Hidden:
         asked = f"New passphrase of key {key.id}, {SHORTEST} characters or more: "
         given = passphrase(asked)
     if passphrase("The same once more: ").reveal() != given.reveal():
-        raise KeyRefused("These were two different passphrases.", "Nothing was written.")
+        raise Unsafe("These were two different passphrases.", "Nothing was written.")
     return given
 
 

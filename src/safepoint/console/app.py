@@ -242,7 +242,7 @@ class Console:
         """Refuse what must not be signed, or would mean nothing.
 
         Raises:
-            ApprovalSpent: the run has moved on since, or they said so before.
+            ApprovalRefused: the run has moved on since, or they said so before.
             CheckpointError: another reason.
         """
         with self._desk(subject) as desk:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from safepoint import settings
 from safepoint.core.errors import (
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
-    KeyRefused,
+    Unsafe,
     missing,
     shell,
 )
@@ -127,8 +127,8 @@ def _signer(
     """Name whose key signs. Its file has a passphrase and stays where it is; its name is listed.
 
     Raises:
-        KeyRefused: it has no passphrase.
-        ApprovalUntrusted: it counts in none of the stores. Where else it does not is printed.
+        Unsafe: it has no passphrase.
+        ApprovalRefused: it counts in none of the stores. Where else it does not is printed.
     """
     from safepoint.console.signing import Signer
 
@@ -136,7 +136,7 @@ def _signer(
         return None
     key, person, refused = own_id(file), check_name("approver", options.person), list[str]()
     if key is None:
-        raise KeyRefused(
+        raise Unsafe(
             f"The key {shell(file)} has no passphrase, and the console signs with no such key.",
             f"Give it one: ssh-keygen -p -a {ROUNDS} -f {shell(file)}",
         )
@@ -144,7 +144,7 @@ def _signer(
         try:
             with ExitStack() as stack:
                 Desk.open(each, stack).check_key(person, key, what)
-        except ApprovalUntrusted as error:
+        except ApprovalRefused as error:
             refused.append(error.what)
             if len(refused) == len(stores):
                 raise

@@ -21,12 +21,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from safepoint.core.chain import anchor_errors, storage_errors
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    AnswersUnavailable,
     CheckpointError,
     DecodeError,
-    StorageError,
     ThreadDeleted,
+    Unavailable,
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import ANSWERS
@@ -47,7 +45,6 @@ _DARK: Final = (
     "{} threads are encrypted, and the console has no cipher. They verify. Whether they wait is not"
     " known: look at them where the cipher is."
 )
-_AWAY: Final = (StorageError, AnchorUnavailable, AnswersUnavailable)
 
 Spot = tuple[str, str, str]
 """A thread: its store, its tenant or "", its name."""
@@ -325,7 +322,7 @@ class Index:
         except ThreadDeleted:
             pass
         except Exception as error:  # noqa: BLE001  whatever it is, it is one thread's
-            if isinstance(error, _AWAY):
+            if isinstance(error, Unavailable):
                 _check_there(desk)
             is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot[2])
             if not is_dark:

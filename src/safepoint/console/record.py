@@ -16,17 +16,14 @@ from typing import Any, Final, NamedTuple
 from safepoint.console.pages import MOST, utc
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
-    AnchorError,
-    AnswersError,
-    ApprovalError,
+    ApprovalRefused,
     CheckpointError,
     DecodeError,
     NotFound,
-    RecordsMissing,
-    SealError,
+    ResumeRefused,
+    RolledBack,
+    SealBroken,
     ThreadDeleted,
-    WorkflowMismatch,
-    WrongPlace,
 )
 from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
@@ -199,8 +196,8 @@ def _named(error: CheckpointError) -> str:
 
 def _failed(error: CheckpointError) -> Iterator[Check]:
     """Yield the checks of a run that does not verify. One error ended all of them."""
-    what = "anchor" if isinstance(error, AnchorError) else "seal"
-    what = "chain" if isinstance(error, WrongPlace | RecordsMissing) else what
+    what = "anchor" if isinstance(error, RolledBack) or error.kind == "anchor" else "seal"
+    what = "chain" if error.kind in ("place", "missing") else what
     for each in ("seal", "chain", "anchor"):
         ended = f"Not told: the check of the {what} ended it."
         yield Check(each, ok=False, text=error.what if each == what else ended)
@@ -263,10 +260,10 @@ class _Walk:
             return
         try:
             waits = self.desk.waits(self.thread, whole=False)
-        except (SealError, AnchorError, RecordsMissing, NotFound):
-            raise  # somebody changed it since
         except CheckpointError as error:
-            told = "questions", *(["answers"] if isinstance(error, AnswersError) else [])
+            if isinstance(error, SealBroken | RolledBack | NotFound) and error.kind != "answers":
+                raise  # somebody changed it since
+            told = "questions", *(["answers"] if error.kind == "answers" else [])
             record.unread |= dict.fromkeys(told, _named(error))
             return
         if all(self._is_here(each.question) for each in waits):
@@ -331,7 +328,7 @@ class _Walk:
     def _statement(self, text: str, header: Header) -> str:
         try:
             said = self.desk.gate.people.open(text, revoked=True)
-        except ApprovalError as error:
+        except ApprovalRefused as error:
             return f"an answer that does not verify: {error.what}"
         if not self._is_here(said.question):
             return f"an answer of {said.approver} that is not about this run"
@@ -401,7 +398,7 @@ class _Walk:
     def _payload(self, opened: Opened) -> Payload | None:
         """Return what our workflow keeps in a state, or None if another program wrote it."""
         data = plain_of(opened, self.ledger.cipher)
-        with suppress(WorkflowMismatch):
+        with suppress(ResumeRefused):
             found = without_state(data, self.ledger.codec.limits)
             return Payload.unpack(opened.checkpoint(found))
         return None

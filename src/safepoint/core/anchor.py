@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from safepoint.core.errors import ConfigurationError, Forked
+from safepoint.core.errors import RolledBack
 from safepoint.core.names import Head, check_name
 from safepoint.core.storage import Tenants
 
@@ -65,25 +65,25 @@ class Anchor(Protocol):
         """Return the thread's head as it was last seen, or None if it never was.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
         """
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`. One that is older than what is known, or the same, is ignored.
 
         Raises:
-            Forked: another record is known at that sequence. The anchor stays as it is.
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be written. It holds the head it had, or this one.
+            RolledBack: another record is known at that sequence. The anchor stays as it is; or this
+                is the anchor of another store.
+            Unavailable: the anchor cannot be written. It holds the head it had, or this one.
         """
 
     def threads(self, store: str) -> Iterable[str]:
         """Return the name of each thread of the store that was ever seen.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
         """
 
 
@@ -115,33 +115,18 @@ def is_further(thread: str, known: Head | None, head: Head) -> bool:
         head: the new one.
 
     Raises:
-        Forked: both have the same sequence, and they are not the same record.
-        ConfigurationError: `head` is not a head.
+        RolledBack: both have the same sequence, and they are not the same record.
     """
-    checked(head)
     if known is None or head.sequence > known.sequence:
         return True
     if head.sequence == known.sequence and head.digest != known.digest:
-        raise Forked(
+        raise RolledBack(
             f"{thread} {head} is not the record that the anchor has seen there.",
             "Two copies of the store are in use, or one was rewritten. The anchor was not moved:"
             " find out which copy is the right one before you save again.",
+            "other",
         )
     return False
-
-
-def checked(head: object) -> Head:
-    """Return `head` if it is one.
-
-    Raises:
-        ConfigurationError: it is something else.
-    """
-    if not isinstance(head, Head):
-        raise ConfigurationError(
-            f"A head was asked for, and {type(head).__name__} was given.",
-            "Pass safepoint.core.names.Head(sequence, digest).",
-        )
-    return head
 
 
 class AnchorBase(Tenants, ABC):
@@ -151,9 +136,9 @@ class AnchorBase(Tenants, ABC):
         """Return the thread's head as it was last seen, or None if it never was.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read, or is damaged.
-            UnsafeLocation: others could change what is stored there.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read, or is damaged.
+            Unsafe: others could change what is stored there.
         """
         check_name("store", store)
         check_name("thread", thread)
@@ -163,15 +148,14 @@ class AnchorBase(Tenants, ABC):
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
 
         Raises:
-            Forked: another record is known at that sequence. The anchor stays as it is.
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails. It holds
+            RolledBack: another record is known at that sequence. The anchor stays as it is; or this
+                is the anchor of another store.
+            Unavailable: the anchor is gone, closed, full or held, or the disk fails. It holds
                 the head it had, or this one.
-            UnsafeLocation: others could change what is stored there.
+            Unsafe: others could change what is stored there.
         """
         check_name("store", store)
         check_name("thread", thread)
-        checked(head)
 
         def move(held: Any) -> None:
             known = self._head(held, thread)
@@ -185,9 +169,9 @@ class AnchorBase(Tenants, ABC):
         """Return the name of each thread of the store that was ever seen, sorted.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
-            UnsafeLocation: others could change what is stored there.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
+            Unsafe: others could change what is stored there.
         """
         check_name("store", store)
         return self._hold(store, lambda held: sorted(self._threads(held)))
@@ -196,9 +180,9 @@ class AnchorBase(Tenants, ABC):
         """Return the names of the tenants that have a thread in this anchor, sorted.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor cannot be read.
-            UnsafeLocation: others could change what is stored there.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
+            Unsafe: others could change what is stored there.
         """
         check_name("store", store)
         return self._hold(store, lambda held: self._tenants_in(self._tenants(held)))
@@ -210,14 +194,13 @@ class AnchorBase(Tenants, ABC):
         `head` is given up: from then on, a rollback to `head` cannot be detected.
 
         Raises:
-            AnchorMismatch: this is the anchor of another store.
-            AnchorUnavailable: the anchor is gone, closed, full or held, or the disk fails.
-            UnsafeLocation: others could change what is stored there.
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor is gone, closed, full or held, or the disk fails.
+            Unsafe: others could change what is stored there.
         """
         check_name("store", store)
         check_name("thread", thread)
-        to = None if head is None else checked(head)
-        self._hold(store, lambda held: self._put(held, thread, to), write=True)
+        self._hold(store, lambda held: self._put(held, thread, head), write=True)
 
     @abstractmethod
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:

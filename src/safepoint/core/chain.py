@@ -25,19 +25,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     Conflict,
     DecodeError,
-    Forked,
-    JournalUnavailable,
-    KeyRefused,
     NotFound,
-    RecordsMissing,
-    StorageUnavailable,
+    RolledBack,
+    SealBroken,
     ThreadDeleted,
-    WrongPlace,
+    Unavailable,
+    Unsafe,
     quoted,
     shell,
 )
@@ -72,35 +69,40 @@ _T = TypeVar("_T")
 class _Translated:
     """Turns any exception of custom code in the block into an error of this package."""
 
-    __slots__ = ("_do", "_to", "_what")
+    __slots__ = ("_do", "_kind", "_to", "_what")
 
-    def __init__(self, to: type[CheckpointError], do: str, *what: object) -> None:
-        self._to, self._do, self._what = to, do, what
+    def __init__(
+        self, to: type[CheckpointError], do: str, *what: object, kind: str | None = None
+    ) -> None:
+        self._to, self._do, self._what, self._kind = to, do, what, kind
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, CheckpointError):
             what = " ".join(map(str, self._what))
-            raise self._to(f"{what}: it raised {type(error).__name__}.", self._do) from error
+            what = f"{what}: it raised {type(error).__name__}."
+            raise self._to(what, self._do, self._kind) from error
+        if self._kind and type(error) is Unavailable:
+            error.kind = self._kind
 
 
 def storage_errors(doing: str, what: object) -> _Translated:
     """Turn an exception of a custom storage into an error of this package."""
     do = "See the error it came from, and make the storage raise errors of safepoint.core.errors."
-    return _Translated(StorageUnavailable, do, "The storage could not", doing, what)
+    return _Translated(Unavailable, do, "The storage could not", doing, what)
 
 
 def anchor_errors(doing: str, what: str) -> _Translated:
     """Turn an exception of a custom anchor into an error of this package."""
     do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
-    return _Translated(AnchorUnavailable, do, "The anchor could not", doing, what)
+    return _Translated(Unavailable, do, "The anchor could not", doing, what, kind="anchor")
 
 
 def journal_errors() -> _Translated:
     """Turn an exception of a custom journal into an error of this package."""
     do = "Nothing is done without it. See the error it came from, and mend the journal."
-    return _Translated(JournalUnavailable, do, "The journal could not be written")
+    return _Translated(Unavailable, do, "The journal could not be written", kind="journal")
 
 
 def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
@@ -278,7 +280,7 @@ class View:
         if opened.header.sequence < begins:
             if self._newest(thread)[0] >= begins:
                 raise _pruned_meanwhile(thread)
-            raise RecordsMissing(
+            raise RolledBack(
                 f"{thread} was pruned to begin at #{begins}, and ends before it.",
                 "Checkpoints were cut off, or the base is of a longer copy. Restore both from a"
                 " copy that verifies.",
@@ -380,7 +382,7 @@ class View:
         for _ in range(TRIES):
             try:
                 return look()
-            except (NotFound, RecordsMissing):
+            except (NotFound, RolledBack):
                 now = self.anchored(thread), self._first(thread)
                 if now == before:
                     raise
@@ -439,10 +441,11 @@ class View:
             opened = self._open(record, place, digest=digest)
             check_follows(following, opened.digest)
             if opened.header.kind == "deleted":
-                raise WrongPlace(
+                raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
                     " follow it.",
                     "Whoever wrote those had the key and not this package. Replace the key.",
+                    "place",
                 )
             yield opened
 
@@ -465,7 +468,7 @@ class View:
         """Return the records of a range, which must all exist, as fast as the storage can.
 
         Raises:
-            RecordsMissing: one is gone.
+            RolledBack: one is gone.
             NotFound: one was pruned meanwhile.
         """
         sequence = 0
@@ -484,9 +487,10 @@ class View:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
                 raise _pruned_meanwhile(thread) from error
-            raise RecordsMissing(
+            raise RolledBack(
                 f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
                 "Somebody removed it. Restore it from a copy that verifies.",
+                "missing",
             ) from error
 
     def _open(
@@ -557,7 +561,7 @@ class View:
                 with storage_errors("keep", place):
                     self.storage.append(thread, place.sequence, record, **options)
                 break
-            except (Conflict, RecordsMissing) as error:  # others saved, pruned, deleted or cut
+            except (Conflict, RolledBack) as error:  # others saved, pruned, deleted or cut
                 if not left:
                     raise
                 missed(error)
@@ -594,12 +598,13 @@ class View:
         saved = f"{thread} {head} is saved, but not anchored."
         try:
             self._move(thread, head)
-        except Forked as error:
-            raise Forked(f"{saved} {error.what}", error.do) from error
+        except RolledBack as error:
+            raise RolledBack(f"{saved} {error.what}", error.do, error.kind) from error
         except CheckpointError as error:
-            raise AnchorUnavailable(
+            raise Unavailable(
                 f"{saved} {error.what}",
                 "Nothing is lost. Mend the anchor: the next save moves it.",
+                "anchor",
             ) from error
 
     def _move(self, thread: str, head: Head) -> None:
@@ -646,12 +651,13 @@ def _pruned_meanwhile(thread: str) -> NotFound:
     return NotFound(f"{thread} was pruned while it was read.", "Nothing is wrong: read it again.")
 
 
-def _pruned_beyond(thread: str, anchored: Head) -> RecordsMissing:
-    return RecordsMissing(
+def _pruned_beyond(thread: str, anchored: Head) -> RolledBack:
+    return RolledBack(
         f"{thread} {anchored}, which the anchor has seen, is not in the storage, and later ones"
         " are.",
         "Restore it from a backup. If a ledger without the anchor pruned it, accept that by name"
         " with Ledger.accept_loss.",
+        "missing",
     )
 
 
@@ -661,7 +667,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     Also refuse an anchor that still moves as the point up to which a revoked key counts.
 
     Raises:
-        KeyRefused: a key's file is inside the storage folder, or one is the journal's, too.
+        Unsafe: a key's file is inside the storage folder, or one is the journal's, too.
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
             a key is revoked until the ledger's own anchor, or there is none.
     """
@@ -669,13 +675,13 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     places = [("anchor", _home(anchor)), ("journal", _home(journal))]
     for key in keys:
         if key.id in journals:
-            raise KeyRefused(
+            raise Unsafe(
                 f"Key {key.id} is the ledger's and the journal's.",
                 "Whoever has it could write down what nobody did. Give the journal a key of its"
                 " own.",
             )
         if home and key.path is not None and key.path.resolve().is_relative_to(home):
-            raise KeyRefused(
+            raise Unsafe(
                 f"The key {shell(str(key.path))} is inside the storage folder.",
                 "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
                 " replace it if anyone may have read it.",

@@ -40,7 +40,13 @@ from uuid import UUID
 import ormsgpack
 from ormsgpack import Ext, packb, unpackb
 
-from safepoint.core.errors import CodecError, DecodeError, EncodeError, LimitExceeded, quoted
+from safepoint.core.errors import (
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    quoted,
+)
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 
 # Whatever is not exactly a plain value is handed to us: the library has an option for each kind.
@@ -63,7 +69,8 @@ _NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infin
 
 # The library reports only that a callback failed, so our own errors are kept and raised again.
 # Other exceptions of the caller's types are not, because they may carry values.
-_KEPT: Final = CodecError, LimitExceeded, RecursionError, MemoryError, KeyboardInterrupt, SystemExit
+_STOPPED: Final = RecursionError, MemoryError, KeyboardInterrupt, SystemExit
+_KEPT: Final = EncodeError, DecodeError, LimitExceeded, *_STOPPED
 
 
 class _Entry(NamedTuple):
@@ -208,7 +215,7 @@ def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Conv
     """Return the entry of each type, including the built-in ones.
 
     Raises:
-        CodecError: a class could not be restored faithfully, or a tag is not free.
+        ConfigurationError: a class could not be restored faithfully, or a tag is not free.
     """
     named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
     found = [(cls, _describe(tag, cls)) for tag, cls in named]
@@ -216,7 +223,7 @@ def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Conv
     table, taken = dict(_BUILT_IN), {entry.tag for entry in _BUILT_IN.values()}
     for cls, entry in found:
         if not _TAG.match(entry.tag) or entry.tag in taken or cls in table or cls in _NATIVE:
-            raise CodecError(
+            raise ConfigurationError(
                 f"{_type_name(cls)} cannot have the tag {quoted(entry.tag)}, or is known already.",
                 "Give each class one tag of its own: Codec({'billing.Invoice': Invoice}).",
             )
@@ -236,7 +243,7 @@ def _describe(tag: str, cls: Any) -> _Entry:
         return _take_fields(tag, cls, cls.model_fields, lambda **saved: validate(saved))
     if has_fields and hasattr(cls, "__dataclass_fields__"):
         return _take_fields(tag, cls, [field.name for field in fields(cls)], cls)
-    raise CodecError(
+    raise ConfigurationError(
         f"{quoted(tag)} is no dataclass, Enum or pydantic model, or extends a built-in type.",
         "Make it a dataclass without such a base, or convert it to one before you save.",
     )
@@ -673,7 +680,7 @@ class Codec:
         limits: as passed.
 
     Raises:
-        CodecError: a type could not be restored faithfully, or two have one name.
+        ConfigurationError: a type could not be restored faithfully, or two have one name.
     """
 
     def __init__(

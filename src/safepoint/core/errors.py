@@ -6,56 +6,18 @@ CheckpointError
 ├── NotFound             no such checkpoint
 │   └── ThreadDeleted    deleted on purpose, by a signed record
 ├── Conflict             another writer took that sequence first
-├── NotOwner             another worker owns the thread
-├── CodecError
-│   ├── EncodeError      the state holds what cannot be restored
-│   ├── DecodeError      the bytes are not what this codec writes
-│   └── PickleRefused    a pickle that is more than data, or none
+├── NotOwner             another worker owns the thread, or an operator holds it
+├── EncodeError          the state holds what cannot be restored
+├── DecodeError          the bytes are not the data that is read here
 ├── LimitExceeded        too large, too deep, too many
-├── SealError
-│   ├── RecordMalformed  not a sealed record
-│   ├── UnknownKey       sealed by a key that is not on the keyring
-│   ├── KeyRevoked       sealed by a key that no longer counts there
-│   ├── SealBroken       changed after it was sealed
-│   └── WrongPlace       genuine, but of another place
-├── AnchorError
-│   ├── RolledBack       the store ends before what the anchor has seen
-│   ├── Forked           another record stands where the anchored one stood
-│   ├── AnchorMismatch   the anchor of another store
-│   └── AnchorUnavailable
-├── KeyRefused           a key that is unsafe to use
-├── StorageError
-│   ├── RecordsMissing   gone from the middle of a thread
-│   ├── UnsafeLocation   others could change what is stored there
-│   ├── StorageFull      no room; nothing was saved
-│   ├── StorageRefused   the store's own permissions say no to this credential
-│   └── StorageUnavailable
-├── WorkflowError
-│   ├── WorkflowMismatch the checkpoint belongs to a different workflow
-│   └── MigrationFailed  the state could not be carried to this version
-├── ResumeError
-│   ├── ResumeRefused    the gate says no, and nobody can approve it
-│   │   └── WaitEnded    nobody approved it in time
-│   ├── ApprovalNeeded   the gate wants a person's yes first
-│   ├── ApprovalError
-│   │   ├── ApprovalMalformed
-│   │   ├── ApprovalUntrusted  unsigned, self-made, of an unknown or revoked key
-│   │   ├── ApprovalExpired    too late, or too early
-│   │   ├── ApprovalMismatch   genuine, but of something else
-│   │   └── ApprovalSpent      used before
-│   ├── ThreadHeld       an operator stopped it
-│   └── AnswersError
-│       ├── AnswersBroken      edited, moved or removed
-│       └── AnswersUnavailable
-├── JournalError
-│   ├── JournalBroken    edited, reordered or cut
-│   └── JournalUnavailable
-├── ModelError
-│   ├── UnsafeRuntime    this PyTorch cannot keep the promise of weights_only
-│   ├── UnsafeModel      the file wants more than data
-│   ├── ModelMalformed   damaged, or of no format that is loaded
-│   ├── ModelMismatch    other tensors than the schema says
-│   └── ModelUnsupported safetensors cannot hold it
+├── SealBroken           a record is not what was sealed for its place
+├── RolledBack           the history is not the one that was seen before
+├── Unavailable          the storage, anchor, journal or answers cannot be used
+│   └── Unsafe           a place, key or runtime that others could use
+├── ResumeRefused        the run is not resumed, and no step ran
+├── ApprovalNeeded       the gate wants a person's yes first
+├── ApprovalRefused      an approval that does not count
+├── ModelRefused         a model that is not loaded, saved or converted
 ├── MissingPackage       an optional package is not installed
 └── ConfigurationError   an argument of the wrong kind
 ```
@@ -80,12 +42,14 @@ class CheckpointError(Exception):
         kind: which of several things of its class it is, in a word; None if there is one alone.
     """
 
+    do = "Look up its name, and do what the site says first."
     kind: str | None = None
 
-    def __init__(self, what: str, do: str) -> None:
-        super().__init__(what, do)
+    def __init__(self, what: str, do: str | None = None, kind: str | None = None) -> None:
         self.what = what
-        self.do = do
+        self.do = do or self.do
+        super().__init__(self.what, self.do)
+        self.kind = kind
         # A traceback shows this below the message, and `str(error)` stays one line.
         name = _known_as(type(self))
         self.add_note(f"Explained by: safepoint explain {name} (on the site: {_address(name)})")
@@ -115,119 +79,69 @@ class Conflict(CheckpointError):
 
 
 class NotOwner(CheckpointError):
-    """Another worker owns the thread by now, or has owned it since. Nothing was saved."""
+    """Another worker owns the thread, or an operator holds it: stop. Nothing was saved.
+
+    Its kind: "held" if an operator holds it.
+    """
 
 
-class CodecError(CheckpointError):
-    """State could not be turned into bytes, or bytes into state."""
-
-
-class EncodeError(CodecError, TypeError):
+class EncodeError(CheckpointError, TypeError):
     """The state holds a value that could not be restored faithfully, so it is not saved."""
 
 
-class DecodeError(CodecError, ValueError):
-    """The bytes are not what this codec writes, so nothing was built from them."""
-
-
-class PickleRefused(CodecError, ValueError):
-    """The pickle asks for more than data, or is none. Nothing in it was run or built."""
+class DecodeError(CheckpointError, ValueError):
+    """The bytes are not the data that is read here, so nothing was built from them, or run."""
 
 
 class LimitExceeded(CheckpointError, ValueError):
     """A record or state is larger, deeper or has more items than its limit."""
 
 
-class SealError(CheckpointError):
-    """A record failed verification. Nothing in it was decoded."""
+class SealBroken(CheckpointError):
+    """A record is not what was sealed for its place. Nothing in it was decoded.
+
+    Its kind: "form" if it is no sealed record, "key" if no known key sealed it, "revoked" if one
+    did that no longer counts, "place" if it is genuine and of another place, "journal" or
+    "answers" if it is of those.
+    """
+
+    do = (
+        "Nothing was decoded. Do not use it: find out who can write the store, then restore a copy"
+        " that verifies."
+    )
 
 
-class RecordMalformed(SealError):
-    """The bytes are not a sealed record: unsealed, cut short, or of another version."""
+class RolledBack(CheckpointError):
+    """The history is not the one that was seen before: cut off, set back, or another one.
+
+    Its kind: "missing" if a record is gone and later ones are there, "other" if another record
+    stands where the known one stood.
+    """
+
+    do = "Find out who removed or replaced records, and restore a copy that the anchor knows."
 
 
-class UnknownKey(SealError):
-    """The record names a key that is not on the keyring."""
+class Unavailable(CheckpointError):
+    """What is needed cannot be reached, read or written right now. Nothing was done without it.
+
+    Its kind: "anchor", "journal" or "answers" if it is not the storage,
+    "refused" if the permissions of the store say no to this credential.
+    """
+
+    do = "Mend what the message names, and try again."
 
 
-class KeyRevoked(SealError):
-    """The record is sealed by a key that was revoked before this record's place."""
+class Unsafe(Unavailable, RuntimeError):
+    """A place, a key or a runtime that others could use or have changed, or a key that is none.
+
+    Its kind, of a place: "writable", "link", "replaced" and others, as the audit names them.
+    """
 
 
-class SealBroken(SealError):
-    """The record was changed after it was sealed."""
+class ResumeRefused(CheckpointError, RuntimeError):
+    """A run was not resumed, and no step ran. It stays so until something changes.
 
-
-class WrongPlace(SealError):
-    """The record is genuine but belongs to another store, tenant, thread or sequence."""
-
-
-class AnchorError(CheckpointError):
-    """The store and the anchor do not tell the same story, or the anchor cannot be asked."""
-
-
-class RolledBack(AnchorError):
-    """The store ends before what the anchor has seen: something was cut off or restored."""
-
-
-class Forked(AnchorError):
-    """Where the anchored record stood, another genuine one stands now."""
-
-
-class AnchorMismatch(AnchorError):
-    """The anchor belongs to another store, so it says nothing about this one."""
-
-
-class AnchorUnavailable(AnchorError):
-    """The anchor cannot be read or written right now. Nothing is loaded without it."""
-
-
-class KeyRefused(CheckpointError):
-    """A key is missing, malformed, or readable by others."""
-
-
-class StorageError(CheckpointError):
-    """The storage could not do what was asked."""
-
-
-class RecordsMissing(StorageError):
-    """A record is gone from the middle of a thread, and later ones are there."""
-
-
-class UnsafeLocation(StorageError):
-    """Somebody else could change what is stored at that path."""
-
-    def __init__(self, what: str, do: str, kind: str | None = None) -> None:
-        super().__init__(what, do)
-        self.kind = kind
-
-
-class StorageFull(StorageError):
-    """There is no room. Nothing was saved, and what was there is intact."""
-
-
-class StorageRefused(StorageError):
-    """The permissions of the store say no to this credential. The message says what was done."""
-
-
-class StorageUnavailable(StorageError):
-    """The storage cannot be reached, read or written right now."""
-
-
-class WorkflowError(CheckpointError):
-    """A workflow or one of its steps is not what a workflow can run."""
-
-
-class WorkflowMismatch(WorkflowError):
-    """The checkpoint was written by a different workflow, or by other steps."""
-
-
-class MigrationFailed(WorkflowError):
-    """A migration raised, or did not return a state. The checkpoint is as it was."""
-
-
-class ResumeError(CheckpointError, RuntimeError):
-    """A run was not resumed. No step ran.
+    Its kind: "ended" if nobody approved it in time.
 
     Attributes:
         question: what to approve or deny, exactly, if it is known: a `Question`.
@@ -236,11 +150,7 @@ class ResumeError(CheckpointError, RuntimeError):
     question: Any = None
 
 
-class ResumeRefused(ResumeError):
-    """The gate refused the resume for a reason that nobody can approve."""
-
-
-class ApprovalNeeded(ResumeError):
+class ApprovalNeeded(CheckpointError, RuntimeError):
     """The gate wants a person's approval first."""
 
     def __init__(self, what: str, do: str, question: Any = None) -> None:
@@ -248,84 +158,21 @@ class ApprovalNeeded(ResumeError):
         self.question = question
 
 
-class ApprovalError(ResumeError):
-    """An approval does not count. Nothing was resumed."""
+class ApprovalRefused(CheckpointError, RuntimeError):
+    """An approval does not count, and nothing was resumed: forged, late, used, or of another run.
+
+    Its kind: "form" if the text is no approval, "mismatch" if it answers another question, "used"
+    if that was answered before, or the run has gone on.
+
+    Attributes:
+        question: what to approve or deny, exactly, if it is known: a `Question`.
+    """
+
+    question: Any = None
 
 
-class ApprovalMalformed(ApprovalError):
-    """The text is not an approval."""
-
-
-class ApprovalUntrusted(ApprovalError):
-    """The approval is not signed by an approver: unknown, revoked, forged, or the writer itself."""
-
-
-class ApprovalExpired(ApprovalError):
-    """The approval is not valid at this time: too late, or too early."""
-
-
-class ApprovalMismatch(ApprovalError):
-    """The approval is genuine, and of another thread, checkpoint, reason or argument."""
-
-
-class ApprovalSpent(ApprovalError):
-    """The approval was used before, or the thread moved on since it was given."""
-
-
-class WaitEnded(ResumeRefused):
-    """Nobody approved it in time. That is a no, and it is final."""
-
-
-class ThreadHeld(ResumeError):
-    """An operator holds the thread. No step ran, and none runs until the hold is released."""
-
-
-class AnswersError(ResumeError):
-    """The place of the answers cannot vouch for what people said, so nothing goes on."""
-
-
-class AnswersBroken(AnswersError):
-    """An answer or an order was edited, moved or removed."""
-
-
-class AnswersUnavailable(AnswersError):
-    """The place of the answers cannot be written or read right now."""
-
-
-class JournalError(CheckpointError):
-    """The journal cannot vouch for what happened, so nothing goes on without it."""
-
-
-class JournalBroken(JournalError):
-    """An entry of the journal was edited, moved or removed."""
-
-
-class JournalUnavailable(JournalError):
-    """The journal cannot be written or read right now. Nothing was done without it."""
-
-
-class ModelError(CheckpointError, RuntimeError):
+class ModelRefused(CheckpointError, RuntimeError):
     """A model was not loaded, saved or converted. Nothing in its file was run."""
-
-
-class UnsafeRuntime(ModelError):
-    """This PyTorch cannot keep the promise of `weights_only`, so nothing was loaded."""
-
-
-class UnsafeModel(ModelError):
-    """The file wants more than data: a name that is not on the list, code, or all the memory."""
-
-
-class ModelMalformed(ModelError):
-    """The file is damaged, is two things at once, or is in no format that is loaded."""
-
-
-class ModelMismatch(ModelError):
-    """A tensor is missing, is one too many, or has another shape or type than the schema says."""
-
-
-class ModelUnsupported(ModelError):
-    """The state holds what safetensors cannot, so nothing was saved."""
 
 
 class MissingPackage(CheckpointError, ImportError):

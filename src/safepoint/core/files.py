@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from safepoint.core.errors import StorageError, UnsafeLocation, shell
+from safepoint.core.errors import Unavailable, Unsafe, shell
 
 # The names are missing on Windows, where this module must still import.
 SAFE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -22,7 +22,7 @@ CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFE
 READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | SAFE
 
 
-def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
+def open_to_others(folder: Path, *, groups: bool) -> Iterator[Unavailable]:
     """Yield a refusal for each way in which others can replace files in a folder."""
     info, shown = folder.lstat(), shell(str(folder))
     inside = f"replace what is inside {shown} (mode {stat.S_IMODE(info.st_mode):04o})."
@@ -30,23 +30,23 @@ def open_to_others(folder: Path, *, groups: bool) -> Iterator[StorageError]:
         return
     if info.st_mode & stat.S_IWOTH:
         do = f"Run: chmod o-w {shown}"
-        yield UnsafeLocation(f"Every user can rename and {inside}", do, "replaceable")
+        yield Unsafe(f"Every user can rename and {inside}", do, "replaceable")
     if groups and info.st_mode & stat.S_IWGRP and info.st_gid not in (0, os.getegid()):
         do = f"Run: chmod g-w {shown}"
-        yield UnsafeLocation(f"The group {info.st_gid} can {inside}", do, "replaceable")
+        yield Unsafe(f"The group {info.st_gid} can {inside}", do, "replaceable")
 
 
-def stranger_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+def stranger_refusals(path: str, info: os.stat_result) -> Iterator[Unavailable]:
     """Yield a refusal if a folder belongs to somebody who is neither root nor this user."""
     if info.st_uid not in (0, os.geteuid()):
-        yield UnsafeLocation(
+        yield Unsafe(
             f"{shell(path)} belongs to user {info.st_uid}, who can replace what is inside it.",
             "Name a folder that has only root and your own user above it.",
             "stranger",
         )
 
 
-def replaceable_refusals(path: str) -> Iterator[StorageError]:
+def replaceable_refusals(path: str) -> Iterator[Unavailable]:
     """Yield each reason why others could replace files in this absolute folder.
 
     A symbolic link in the path is checked itself, because its owner decides where it leads. So is

@@ -24,22 +24,17 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, journal_errors
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
-    AnchorError,
-    ApprovalMismatch,
     CheckpointError,
-    CodecError,
     ConfigurationError,
-    Forked,
+    DecodeError,
+    EncodeError,
     InvalidId,
-    JournalBroken,
-    JournalError,
-    JournalUnavailable,
-    KeyRefused,
     LimitExceeded,
     NotFound,
-    RecordsMissing,
     RolledBack,
-    SealError,
+    SealBroken,
+    Unavailable,
+    Unsafe,
     quoted,
 )
 from safepoint.core.keys import Keyring, SigningKey
@@ -296,9 +291,9 @@ class Journal:
 
         Raises:
             ConfigurationError: the storage knows no tenants, or this is another tenant's journal.
-            JournalBroken: the end of the journal does not verify. Nothing was written.
-            JournalUnavailable: it could not be written.
-            KeyRefused: no key on the ring signs.
+            SealBroken: the end of the journal does not verify. Nothing was written.
+            Unavailable: it could not be written.
+            Unsafe: no key on the ring signs.
         """
         view = self._view.for_tenant(event.tenant)
         key = view.keys.signing
@@ -329,9 +324,9 @@ class Journal:
                 all tenants if it is empty.
 
         Raises:
-            JournalBroken: an entry was edited, moved or removed, or a chain ends before what the
+            SealBroken: an entry was edited, moved or removed, or a chain ends before what the
                 anchor has seen.
-            JournalUnavailable: it cannot be read.
+            Unavailable: it cannot be read.
         """
         with _as_journal_errors():
             scope = self._view.for_tenant(tenant) if tenant else self._view
@@ -345,7 +340,7 @@ class Journal:
         """Yield what is about one thread, newest first, verified up to there.
 
         Raises:
-            JournalError: as `show` does.
+            Unavailable: as `show` does.
         """
         with _as_journal_errors():
             yield from map(_entry, self._view.back(thread))
@@ -354,7 +349,7 @@ class Journal:
         """Verify every entry and every link, and return how many entries there are.
 
         Raises:
-            JournalError: as `show` does.
+            SealBroken: as `show` does.
         """
         return sum(self.counts().values())
 
@@ -364,7 +359,7 @@ class Journal:
         A chain is identified by its name: `order-7`, or `@acme/order-7` for a tenant's.
 
         Raises:
-            JournalError: as `show` does.
+            SealBroken: as `show` does.
         """
         with _as_journal_errors():
             return {
@@ -392,7 +387,7 @@ def _entry(opened: Opened) -> Entry:
     """Return the entry that a verified record holds.
 
     Raises:
-        JournalBroken: it holds something else, so another program wrote it.
+        SealBroken: it holds something else, so another program wrote it.
     """
     header, cause = opened.header, None
     try:
@@ -404,9 +399,9 @@ def _entry(opened: Opened) -> Entry:
         here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
         if whole and here:  # show(thread=…) looks there
             return entry
-    except (*_FOREIGN, CodecError, InvalidId, ConfigurationError) as error:
+    except (*_FOREIGN, EncodeError, DecodeError, InvalidId, ConfigurationError) as error:
         cause = error
-    raise JournalBroken(
+    raise SealBroken(
         f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
         " this release did not write.",
         "Check that its writer runs a released version of safepoint with the same format.",
@@ -418,23 +413,22 @@ def _as_journal_errors() -> Iterator[None]:
     """Turn errors of records into errors of the journal."""
     try:
         yield
-    except (JournalError, KeyRefused, ConfigurationError):
+    except (Unsafe, ConfigurationError):
         raise
-    except (SealError, NotFound, RecordsMissing, RolledBack, Forked, LimitExceeded) as error:
-        raise JournalBroken(f"The journal does not verify. {error.what}", _RESTORE) from error
-    except AnchorError as error:
-        raise JournalUnavailable(error.what, error.do) from error
+    except (SealBroken, NotFound, RolledBack, LimitExceeded) as error:
+        what = f"The journal does not verify. {error.what}"
+        raise SealBroken(what, _RESTORE, "journal") from error
     except CheckpointError as error:
-        raise JournalUnavailable(f"The journal cannot be used. {error.what}", _MEND) from error
+        raise Unavailable(f"The journal cannot be used. {error.what}", _MEND, "journal") from error
 
 
-NO_NEWS = (InvalidId, ConfigurationError, JournalError)
-"""Errors of the caller or of the journal itself, which say nothing about the store."""
+NO_NEWS = (InvalidId, ConfigurationError)
+"""Errors of the caller, which say nothing about the store."""
 
 READING = (*NO_NEWS, NotFound)
 """Errors that are not recorded when someone only reads."""
 
-RESUMING = (InvalidId, JournalError)
+RESUMING = (InvalidId,)
 """Errors that are not recorded about a resume."""
 
 
@@ -469,7 +463,7 @@ class Log:
         """Write one entry.
 
         Raises:
-            JournalError: that is not possible, so what was intended must not happen; or it has
+            Unavailable: that is not possible, so what was intended must not happen; or it has
                 happened, and the message says so.
         """
         who = actor or self.actor
@@ -481,13 +475,14 @@ class Log:
         try:
             with journal_errors():
                 self.journal.record(event)
-        except JournalError as error:
+        except CheckpointError as error:
             if outcome != "done":
                 raise
-            raise type(error)(
+            raise Unavailable(
                 f"It is done ({what}), and that could not be written down. {error.what}",
                 "What was saved or removed stays so. Mend the journal, and look at the thread"
                 " before you repeat it.",
+                "journal",
             ) from error
 
     @contextmanager
@@ -502,7 +497,7 @@ class Log:
         try:
             yield
         except CheckpointError as error:
-            if not isinstance(error, quiet):
+            if not isinstance(error, quiet) and error.kind != "journal":
                 with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
                     self.refuse(what, thread, error, at)
             raise
@@ -512,7 +507,7 @@ class Log:
     ) -> None:
         """Record that something was refused, and why."""
         # What differs between two questions is for whoever asked: it may be an argument.
-        other = isinstance(error, ApprovalMismatch)
+        other = error.kind == "mismatch"
         why = "it answers another question." if other else error.what
         self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
 
@@ -523,7 +518,7 @@ class Log:
         """Record the intention, run the block, and record the outcome.
 
         Raises:
-            JournalError: it cannot be written down, so it does not happen. At the end of the
+            Unavailable: it cannot be written down, so it does not happen. At the end of the
                 block, that it happened cannot be.
         """
         self.write(what, "intended", thread, at, detail)

@@ -21,7 +21,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from safepoint.core import files
-from safepoint.core.errors import KeyRefused, UnknownKey, quoted, shell
+from safepoint.core.errors import SealBroken, Unsafe, quoted, shell
 from safepoint.core.names import Head, Heads, read_head
 
 KEY_BYTES: Final = 32
@@ -41,7 +41,7 @@ class Redacted:
         return f"<{type(self).__name__}>"
 
     def __getstate__(self) -> NoReturn:
-        raise KeyRefused("A key is neither pickled nor copied.", "Pass the path of its file.")
+        raise Unsafe("A key is neither pickled nor copied.", "Pass the path of its file.")
 
 
 class Hidden(Redacted):
@@ -105,7 +105,7 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
         wanted: the kind of key that the file must hold; any kind if None.
 
     Raises:
-        KeyRefused: it is missing, malformed, of another kind or type, or others could have changed
+        Unsafe: it is missing, malformed, of another kind or type, or others could have changed
             it.
     """
     shown = shell(os.fspath(path))
@@ -117,20 +117,20 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
             os.close(fd)
         kind, public = _parse(f"The file {shown}", text, wanted)
         if info.st_uid not in (os.geteuid(), 0):
-            raise KeyRefused(
+            raise Unsafe(
                 f"The key {shown} belongs to another user, who can replace it.",
                 f"Run: sudo chown {os.geteuid()} {shown}",
             )
         forbidden, right = (0o022, 644) if kind == "public key" else (0o077, 600)
         if (mode := info.st_mode & 0o777) & forbidden:
-            raise KeyRefused(
+            raise Unsafe(
                 f"The key {shown} can be reached by other users (mode {mode:04o}).",
                 f"Run: chmod {right} {shown}, and replace the key if anyone may have used it.",
             )
         _check_folder(path)
         public.path = Path(os.path.realpath(Path(path).parent), Path(path).name)
     except (OSError, ValueError) as error:
-        raise KeyRefused(
+        raise Unsafe(
             f"The key file {shown} cannot be opened ({getattr(error, 'strerror', 'not a path')}).",
             "Check the path, or make one with safepoint keys new or ssh-keygen -t ed25519.",
         ) from None
@@ -160,13 +160,13 @@ def parse_key(text: Hidden) -> tuple[Kind, bytes] | None:
 def _parse(what: str, text: Hidden, wanted: Kind | None) -> tuple[Kind, VerifyingKey]:
     parsed = parse_key(text)
     if parsed is None:
-        raise KeyRefused(
+        raise Unsafe(
             f"{what} is not one Ed25519 key in OpenSSH's format, whole and with nothing around it.",
             "Restore it, or make one: ssh-keygen -t ed25519. If it has another cipher or too many"
             f" rounds, write it anew: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
         )
     if wanted not in (None, parsed[0]):
-        raise KeyRefused(
+        raise Unsafe(
             f"{what} holds a {parsed[0]}, and a {wanted} is needed here.",
             "Name the file of that, or change what this one has: ssh-keygen -p -f FILE",
         )
@@ -184,7 +184,7 @@ def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> 
             processes start at once, one makes the key and all of them read it.
 
     Raises:
-        KeyRefused: something is at `path`, the file cannot be written, or others could replace it.
+        Unsafe: something is at `path`, the file cannot be written, or others could replace it.
     """
     try:
         folder = Path(path).absolute().parent
@@ -199,7 +199,7 @@ def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> 
         if create and isinstance(error, FileExistsError):
             return
         reason = getattr(error, "strerror", "not a path")
-        raise KeyRefused(
+        raise Unsafe(
             f"The key file {shell(os.fspath(path))} cannot be made ({reason}).",
             "Name a new file, in a folder that you can write, on a disk with room and hard links.",
         ) from None
@@ -209,7 +209,7 @@ def _check_folder(path: FilePath) -> None:
     """Refuse a folder where others could replace the key."""
     folder = str(Path(path).absolute().parent)
     for refusal in files.replaceable_refusals(folder):
-        raise KeyRefused(f"The key in {shell(folder)} is not safe. {refusal.what}", refusal.do)
+        raise Unsafe(f"The key in {shell(folder)} is not safe. {refusal.what}", refusal.do)
 
 
 # --- keys
@@ -228,7 +228,7 @@ class Key(Redacted):
     def __init__(self, public: bytes) -> None:
         y = int.from_bytes(public, "little") % 2**255  # without the sign of x
         if len(public) != KEY_BYTES or y in _SMALL_ORDER:
-            raise KeyRefused(
+            raise Unsafe(
                 f"A public key is {KEY_BYTES} bytes, and not those under which anybody can sign.",
                 "It was damaged or planted. Take it from the signing key again: key.public.",
             )
@@ -280,7 +280,7 @@ class VerifyingKey(Key):
         public: the 32 bytes of the public key.
 
     Raises:
-        KeyRefused: they are something else, or a key under which anybody can sign.
+        Unsafe: they are something else, or a key under which anybody can sign.
     """
 
     __slots__ = ()
@@ -290,7 +290,7 @@ class VerifyingKey(Key):
         """Return the key from one line of OpenSSH: `ssh-ed25519 AAAA… name`. The name is ignored.
 
         Raises:
-            KeyRefused: it is something else, or of another type.
+            Unsafe: it is something else, or of another type.
         """
         hidden = Hidden(text)
         del text  # somebody may have passed the secret half
@@ -303,7 +303,7 @@ class VerifyingKey(Key):
         Everyone may read the file; only you and root may write it.
 
         Raises:
-            KeyRefused: the file is missing, malformed, not yours, writable by others, or holds
+            Unsafe: the file is missing, malformed, not yours, writable by others, or holds
                 a secret key.
         """
         return read_key_file(path, "public key").public
@@ -317,7 +317,7 @@ class VerifyingKey(Key):
         """Write the key to a new file with mode 0644. An existing file is never overwritten.
 
         Raises:
-            KeyRefused: the file exists, cannot be written, or others could replace it there.
+            Unsafe: the file exists, cannot be written, or others could replace it there.
         """
         _write(path, Hidden(f"{self.text}\n".encode()), 0o644)
 
@@ -351,7 +351,7 @@ class SigningKey(Key):
         secret: 32 random bytes, the seed of Ed25519.
 
     Raises:
-        KeyRefused: the secret is not 32 bytes.
+        Unsafe: the secret is not 32 bytes.
     """
 
     __slots__ = ("_private",)
@@ -361,7 +361,7 @@ class SigningKey(Key):
         hidden = Hidden(secret)
         del secret  # a tool that reports the variables of a failed call must not find it
         if not is_secret:
-            raise KeyRefused(
+            raise Unsafe(
                 f"A signing key is {KEY_BYTES} random bytes; this is something else.",
                 "Make one with SigningKey.generate(), never from a password or a text.",
             )
@@ -386,7 +386,7 @@ class SigningKey(Key):
             passphrase: as OpenSSH takes it. A key without one is then refused.
 
         Raises:
-            KeyRefused: the file is missing, malformed, not yours, readable by others, or holds
+            Unsafe: the file is missing, malformed, not yours, readable by others, or holds
                 a public key or one of another type; or the passphrase is missing or wrong.
         """
         from cryptography.hazmat.primitives.serialization import load_ssh_private_key as load
@@ -403,7 +403,7 @@ class SigningKey(Key):
             if key == file.public:
                 key.path = file.public.path
                 return key
-        raise KeyRefused(
+        raise Unsafe(
             f"The key {shell(os.fspath(path))} cannot be read: the passphrase is wrong, or the file"
             " was changed.",
             "Type it again, or restore the file from a backup.",
@@ -418,7 +418,7 @@ class SigningKey(Key):
                 guess it, at half a second per guess. Use it for the keys of people.
 
         Raises:
-            KeyRefused: the file exists, cannot be written, or others could replace it there; or
+            Unsafe: the file exists, cannot be written, or others could replace it there; or
                 the passphrase is short.
         """
         phrase = Hidden(passphrase) if isinstance(passphrase, str) else passphrase
@@ -434,7 +434,7 @@ class SigningKey(Key):
         locked: form.KeySerializationEncryption = form.NoEncryption()
         if passphrase is not None:
             if len(passphrase.reveal().decode(errors="replace")) < SHORTEST:
-                raise KeyRefused(
+                raise Unsafe(
                     f"The passphrase has fewer than {SHORTEST} characters, and could be guessed.",
                     "Nothing was written. Take four words or more that you picked at random.",
                 )
@@ -485,7 +485,7 @@ class Revoked:
         """Return the last checkpoint of the thread up to which the key counts, or None.
 
         Raises:
-            AnchorUnavailable: `until` failed.
+            Unavailable: `until` failed.
         """
         until: Any = self.until
         if until is None:
@@ -522,7 +522,7 @@ class Keyring:
             in `verify`.
 
     Raises:
-        KeyRefused: the signing key is revoked, or a key is revoked twice.
+        Unsafe: the signing key is revoked, or a key is revoked twice.
     """
 
     __slots__ = ("_keys", "_revoked", "_signing")
@@ -542,14 +542,14 @@ class Keyring:
             self._revoked.update(verify._revoked)  # noqa: SLF001  of our own kind
         for entry in [revoked] if isinstance(revoked, Revoked) else revoked:
             if self._revoked.setdefault(entry.key.id, entry) is not entry:
-                raise KeyRefused(
+                raise Unsafe(
                     f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
                     "Keep the entry that lets less count.",
                 )
             self._keys.setdefault(entry.key.id, entry.key)
         if signing is not None:
             if signing.id in self._revoked:
-                raise KeyRefused(
+                raise Unsafe(
                     f"Key {signing.id} is revoked, so it cannot sign.",
                     "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
                 )
@@ -560,10 +560,10 @@ class Keyring:
         """The key that seals.
 
         Raises:
-            KeyRefused: this ring only verifies.
+            Unsafe: this ring only verifies.
         """
         if self._signing is None:
-            raise KeyRefused(
+            raise Unsafe(
                 "This keyring only verifies: no key on it signs.",
                 "Save where the signing key is, with Keyring(SigningKey.from_file(path)).",
             )
@@ -573,10 +573,10 @@ class Keyring:
         """Return the key with that id. It also returns a revoked key: check with `revoked`.
 
         Raises:
-            UnknownKey: no key of this ring has that id.
+            SealBroken: no key of this ring has that id.
         """
         if key_id not in self._keys:
-            raise UnknownKey(
+            raise SealBroken(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
                 "If that key is one of yours, add it with Keyring(..., verify=[key]); "
                 "if not, treat the record as forged.",
@@ -596,7 +596,7 @@ class Keyring:
         """Return a ring that signs with a new key and still verifies with all keys of this one.
 
         Raises:
-            KeyRefused: it is revoked.
+            Unsafe: it is revoked.
         """
         return Keyring(signing, verify=self)
 
@@ -616,8 +616,8 @@ class Keyring:
                 of its records count.
 
         Raises:
-            KeyRefused: the key signs on this ring, or is revoked already.
-            UnknownKey: no key of this ring has that id.
+            Unsafe: the key signs on this ring, or is revoked already.
+            SealBroken: no key of this ring has that id.
         """
         gone = Revoked(self.find(key) if isinstance(key, str) else key, until)
         return Keyring(self._signing, verify=self, revoked=gone)

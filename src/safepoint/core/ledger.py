@@ -31,11 +31,11 @@ from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
     EncodeError,
-    KeyRevoked,
     LimitExceeded,
     NotFound,
     NotOwner,
-    RecordsMissing,
+    RolledBack,
+    SealBroken,
     quoted,
 )
 from safepoint.core.journal import READING, Actor, Journal, Log, What
@@ -113,7 +113,7 @@ class Ledger:
         ConfigurationError: `keys` or `anchor` is of the wrong kind, the anchor or the journal is in
             one place with the storage, or a worker is named and the storage knows no owners.
         InvalidId: `store` is outside the grammar.
-        KeyRefused: a key lies inside the storage's `path`, if it says one.
+        Unsafe: a key lies inside the storage's `path`, if it says one.
     """
 
     places: Any = None
@@ -134,11 +134,6 @@ class Ledger:
         worker: str | None = None,
         seconds: float = 60.0,
     ) -> None:
-        if not isinstance(keys, Keyring) or not (anchor is None or hasattr(anchor, "advance")):
-            raise ConfigurationError(
-                "A ledger takes a Keyring as keys, and an anchor that is open.",
-                "Write Ledger(..., keys=Keyring(key), anchor=SQLiteAnchor(path)).",
-            )
         check_apart(storage, keys, anchor, journal)
         self._whole: Final = storage, anchor, journal
         if tenant:
@@ -230,14 +225,11 @@ class Ledger:
             LimitExceeded: the state is too large, too deep or has too many values.
             Conflict: the thread has another state than the one that you built on.
             ThreadDeleted: the thread was deleted.
-            SealError: the checkpoint to build on does not verify. This process does not look again
+            SealBroken: the checkpoint to build on does not verify. This process does not look again
                 at one that it saved or verified itself.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
-            StorageError: the storage refused. Nothing was saved.
+            RolledBack: the storage contradicts the anchor, or that cannot be asked.
+            Unavailable: the storage refused. Nothing was saved.
             NotOwner: another worker owns the thread.
-            JournalError: the journal cannot be written. Nothing was saved.
-            AnchorUnavailable: the anchor cannot be read, and nothing was saved; or it cannot be
-                written, and the message says that the checkpoint is saved.
         """
         return self._keep(thread, state, _Fields("state", app, tools, label), after)
 
@@ -361,8 +353,8 @@ class Ledger:
             InvalidId: the thread or the sequence is outside its grammar.
             NotFound: there is none.
             ThreadDeleted: the thread was deleted.
-            SealError: it, or one that follows it, does not verify. Nothing in it was decoded.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+            SealBroken: it, or one that follows it, does not verify. Nothing in it was decoded.
+            RolledBack: the storage contradicts the anchor.
             DecodeError: it holds a type that this ledger's codec does not know.
         """
         check_name("thread", thread)
@@ -377,8 +369,8 @@ class Ledger:
 
         Raises:
             NotFound: the thread has no checkpoint.
-            SealError: the newest one does not verify.
-            AnchorError: it does not extend what the anchor has seen, or that cannot be asked.
+            SealBroken: the newest one does not verify.
+            RolledBack: it does not extend what the anchor has seen.
         """
         check_name("thread", thread)
         with self.log.watching("verify", thread, quiet=READING):
@@ -390,9 +382,9 @@ class Ledger:
         Notes are verified but not returned: `back` returns both.
 
         Raises:
-            SealError: one does not verify. None was handed out.
+            SealBroken: one does not verify. None was handed out.
             NotFound: the next one was pruned while you looked at the last.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+            RolledBack: the storage contradicts the anchor.
         """
         check_name("thread", thread)
         with self.log.watching("verify", thread, quiet=READING):
@@ -425,8 +417,8 @@ class Ledger:
 
         Raises:
             NotFound: the thread has none, or the next one was pruned meanwhile.
-            SealError: one does not verify. Those after it were already handed out.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+            SealBroken: one does not verify. Those after it were already handed out.
+            RolledBack: the storage contradicts the anchor.
         """
         check_name("thread", thread)
         with self.log.watching("verify", thread, quiet=READING):
@@ -476,8 +468,8 @@ class Ledger:
 
         Raises:
             ConfigurationError: it is to be anchored, and there is no anchor.
-            SealError: one does not verify, or does not follow the one before it.
-            AnchorError: the storage contradicts the anchor, or that cannot be asked.
+            SealBroken: one does not verify, or does not follow the one before it.
+            RolledBack: the storage contradicts the anchor.
         """
         check_name("thread", thread)
         if anchor:
@@ -489,7 +481,7 @@ class Ledger:
         """Return the anchor's head of a thread, or None if there is none.
 
         Raises:
-            AnchorError: it cannot be asked.
+            Unavailable: it cannot be asked.
         """
         return self._view.anchored(check_name("thread", thread))
 
@@ -535,17 +527,20 @@ class Ledger:
             revoked = self.keys.revoked(opened.key)
             point = revoked and revoked.head(self.store, thread, self.tenant_name)
             if point and point not in seen:
-                raise KeyRevoked(
+                raise SealBroken(
                     f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
                     f" {point}, up to which that counts, is not in the storage.",
                     "Whoever stole that key may have written it. Restore a copy that has that one.",
+                    "revoked",
                 )
 
     def _seal_base_anew(self, bare: View, thread: str) -> None:
         """Replace a base whose key was revoked by one that our key seals."""
         try:
             bare.base(thread)
-        except KeyRevoked:
+        except SealBroken as error:
+            if error.kind != "revoked":
+                raise
             first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
             opened = None
             for opened in bare.back(thread, first=first, every_signature=True):  # noqa: B007
@@ -640,7 +635,7 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the tombstone could not be written. It
                 is not deleted.
-            AnchorUnavailable: the tombstone is saved, and not anchored.
+            Unavailable: the tombstone is saved, and not anchored.
         """
         self.verify(thread)
         opened = self._last(thread)
@@ -669,9 +664,9 @@ class Ledger:
         Raises:
             ConfigurationError: the thread is not deleted, or the storage cannot remove records.
             NotFound: the thread has no checkpoint.
-            StorageRefused: this login may not.
-            StorageUnavailable: the records are removed, and their bytes are still in the log of an
-                SQLite database that another program uses. The message says what to do.
+            Unavailable: this login may not; or the records are removed, and their bytes are still
+                in the log of an SQLite database that another program uses. The message says what to
+                do.
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._retention()
@@ -702,8 +697,8 @@ class Ledger:
         """Return a ledger of the same store with another keyring, and record that.
 
         Raises:
-            KeyRefused: a key lies inside the storage folder.
-            JournalError: it cannot be written down.
+            Unsafe: a key lies inside the storage folder.
+            Unavailable: it cannot be written down.
         """
         following = self._like(keys=keys)  # it keeps the leases of this ledger
         detail = f"from {self.keys!r} to {keys!r}"
@@ -782,12 +777,12 @@ class Ledger:
     def _digests(self, thread: str, first: int) -> dict[int, str]:
         """Return the digests of the records that are already here."""
         view = self._make_view(None)
-        with suppress(NotFound, RecordsMissing):  # it begins later here, or ends before `first`
+        with suppress(NotFound, RolledBack):  # it begins later here, or ends before `first`
             try:
                 return {
                     each.header.sequence: each.digest for each in view.back(thread, first=first)
                 }
-            except RecordsMissing:  # an earlier copy was killed before it wrote the base
+            except RolledBack:  # an earlier copy was killed before it wrote the base
                 return {first: view._read(thread, first).digest}  # noqa: SLF001  of our own kind
         return {}
 
@@ -801,7 +796,7 @@ class Ledger:
                 record = reseal(opened, self.keys.signing)
                 with storage_errors("keep", opened.header.place):
                     self.storage.append(thread, sequence, record)
-        except (Conflict, RecordsMissing):
+        except (Conflict, RolledBack):
             there = {sequence: ""}
         if there.get(sequence, opened.digest) != opened.digest:
             raise Conflict(
@@ -830,7 +825,7 @@ class Ledger:
         Raises:
             NotOwner: another worker owns it.
             ConfigurationError: the storage knows no owners, or `seconds` is no time.
-            JournalError: it cannot be written down.
+            Unavailable: it cannot be written down.
         """
         return self.owners.own(thread, worker, seconds)
 

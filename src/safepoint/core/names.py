@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from safepoint.core.errors import (
-    AnchorUnavailable,
     CheckpointError,
     ConfigurationError,
     InvalidId,
+    Unavailable,
     quoted,
 )
 
@@ -234,16 +234,20 @@ def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | N
     """Return the head of a thread from an anchor or a copy of one.
 
     Raises:
-        AnchorError: it cannot be asked, or is the anchor of another store.
+        RolledBack: it is the anchor of another store.
+        Unavailable: it cannot be asked.
     """
     try:
         head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
         # One that was unpickled, or copied by hand, was never looked at.
         return None if head is None else Head(head.sequence, head.digest)
     except Exception as error:
+        if type(error) is Unavailable:
+            error.kind = "anchor"
         if isinstance(error, CheckpointError) and not isinstance(error, InvalidId):
             raise
-        raise AnchorUnavailable(
+        raise Unavailable(
             f"The anchor could not be asked about {thread}: it raised {type(error).__name__}.",
             "Nothing is loaded without it. See the error it came from, and mend the anchor.",
+            "anchor",
         ) from error

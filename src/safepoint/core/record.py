@@ -9,15 +9,10 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from safepoint.core.errors import (
-    Forked,
     InvalidId,
-    KeyRevoked,
     LimitExceeded,
-    RecordMalformed,
     RolledBack,
     SealBroken,
-    UnknownKey,
-    WrongPlace,
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, Revoked, SigningKey
@@ -368,11 +363,7 @@ def open_sealed(
 
     Raises:
         LimitExceeded: it is larger than the limit.
-        RecordMalformed: it is not a sealed record of this format.
-        UnknownKey: it names a key that is not on the keyring.
-        SealBroken: it was changed after it was sealed.
-        WrongPlace: it is genuine, and belongs somewhere else.
-        KeyRevoked: it is genuine, and its key did not count any more at that place.
+        SealBroken: it is not what was sealed for that place, by a key that counts there.
     """
     shown = f"{place.thread} base #{place.sequence}" if base else place
 
@@ -392,30 +383,27 @@ def open_sealed(
     # 3. the signature, by a key that the caller trusts
     end = record.find(b"\n", line_1.end(), line_1.end() + _MAX_HEADER + 1)
     if end < 0:
-        raise RecordMalformed(f"{shown} is cut short: its second line does not end.", _DISTRUST)
+        raise SealBroken(f"{shown} is cut short: its second line does not end.", kind="form")
     line_2 = record[line_1.end() : end]
     try:
         key = keys.find(key_id.decode())
-    except UnknownKey as unknown:
-        raise UnknownKey(f"{shown} cannot be verified. {unknown.what}", unknown.do) from None
+    except SealBroken as unknown:
+        raise SealBroken(f"{shown} cannot be verified. {unknown.what}", unknown.do, "key") from None
     own_digest = digest_of(line_2)
     # The id of the key is a hint that no digest covers, and a revoked key is known by it.
     is_vouched_for = digest is not None and not keys.has_revoked
     if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
-        raise SealBroken(
-            f"{shown} was changed after it was sealed, or was never sealed.", _DISTRUST
-        )
+        raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
     if digest is not None and digest != own_digest:
-        raise SealBroken(
-            f"{shown} is not the one that #{place.sequence + 1} was sealed upon.", _DISTRUST
-        )
+        raise SealBroken(f"{shown} is not the one that #{place.sequence + 1} was sealed upon.")
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
     if header is None:
-        raise RecordMalformed(
+        raise SealBroken(
             f"{shown} has a header that this release did not write.",
             "Check that its writer runs a released version of safepoint with the same format.",
+            "form",
         )
 
     # 5. its place
@@ -426,7 +414,7 @@ def open_sealed(
     # 6. the state's digest
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest:
-        raise SealBroken(f"The state of {shown} is not the one that was sealed.", _DISTRUST)
+        raise SealBroken(f"The state of {shown} is not the one that was sealed.")
     opened = Opened(header, own_digest, key.id, rest)
 
     # 7. whether its key was revoked before this record
@@ -436,12 +424,6 @@ def open_sealed(
     return opened
 
 
-_DISTRUST: Final = (
-    "Nothing was decoded. Do not use it: find out who can write the store, "
-    "then restore a copy that verifies."
-)
-
-
 _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
 
 
@@ -449,20 +431,22 @@ def _signed(line_2: bytes, use: Use) -> bytes:
     return _PREFIX[use] + line_2
 
 
-def _not_sealed(record: bytes, shown: object) -> RecordMalformed:
+def _not_sealed(record: bytes, shown: object) -> SealBroken:
     other = _OTHER_FORMAT.match(record)
     if other is not None and int(other[1]) > 1:
-        return RecordMalformed(
+        return SealBroken(
             f"{shown} says that it is of format safepoint/{int(other[1])}, not {FORMAT}.",
             "Nothing was decoded. If a newer safepoint wrote it, upgrade here too.",
+            "form",
         )
-    return RecordMalformed(
+    return SealBroken(
         f"{shown} is not a sealed record.",
-        f"{_DISTRUST} If it is yours, from before there were seals, see safepoint.moving.",
+        f"{SealBroken.do} If it is yours, from before there were seals, see safepoint.moving.",
+        "form",
     )
 
 
-def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
+def _misplaced(kind: Kind, found: Place, place: Place) -> SealBroken:
     what = f"is the one of {found} of {found.scope}."
     at = f"The record at {place} of {place.scope}"
     do = "Somebody moved it: restore the record that belongs here, and find out who can write."
@@ -473,28 +457,30 @@ def _misplaced(kind: Kind, found: Place, place: Place) -> WrongPlace:
             "Somebody may have moved it here. Only if you mistyped the name of the store or of the"
             " tenant, open the ledger with the right one."
         )
-    return WrongPlace(f"{at} {what}", do)
+    return SealBroken(f"{at} {what}", do, "place")
 
 
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:
     header = opened.header
     if header.kind == "base":
         # The next record cannot show whether the thief removed the earlier ones.
-        raise KeyRevoked(
+        raise SealBroken(
             f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
             " which was revoked.",
             "Whoever stole that key may have removed what was before. Restore that; or if it was"
             " you who pruned, seal the base anew with Ledger.accept_loss.",
+            "revoked",
         )
     until = revoked.head(header.store, header.thread, header.tenant)
     counts = until is not None and (header.sequence < until.sequence or opened.head == until)
     if not counts:
         last = "here" if until is None else f"after {until}"
-        raise KeyRevoked(
+        raise SealBroken(
             f"{header.thread} #{header.sequence} is sealed by key {opened.key}, which was revoked"
             f" and does not count {last}.",
             "Whoever stole that key may have written it. Restore what was there before, and save"
             " with the new key.",
+            "revoked",
         )
 
 
@@ -549,12 +535,13 @@ def check_is(opened: Opened, known: Head, witness: Witness) -> None:
     """Refuse a record that is not the known one at its place.
 
     Raises:
-        Forked: another genuine record stands there: there are two heads, and this is the wrong one.
+        RolledBack: another genuine record stands there, so there are two histories.
     """
     if opened.digest != known.digest:
-        raise Forked(
+        raise RolledBack(
             f"{opened.header.thread} {known} is not the record that {witness.name} has seen there.",
             witness.replaced,
+            "other",
         )
 
 
@@ -562,12 +549,13 @@ def check_follows(opened: Opened, previous: str | None) -> None:
     """Refuse a record whose predecessor is not the one before it, or the base.
 
     Raises:
-        WrongPlace: one of the two was replaced.
+        SealBroken: one of the two was replaced.
     """
     header = opened.header
     if header.previous != previous:
-        raise WrongPlace(
+        raise SealBroken(
             f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
             " is stored, or that its base names.",
             "One of the two was replaced. Restore both from a copy that verifies.",
+            "place",
         )

@@ -16,7 +16,6 @@ from safepoint.core.errors import (
     InvalidId,
     NotFound,
     NotOwner,
-    RecordsMissing,
 )
 from safepoint.core.names import check_name, check_sequence, check_tenant, spelled
 
@@ -181,7 +180,7 @@ class CheckpointStorage(Protocol):
 
         Raises:
             Conflict: there is a record already, or there was one before the thread was pruned.
-            RecordsMissing: the record before it is not there.
+            RolledBack: the record before it is not there.
         """
 
     def read(self, thread: str, sequence: int) -> bytes:
@@ -350,7 +349,7 @@ class Leasing(ABC):
             InvalidId: the thread or the owner is outside the grammar.
             ConfigurationError: the seconds are not a number from 0.001 to 86400.
             NotOwner: another worker owns it. The message says which, and until when.
-            StorageError: the storage could not keep it. Whoever owned the thread may be fenced off
+            Unavailable: the storage could not keep it. Whoever owned the thread may be fenced off
                 by now: try again.
         """
         check_name("thread", thread)
@@ -367,7 +366,7 @@ class Leasing(ABC):
         Raises:
             ConfigurationError: the seconds are not a number from 0.001 to 86400.
             NotOwner: it was released, or another one took its place.
-            StorageError: the storage could not keep it.
+            Unavailable: the storage could not keep it.
         """
         moment = check_span(seconds, self._clock())
         kept = self._change_ownership(lease.thread, lambda old: old.renewed(lease, seconds, moment))
@@ -380,7 +379,7 @@ class Leasing(ABC):
 
         Raises:
             NotOwner: another one took its place.
-            StorageError: the storage could not keep that.
+            Unavailable: the storage could not keep that.
         """
         self._change_ownership(lease.thread, lambda old: old.released(lease))
 
@@ -389,7 +388,7 @@ class Leasing(ABC):
 
         Raises:
             InvalidId: the thread is outside the grammar.
-            StorageError: the storage cannot tell.
+            Unavailable: the storage cannot tell.
         """
         return self._ownership(check_name("thread", thread)).holder
 
@@ -433,10 +432,10 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
     return Conflict(what, f"Nothing was overwritten. {_AGAIN}")
 
 
-def ahead(thread: str, sequence: int, head: int) -> RecordsMissing:
+def ahead(thread: str, sequence: int, head: int) -> Conflict:
     """Return the error for a record that does not follow the last one."""
     what = f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow."
-    return RecordsMissing(what, f"Nothing was saved. {_AGAIN}")
+    return Conflict(what, f"Nothing was saved. {_AGAIN}")
 
 
 def missing(thread: str, sequence: int, first: int) -> NotFound:

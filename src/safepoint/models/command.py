@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from safepoint.core.errors import (
     CheckpointError,
+    DecodeError,
     LimitExceeded,
-    PickleRefused,
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
@@ -67,7 +67,7 @@ def _scan(options: argparse.Namespace) -> int:
     for path in chain.from_iterable(map(_files_of, options.paths)):
         try:
             worst = max(worst, _scanned(path, options.decompile))
-        except (PickleRefused, LimitExceeded) as error:
+        except (DecodeError, LimitExceeded) as error:
             print(f"{shell(path)}: {error}", file=sys.stderr)
             worst = max(worst, 1)
         except CheckpointError as error:

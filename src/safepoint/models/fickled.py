@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Final
 
-from safepoint.core.errors import LimitExceeded, PickleRefused, missing
+from safepoint.core.errors import DecodeError, LimitExceeded, missing
 from safepoint.models.opcodes import scan
 
 _SECONDS: Final = 20
@@ -55,13 +55,13 @@ def decompile(data: bytes) -> tuple[str, str]:
     ```
 
     Raises:
-        PickleRefused: fickling cannot make sense of it.
+        DecodeError: fickling cannot make sense of it.
         LimitExceeded: it takes too long, or becomes too long.
         MissingPackage: fickling is not installed.
     """
     found = scan(data)
     if found.broken is not None or found.end != len(data):
-        raise PickleRefused("The pickle is damaged, or has bytes behind its end.", _HOSTILE)
+        raise DecodeError("The pickle is damaged, or has bytes behind its end.", _HOSTILE)
     command = [sys.executable, "-I", "-c", _ASK]  # the text above, and nothing of the pickle's
     try:
         done = subprocess.run(  # noqa: S603
@@ -74,7 +74,7 @@ def decompile(data: bytes) -> tuple[str, str]:
     try:
         severity, code = json.loads(done.stdout)
     except ValueError:
-        raise PickleRefused("fickling cannot make sense of it.", _HOSTILE) from None
+        raise DecodeError("fickling cannot make sense of it.", _HOSTILE) from None
     if len(code) > _LONGEST:
         raise LimitExceeded("It becomes more text than anybody reads.", _HOSTILE)
     # It quotes the pickle: what is no plain text could write to a terminal.

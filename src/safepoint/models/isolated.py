@@ -22,9 +22,8 @@ import safepoint.core.errors
 from safepoint.core.errors import (
     CheckpointError,
     LimitExceeded,
-    ModelError,
-    StorageUnavailable,
-    UnsafeModel,
+    ModelRefused,
+    Unavailable,
     shell,
 )
 from safepoint.core.files import write_all
@@ -65,12 +64,12 @@ def load_apart(
 
     Raises:
         LimitExceeded: it needed more memory or time than the limits.
-        UnsafeModel: it wants more than data, or crashed the child.
+        ModelRefused: it wants more than data, or crashed the child.
         CheckpointError: whatever else the child refused.
-        StorageUnavailable: there is no way to start a child here.
+        Unavailable: there is no way to start a child here.
     """
     if os.name != "posix" or not sys.executable:
-        raise StorageUnavailable(
+        raise Unavailable(
             "An isolated load needs a POSIX system, and a Python that it can start.",
             "Load on Linux or macOS, or in a container.",
         )
@@ -104,7 +103,7 @@ def _run(task: str, descriptors: Sequence[int], limits: ModelLimits) -> int:
             start_new_session=True,
         )
     except OSError as error:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"The isolated process cannot be started ({error.strerror}).",
             "Free memory or processes, and try again.",
         ) from None
@@ -134,7 +133,7 @@ def _failure(shown: str, code: int, limits: ModelLimits) -> CheckpointError:
             "Nothing was loaded. If it is meant to be that large, raise ModelLimits.cpu_seconds.",
         )
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"exit {code}"
-    return UnsafeModel(
+    return ModelRefused(
         f"{shown} crashed the isolated process that read it ({name}).",
         "Nothing was loaded, and this process is unharmed. Do not load it anywhere else.",
     )
@@ -244,7 +243,7 @@ def _work(task: dict[str, Any], limits: ModelLimits) -> bytes:
         )
 
     if written.keys() != packed.tensors.keys() or not all(map(same, written)):
-        raise ModelError(
+        raise ModelRefused(
             f"What was written of {model.shown} is not what was loaded.",
             "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from safepoint.core.errors import LimitExceeded, ModelMalformed
+from safepoint.core.errors import LimitExceeded, ModelRefused
 
 _MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * _MIB
@@ -93,9 +93,9 @@ _COUNTED: Final = {
 }
 
 
-def malformed(what: str) -> ModelMalformed:
+def malformed(what: str) -> ModelRefused:
     """Return the error for a file that `torch.save` does not write like this."""
-    return ModelMalformed(
+    return ModelRefused(
         what, "Get the file again, or write it again with torch.save. Nothing was loaded."
     )
 

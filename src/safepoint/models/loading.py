@@ -25,11 +25,8 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     LimitExceeded,
-    ModelError,
-    ModelMalformed,
+    ModelRefused,
     SealBroken,
-    UnsafeModel,
-    UnsafeRuntime,
     shell,
 )
 from safepoint.core.keys import Keyring
@@ -104,14 +101,14 @@ def load_checkpoint(
             safetensors, so this process reads nothing but those.
 
     Raises:
-        UnsafeRuntime: this PyTorch cannot keep the promise of `weights_only`.
-        UnsafeModel: the file wants more than data, or crashed the isolated process.
-        ModelMalformed: it is damaged, or of no format that is loaded, or not what its name says.
-        ModelMismatch: its tensors are not those of the schema.
+        Unsafe: this PyTorch cannot keep the promise of `weights_only`.
+        ModelRefused: the file wants more than data, or crashed the isolated process; or it is
+            damaged, or of no format that is loaded, or not what its name says; or its tensors are
+            not those of the schema.
         LimitExceeded: it is over a limit.
-        SealError: its seal is not genuine, or of something else.
+        SealBroken: its seal is not genuine, or of something else.
         NotFound: there is no such file; or there are keys, and no seal.
-        StorageUnavailable: it cannot be read.
+        Unavailable: it cannot be read.
         MissingPackage: PyTorch is not installed.
         ConfigurationError: an argument is of the wrong kind.
     """
@@ -213,9 +210,9 @@ def open_model(
 
     Raises:
         NotFound: there is no such file.
-        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+        Unavailable: it is a folder, a pipe or a device, or cannot be read.
         LimitExceeded: it is larger than `limits.file_bytes`.
-        ModelMalformed: it is empty, two things at once, not what its name says, or not loaded.
+        ModelRefused: it is empty, two things at once, not what its name says, or not loaded.
     """
     name = str(Path(path))
     with opened(name) as file, _about(shell(name)):
@@ -229,7 +226,7 @@ def open_model(
             return
         with copied(file) as copy:
             if identified(copy, model=limits) != (kind, members):
-                raise ModelMalformed(
+                raise ModelRefused(
                     f"{shell(name)} changed while it was read.",
                     "Nothing was loaded. Wait until whoever writes it is done.",
                 )
@@ -255,8 +252,8 @@ def _about(shown: str) -> Iterator[None]:
     """Let a refusal say which file it is about."""
     try:
         yield
-    except (ModelError, LimitExceeded) as error:
-        if shown in error.what or isinstance(error, UnsafeRuntime):
+    except (ModelRefused, LimitExceeded) as error:
+        if shown in error.what:
             raise
         what = error.what
         begins = _ABOUT.match(what)
@@ -289,7 +286,7 @@ def _check_kind(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits, loa
     named_torch = Path(name).suffix.lower() in _TORCH_NAMES
     is_safe = kind is Kind.SAFETENSORS
     if kind is not Kind.EMPTY and ((named_safe and not is_safe) or (named_torch and is_safe)):
-        raise ModelMalformed(
+        raise ModelRefused(
             f"{shell(name)} is {kind.sentence}, whatever its name says.",
             "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
         )
@@ -298,8 +295,7 @@ def _check_kind(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits, loa
     do = _INSTEAD.get(kind, "Check that this is the file.")
     if read_at(file, 0, len(_LFS)) == _LFS:
         do = "It is a pointer of Git LFS, and not the model itself. Fetch that: git lfs pull"
-    refuse = UnsafeModel if kind is Kind.TORCH_SCRIPT else ModelMalformed
-    raise refuse(
+    raise ModelRefused(
         f"{shell(name)} is {kind.sentence}, and is not loaded.", do.format(name=shell(name))
     )
 
@@ -308,10 +304,9 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     """Load what can be loaded without running code, and nothing else.
 
     Raises:
-        UnsafeRuntime: this PyTorch cannot keep the promise of `weights_only`.
-        UnsafeModel: the file wants more than data.
-        ModelMalformed: it is damaged.
-        ModelMismatch: its tensors are not those of the schema.
+        Unsafe: this PyTorch cannot keep the promise of `weights_only`.
+        ModelRefused: the file wants more than data; or it is damaged; or its tensors are not those
+            of the schema.
         LimitExceeded: it is over a limit.
         MissingPackage: PyTorch is not installed.
     """
@@ -321,7 +316,7 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
         return open_tensors(model.file, limits, check)
     check_runtime(torch)
     if model.kind is Kind.TORCH_LEGACY:
-        raise ModelMalformed(
+        raise ModelRefused(
             f"{model.shown} is {model.kind.sentence}, and is not loaded.",
             "Nothing was loaded. If you made it, save it again with a current PyTorch.",
         )
@@ -341,7 +336,7 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     """Load a file that is trusted, and let it run what it wants.
 
     Raises:
-        ModelError: loading it raised something.
+        ModelRefused: loading it raised something.
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
@@ -373,7 +368,7 @@ def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed
     Raises:
         ConfigurationError: there is a seal, and no keys.
         NotFound: there are keys, and no seal.
-        SealError: it is not genuine, or of another file.
+        SealBroken: it is not genuine, or of another file.
     """
     if keys is None:
         seal = seal_beside(model.path)
@@ -415,7 +410,7 @@ def _translated(model: ModelFile, error: Exception) -> CheckpointError:
         return error
     if wants_memory(error):
         return no_memory(model.shown)
-    return ModelError(
+    return ModelRefused(
         f"PyTorch could not load {model.shown} ({type(error).__name__}).",
         "Nothing was loaded. Copy it again; if you trust it, load it where the code that made it"
         " can be imported.",

@@ -25,10 +25,9 @@ from safepoint.core.errors import (
     CheckpointError,
     DecodeError,
     LimitExceeded,
-    ModelMalformed,
+    ModelRefused,
     NotFound,
-    PickleRefused,
-    StorageUnavailable,
+    Unavailable,
     quoted,
     shell,
 )
@@ -180,7 +179,7 @@ def identified(
         data: the bytes of the file, for whoever goes on to look at them.
 
     Raises:
-        ModelMalformed: it is two things at once, or has bytes that belong to none.
+        ModelRefused: it is two things at once, or has bytes that belong to none.
         LimitExceeded: it may be a pickle or JSON, and is too large to tell.
         OSError: the file cannot be read.
     """
@@ -439,7 +438,7 @@ def inspect(
 
     Raises:
         NotFound: there is no such file.
-        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+        Unavailable: it is a folder, a pipe or a device, or cannot be read.
     """
     with opened(source) as found:
         begins = found.read(_SMALL)
@@ -450,7 +449,7 @@ def inspect(
             return _Look(file, size, limits).inspection()
         except LimitExceeded as error:
             return Inspection(Kind.UNCLEAR, size, unseen=(error.what,))
-        except (ModelMalformed, PickleRefused) as error:
+        except (ModelRefused, DecodeError) as error:
             return Inspection(Kind.UNCLEAR, size, refused=error.what)
         except MemoryError:
             return Inspection(Kind.UNCLEAR, size, unseen=("There is not enough memory for it.",))
@@ -462,7 +461,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
 
     Raises:
         NotFound: there is no such file.
-        StorageUnavailable: it is a folder, a pipe or a device, or cannot be read.
+        Unavailable: it is a folder, a pipe or a device, or cannot be read.
     """
     if isinstance(source, bytes):
         yield io.BytesIO(source)
@@ -480,7 +479,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise StorageUnavailable(f"{shown} is {what}.", "Name the file of the model.")
+            raise Unavailable(f"{shown} is {what}.", "Name the file of the model.")
         # Buffered: a bare read gives at most 2 GiB, and PyTorch does not ask for the rest.
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             yield file
@@ -490,9 +489,9 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         os.close(descriptor)
 
 
-def _unreadable(shown: str, error: OSError | ValueError) -> StorageUnavailable:
+def _unreadable(shown: str, error: OSError | ValueError) -> Unavailable:
     reason = error.strerror if isinstance(error, OSError) else "not a path"
-    return StorageUnavailable(
+    return Unavailable(
         f"{shown} cannot be read ({reason}).", "Name a file that this user can read."
     )
 
@@ -668,13 +667,13 @@ class _Look:
             if _MAY_PICKLE.search(data) and self._members:
                 self._unseen.append(f"{where} is no strict JSON, and may hold pickles.")
             elif _MAY_PICKLE.search(data) and _OBJECT.match(data):
-                raise PickleRefused("It is no strict JSON, and may hold pickles.", _LOOK) from None
+                raise DecodeError("It is no strict JSON, and may hold pickles.", _LOOK) from None
             return
         for inside, key, text in _texts(value, "", 0):
             pickled = unbased(text, strict=key == PICKLED)
             if pickled is None:
                 if key == PICKLED:
-                    raise PickleRefused(
+                    raise DecodeError(
                         f"{inside or 'It'} is marked as a pickle, and is no base64.", _LOOK
                     )
                 continue
@@ -736,7 +735,7 @@ class _Look:
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
             self._tensors = read_table(read_at(self._file, 0, most), self._size)
-        except (ModelMalformed, LimitExceeded) as error:
+        except (ModelRefused, LimitExceeded) as error:
             self._unseen.append(error.what)
 
 

@@ -19,7 +19,7 @@ from datetime import date, datetime, time
 from functools import cache
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, LimitExceeded, PickleRefused
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Asked, Op, Scan, named, read_opcode
 
@@ -143,7 +143,7 @@ def run(
         told: gets what `scan` would tell of it, if it is data: that saves a second look.
 
     Raises:
-        PickleRefused: the pickle is malformed, or asks for more than data and `functions`.
+        DecodeError: the pickle is malformed, or asks for more than data and `functions`.
         LimitExceeded: it is too large, too deep or has too many values.
         CheckpointError: what a function raised, if it is one of this tree.
     """
@@ -268,7 +268,7 @@ class _Drawing:
             name, _, position, end, info = op
             count += seen + 1
             if allowed is not None and name not in allowed:
-                raise PickleRefused(
+                raise DecodeError(
                     f"The pickle in the file uses {name}, which a file of tensors does not need.",
                     "Save it again with torch.save, without pickle_protocol.",
                 )
@@ -287,11 +287,11 @@ class _Drawing:
             elif name != "STOP":
                 self._follow(op)
         if frame > end:
-            raise PickleRefused("The pickle ends before its last frame does.", INTACT)
+            raise DecodeError("The pickle ends before its last frame does.", INTACT)
         if len(self._stack) != 1 or self._marks:
-            raise PickleRefused("The pickle does not end with one value.", INTACT)
+            raise DecodeError("The pickle does not end with one value.", INTACT)
         if end != len(data):
-            raise PickleRefused(
+            raise DecodeError(
                 f"The pickle ends, and something else follows at byte {end}.",
                 "Find out what it is: it is no part of the state.",
             )
@@ -415,7 +415,7 @@ class _Drawing:
             self._most += self._per_id
             stack.append(self._make("id", self._take(op)))
         else:
-            raise PickleRefused(
+            raise DecodeError(
                 f"The pickle uses {name}, which plain data does not need.",
                 _INSTEAD.get(name, NOT_DATA),
             )
@@ -448,7 +448,7 @@ class _Drawing:
     def _named(self, module: str, name: str) -> Name | Node:
         entry = self._functions.get((module, name))
         if entry is None or isinstance(entry, Refused):
-            raise PickleRefused(
+            raise DecodeError(
                 f"The pickle wants {named(module, name)}, which is not on the list of what may be"
                 " built.",
                 _UNLISTED if entry is None else entry.do,
@@ -546,7 +546,7 @@ class _Drawing:
         node.nodes, node.text = nodes, text
         self._check_size(node)
         if node.used:  # by another value, or by now because it is one of its own parts
-            raise PickleRefused(
+            raise DecodeError(
                 "The pickle changes a value that is part of another one by then. One that contains"
                 " itself does that.",
                 "Save a state without circles: with ids in place of objects.",
@@ -554,7 +554,7 @@ class _Drawing:
 
     def _check_key(self, part: Node) -> None:
         if _is_mutable(part):
-            raise PickleRefused(
+            raise DecodeError(
                 "The pickle has a key that can change: a list, a dict or a set, or one within.",
                 INTACT,
             )
@@ -578,7 +578,7 @@ def _check_value(value: Any) -> None:
     """Refuse a name where a value has to be."""
     name = value if type(value) is Name else value.name if type(value) is Node else None
     if name is not None and type(name.entry) is not Class:
-        raise PickleRefused(
+        raise DecodeError(
             f"The pickle holds {name} itself, which is no data.",
             "Save a word of your own in its place.",
         )
@@ -590,8 +590,8 @@ def _paired(op: Op, form: Form, items: list[Any]) -> list[Any]:
     return items
 
 
-def _odd(op: Op, what: str) -> PickleRefused:
-    return PickleRefused(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
+def _odd(op: Op, what: str) -> DecodeError:
+    return DecodeError(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
 
 
 # Python hashes these with a secret of the process.
@@ -654,7 +654,7 @@ class _Building:
         value = _called(target, self._functions[target.key], parts)
         if node.pairs:
             if not isinstance(value, dict):
-                raise PickleRefused(
+                raise DecodeError(
                     f"The pickle puts items into {target}, which takes none.", NOT_DATA
                 )
             self._fill(value, _values(node.pairs))
@@ -662,11 +662,11 @@ class _Building:
         if build is not None:
             value = _called(target, build, [value, _value(node.state)])
         elif node.state is not None:
-            raise PickleRefused(
+            raise DecodeError(
                 f"The pickle sets attributes of {target}, which takes none.", NOT_DATA
             )
         if type(value) is Name:
-            raise PickleRefused(f"The pickle holds {value} itself, which is no data.", NOT_DATA)
+            raise DecodeError(f"The pickle holds {value} itself, which is no data.", NOT_DATA)
         return value
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
@@ -683,7 +683,7 @@ class _Building:
         except Exception:  # noqa: BLE001  a class of the caller may raise anything
             hashes = None
         if hashes is None:
-            raise PickleRefused("The pickle has a key that cannot be one.", INTACT)
+            raise DecodeError("The pickle has a key that cannot be one.", INTACT)
         kinds = Counter(map(type, keys))
         numbers = len(keys) - sum(kinds[each] for each in _UNPREDICTABLE)
         self._effort -= numbers**2
@@ -694,7 +694,7 @@ class _Building:
             raise over(self._limits, "number_keys")
         found = set(keys)
         if len(found) != len(keys):
-            raise PickleRefused("The pickle has one key twice.", INTACT)
+            raise DecodeError("The pickle has one key twice.", INTACT)
         return found
 
 
@@ -721,5 +721,5 @@ def _called(name: object, function: Any, arguments: list[Any]) -> Any:
     except (CheckpointError, RecursionError, MemoryError):
         raise
     except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
-        problem = PickleRefused(f"The pickle gives {name} what it does not take.", INTACT)
+        problem = DecodeError(f"The pickle gives {name} what it does not take.", INTACT)
     raise problem

@@ -14,7 +14,7 @@ import re
 import struct
 from typing import IO, Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, LimitExceeded, PickleRefused, quoted
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 
 INTACT: Final = "Restore an intact copy, or write the state again."
@@ -184,7 +184,7 @@ def read_opcode(
             in text come as None.
 
     Raises:
-        PickleRefused: there is no such instruction, or the data ends within it.
+        DecodeError: there is no such instruction, or the data ends within it.
         LimitExceeded: the pickle is too long by now, or a number is too large.
     """
     chunk, base = (data, 0) if type(data) is bytes else data.part(position)  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def read_opcode(
         raise _cut()
     info = INSTRUCTIONS.get(chunk[at])
     if info is None:
-        raise PickleRefused(
+        raise DecodeError(
             f"There is no instruction {chunk[at]:#04x} in a pickle, as at byte {position}.", INTACT
         )
     argument, end = None, position + 1
@@ -313,12 +313,12 @@ def _unquoted(raw: bytes) -> bytes:
     return raw[1:-1]
 
 
-def _cut() -> PickleRefused:
-    return PickleRefused("The pickle is cut short.", INTACT)
+def _cut() -> DecodeError:
+    return DecodeError("The pickle is cut short.", INTACT)
 
 
-def _malformed(what: str, position: int) -> PickleRefused:
-    return PickleRefused(f"The pickle holds a malformed {what} at byte {position}.", INTACT)
+def _malformed(what: str, position: int) -> DecodeError:
+    return DecodeError(f"The pickle holds a malformed {what} at byte {position}.", INTACT)
 
 
 def named(module: str, name: str) -> str:
@@ -468,7 +468,7 @@ def scan(
             if until != "end" and (not stack.sound or (asks and until == "name")):
                 break
         stopped = name == "STOP" and stack.sound
-    except (PickleRefused, LimitExceeded) as error:
+    except (DecodeError, LimitExceeded) as error:
         broken = error
         if end < frame and data[end : end + 1][0] in INSTRUCTIONS:
             unclear[_CROSSED], asks = None, asks or stack.sound

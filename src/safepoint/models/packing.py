@@ -23,8 +23,7 @@ from safepoint.core.errors import (
     DecodeError,
     EncodeError,
     LimitExceeded,
-    ModelMalformed,
-    ModelUnsupported,
+    ModelRefused,
     quoted,
 )
 from safepoint.core.names import Limits
@@ -86,7 +85,7 @@ def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
 
     Raises:
         MissingPackage: torch is not installed.
-        ModelUnsupported: it holds what safetensors and the codec cannot. The message names it.
+        ModelRefused: it holds what safetensors and the codec cannot. The message names it.
         LimitExceeded: it is too large, too deep or has too many values.
     """
     packer = _Packer(package(), limits)
@@ -97,7 +96,7 @@ def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
     except LimitExceeded as error:
         raise LimitExceeded(error.what, "Save large arrays of numbers as tensors.") from None
     except EncodeError as error:
-        raise ModelUnsupported(
+        raise ModelRefused(
             error.what,
             "Convert it first to dicts, lists, tuples, numbers, texts or bytes, or leave it out.",
         ) from None
@@ -110,18 +109,18 @@ def unpack(
     """Put a state together again.
 
     Raises:
-        ModelMalformed: the rest is not what `pack` gave, or belongs to other tensors.
+        ModelRefused: the rest is not what `pack` gave, or belongs to other tensors.
         LimitExceeded: it is too large, too deep or has too many values.
     """
     try:
         outline = _codec(limits).decode(rest)
     except DecodeError as error:
-        raise ModelMalformed(error.what, _NOT_OURS) from None
+        raise ModelRefused(error.what, _NOT_OURS) from None
     used: set[str] = set()
     state = _restored(outline, tensors, used)
     if len(used) != len(tensors):
         spare = next(name for name in tensors if name not in used)
-        raise ModelMalformed(
+        raise ModelRefused(
             f"The file holds the tensor {quoted(spare)}, which is not part of the state.",
             _NOT_OURS,
         )
@@ -134,7 +133,7 @@ def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str])
     def tensor(name: Any) -> torch.Tensor:
         found = tensors.get(name) if type(name) is str else None
         if found is None:
-            raise ModelMalformed(
+            raise ModelRefused(
                 f"The state holds the tensor {quoted(name)}, which is not in the file.", _NOT_OURS
             )
         used.add(name)
@@ -155,7 +154,7 @@ def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str])
         if texts and len(set(keys)) == len(keys) == len(names):
             return dict(zip(keys, map(tensor, names), strict=True))
     if kind in _STAND_INS:
-        raise ModelMalformed("The rest of the state has a stand-in that is not ours.", _NOT_OURS)
+        raise ModelRefused("The rest of the state has a stand-in that is not ours.", _NOT_OURS)
     return outline
 
 
@@ -219,12 +218,12 @@ class _Packer:
     def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
         """Keep a tensor under that name, or return the name under which it was kept before."""
         if name is None:
-            raise ModelUnsupported(
+            raise ModelRefused(
                 "A tensor is in a dict under a key that is neither a text nor an integer.",
                 "Use such keys only where there are no tensors below.",
             )
         if why := _refusal(self._torch, tensor, name):
-            raise ModelUnsupported(f"The tensor {quoted(name)} {why[0]}.", why[1])
+            raise ModelRefused(f"The tensor {quoted(name)} {why[0]}.", why[1])
         place: Any = id(tensor)
         start, shape, stride = tensor.data_ptr(), tensor.shape, tensor.stride()
         if start and tensor.numel():
@@ -250,7 +249,7 @@ class _Packer:
         reached = ("", 0, "")
         for device, start, end, name in sorted(self._areas):
             if device == reached[0] and start < reached[1]:
-                raise ModelUnsupported(
+                raise ModelRefused(
                     f"The tensors {quoted(reached[2])} and {quoted(name)} share memory, and are"
                     " not the same.",
                     "Save one of them, or a clone() of one.",
@@ -299,10 +298,10 @@ def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | N
     return None
 
 
-def _foreign(value: Any, path: str | None) -> ModelUnsupported:
+def _foreign(value: Any, path: str | None) -> ModelRefused:
     kind = type(value)
     where = f"{quoted(path)} in the state" if path else "A value of the state"
-    return ModelUnsupported(
+    return ModelRefused(
         f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.",
         "Save its state_dict() or str(value); of NumPy torch.from_numpy(value), or value.item().",
     )

@@ -54,14 +54,14 @@ def read_pickle(
     import pickle
     from datetime import date
 
-    from safepoint.core.errors import PickleRefused
+    from safepoint.core.errors import DecodeError
     from safepoint.models import read_pickle
 
     print(read_pickle(pickle.dumps({"order": 7, "due": date(2026, 1, 31)})))
     #> {'order': 7, 'due': datetime.date(2026, 1, 31)}
     try:
         read_pickle(b"cos\nsystem\n(S'id'\ntR.")
-    except PickleRefused as refusal:
+    except DecodeError as refusal:
         print(refusal.what)
         #> The pickle wants os.system, which is not on the list of what may be built.
     ```
@@ -73,16 +73,11 @@ def read_pickle(
         limits: what is too large, too deep or too many.
 
     Raises:
-        PickleRefused: it is malformed, or holds more than such data. The message says what.
+        DecodeError: it is malformed, or holds more than such data. The message says what.
         LimitExceeded: it is too large, too deep or has too many values.
-        ConfigurationError: an argument is of the wrong kind.
-        CodecError: a type could not be restored faithfully. As for `Codec`.
+        ConfigurationError: an argument is of the wrong kind; or a type could not be restored
+            faithfully. As for `Codec`.
     """
-    if not isinstance(data, bytes):
-        raise ConfigurationError(
-            f"A pickle is bytes, and this is {type(data).__name__}.",
-            "Read the file first: Path(name).read_bytes().",
-        )
     return run(data, functions=functions_for(types), limits=limits)
 
 
@@ -274,8 +269,8 @@ def functions_for(types: Types) -> Functions:
     an Enum is found in the list of its members.
 
     Raises:
-        ConfigurationError: these are no types, or a name has no module.
-        CodecError: a type could not be restored faithfully. As for `Codec`.
+        ConfigurationError: these are no types, or a name has no module; or a type could not be
+            restored faithfully. As for `Codec`.
     """
     listed = _listed(types)
     tags: dict[type, str] = {}
@@ -305,11 +300,6 @@ def functions_for(types: Types) -> Functions:
 def _listed(types: Any) -> list[tuple[list[Key], type]]:
     if isinstance(types, Mapping):
         return [(_splits(name), cls) for name, cls in types.items()]
-    if isinstance(types, str | type) or not isinstance(types, Iterable):
-        raise ConfigurationError(
-            f"types is {quoted(types)}, which is no list of types.",
-            'Write types=[Invoice], or types={"old.module.Invoice": Invoice}.',
-        )
     return [([(getattr(t, "__module__", ""), getattr(t, "__qualname__", ""))], t) for t in types]
 
 

@@ -19,11 +19,10 @@ from typing import IO, Any, Final, NamedTuple, TypeGuard
 
 from safepoint.core.errors import (
     CheckpointError,
+    DecodeError,
     InvalidId,
     LimitExceeded,
-    ModelMalformed,
-    PickleRefused,
-    UnsafeModel,
+    ModelRefused,
     quoted,
     shell,
 )
@@ -100,9 +99,8 @@ def read_plan(
         The tensors by the way to them: keys and indices, joined with `/`.
 
     Raises:
-        UnsafeModel: it wants a name that is not data, or a kind of tensor that PyTorch does not
-            check.
-        ModelMalformed: it is not as `torch.save` writes it.
+        ModelRefused: it wants a name that is not data, or a kind of tensor that PyTorch does not
+            check; or it is not as `torch.save` writes it.
         LimitExceeded: it is too large, or would build something too large.
     """
     pickle, held = _archive(file, members, limits)
@@ -171,7 +169,7 @@ def _check(value: Any, *, plain: bool = False) -> None:
         for item in value:
             _check(item, plain=plain or type(value) is set)
     elif type(value) not in _LEAVES and (plain or type(value) is not TensorSpec):
-        raise ModelMalformed(
+        raise ModelRefused(
             "The file holds a storage or its type by itself; or a tensor in a set, as a key, or"
             " among the remarks on a state_dict.",
             "Save tensors in a list, or under a key of their own. Nothing was loaded.",
@@ -259,13 +257,13 @@ def is_data(module: str, name: str) -> bool:
     return (module, name) in _KNOWN or _reason(f"{module}.{name}") is not None
 
 
-def _unsafe(wanted: list[tuple[str, str]], unclear: tuple[str, ...], path: str) -> UnsafeModel:
+def _unsafe(wanted: list[tuple[str, str]], unclear: tuple[str, ...], path: str) -> ModelRefused:
     """Return the error for names that are not on the list."""
     # Those that are no data at all say more than those that are data of the wrong kind.
     foreign = [named(*pair) for pair in wanted if _reason(".".join(pair)) is None] or [*unclear]
     reason = _reason(".".join(wanted[0])) if wanted and not foreign else None
     if reason is not None:
-        return UnsafeModel(
+        return ModelRefused(
             f"The file holds {reason[0]} ({named(*wanted[0])}).",
             f"If you made it, save {reason[1]} instead. {_NOTHING}",
         )
@@ -274,7 +272,7 @@ def _unsafe(wanted: list[tuple[str, str]], unclear: tuple[str, ...], path: str) 
     advice = ""
     if path and not unclear and all(_KEPT.fullmatch(".".join(pair)) for pair in wanted):
         advice = _advice(path)
-    return UnsafeModel(
+    return ModelRefused(
         f"The file wants {', '.join(foreign[:3])}{more}, which {verb} not data.",
         "Nothing of it was run. Do not load it. If you made it, save the state_dict and plain"
         f" values instead.{advice}",
@@ -356,8 +354,8 @@ class _Planner:
                 error.what,
                 f"Save a flatter state, and long lists of numbers as tensors. {_NOTHING}",
             ) from None
-        except PickleRefused as error:
-            problem = ModelMalformed(error.what, f"{error.do} {_NOTHING}")
+        except DecodeError as error:
+            problem = ModelRefused(error.what, f"{error.do} {_NOTHING}")
         # What it wants says more than how it is damaged: most readers run it up to there.
         found = scan(pickle, limits=inner)
         wanted = [(each.module, each.name) for each in found.asked]
@@ -367,7 +365,7 @@ class _Planner:
     def _storage(self, identifier: object) -> _Storage:
         """Plan a storage: the one thing that a model's pickle may refer to."""
         if type(identifier) is not tuple or identifier[:1] != ("storage",):
-            raise UnsafeModel(
+            raise ModelRefused(
                 "The file refers to something that is no storage of a tensor.",
                 "If you made it, save the state_dict of the model, and not the model.",
             )

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any, Final
 
-from safepoint.core.errors import UnsafeRuntime, quoted
+from safepoint.core.errors import Unsafe, quoted
 from safepoint.models.opcodes import named
 
 FLOOR: Final = (2, 10)
@@ -41,21 +41,21 @@ def check_runtime(torch: Any) -> None:
         torch: the module.
 
     Raises:
-        UnsafeRuntime: `torch.load` has no such flag, is not PyTorch's own, or is of a release
+        Unsafe: `torch.load` has no such flag, is not PyTorch's own, or is of a release
             that is known to break the promise; or an environment variable or the process-wide
             list of safe globals weakens it.
     """
     release = str(getattr(torch, "__version__", "of an unknown version"))
     if not has_flag(torch):
-        raise UnsafeRuntime(f"The torch.load of PyTorch {release} has no weights_only.", _UPGRADE)
+        raise Unsafe(f"The torch.load of PyTorch {release} has no weights_only.", _UPGRADE)
     _check_release(release)
     if not _genuine(torch):
-        raise UnsafeRuntime(
+        raise Unsafe(
             "torch.load is not PyTorch's own: something in this process replaced it.",
             f"Nothing was loaded. Find who assigns torch.load, or {_ELSEWHERE}",
         )
     if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
-        raise UnsafeRuntime(
+        raise Unsafe(
             "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
             "Nothing was loaded. Load outside of it.",
         )
@@ -63,7 +63,7 @@ def check_runtime(torch: Any) -> None:
     allowed = sorted(_allowed(torch))
     if allowed:
         more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
-        raise UnsafeRuntime(
+        raise Unsafe(
             f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
             " every file.",
             "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or"
@@ -80,7 +80,7 @@ def check_installed() -> bool:
         False if nothing says which release it is.
 
     Raises:
-        UnsafeRuntime: as `check_runtime`.
+        Unsafe: as `check_runtime`.
     """
     try:
         release = version("torch")
@@ -93,13 +93,13 @@ def check_installed() -> bool:
 
 def _check_release(release: str) -> None:
     if why := _broken(release):
-        raise UnsafeRuntime(f"PyTorch {why}.", _UPGRADE)
+        raise Unsafe(f"PyTorch {why}.", _UPGRADE)
 
 
 def _check_environment() -> None:
     setting = os.environ.get(_VARIABLE, "")
     if setting.strip().lower() not in _OFF:
-        raise UnsafeRuntime(
+        raise Unsafe(
             f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
             f"Nothing was loaded. Run: unset {_VARIABLE}",
         )

@@ -72,13 +72,12 @@ def save_checkpoint(
         The digest of the file.
 
     Raises:
-        ModelUnsupported: it holds what safetensors cannot, and the message says what and why.
+        ModelRefused: it holds what safetensors cannot, and the message says what and why.
         EncodeError: the rest holds a value that could not be restored.
         Conflict: the file exists.
         LimitExceeded: it is over a limit.
         InvalidId: the name cannot be that of a model. Pass another.
-        StorageFull: there is no room; nothing was saved.
-        StorageUnavailable: the folder cannot be written.
+        Unavailable: there is no room; nothing was saved; or the folder cannot be written.
         MissingPackage: PyTorch or safetensors is not installed.
         ConfigurationError: the name of the file ends otherwise.
     """
@@ -114,7 +113,7 @@ def seal_model(
 
     Raises:
         Conflict: it has a seal.
-        ModelMalformed: it is empty, two things at once, or not what its name says.
+        ModelRefused: it is empty, two things at once, or not what its name says.
         CheckpointError: it cannot be read, or the seal cannot be written.
     """
     with open_model(path, DEFAULT_MODEL_LIMITS, load=False) as model:
@@ -191,7 +190,7 @@ def convert(
         limits: what is too large, and what the process may use.
 
     Raises:
-        ModelUnsupported: it holds what safetensors cannot, and the message says what and why.
+        ModelRefused: it holds what safetensors cannot, and the message says what and why.
         CheckpointError: whatever `load_checkpoint` and `save_checkpoint` raise.
     """
     path = _target(target)
@@ -230,8 +229,7 @@ def _publish(
 
     Raises:
         Conflict: something of that name is there.
-        StorageFull: there is no room.
-        StorageUnavailable: another step failed. Nothing appears under the name.
+        Unavailable: there is no room; or another step failed. Nothing appears under the name.
     """
     temp, parent = _temp(), str(Path(path).parent)
     with _folder_of(path) as folder:

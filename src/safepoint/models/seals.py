@@ -27,9 +27,7 @@ from safepoint.core.errors import (
     InvalidId,
     LimitExceeded,
     NotFound,
-    RecordMalformed,
-    SealError,
-    WrongPlace,
+    SealBroken,
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
@@ -118,8 +116,8 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
 
     Raises:
         NotFound: there is no seal.
-        StorageUnavailable: it cannot be read.
-        SealError: it is not genuine, or of another model.
+        Unavailable: it cannot be read.
+        SealBroken: it is not genuine, or of another model.
     """
     shown, beside = shell(path), path + ENDING
     place = Place(STORE, "", name_of(path, name), 1)
@@ -134,14 +132,15 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         ) from None
     try:
         payload = open_sealed(record, place, keys, use="model").payload
-    except WrongPlace:
-        header = json.loads(record.split(b"\n", 2)[1])
-        raise WrongPlace(
-            f"{shown} is sealed as {header['thread']} in {header['store']}.",
-            f"If you renamed it, pass name={header['thread']!r}. If not, somebody put it there:"
-            " restore the one that belongs there.",
-        ) from None
-    except (SealError, LimitExceeded) as error:  # let it speak of the file
+    except (SealBroken, LimitExceeded) as error:  # let it speak of the file
+        if error.kind == "place":
+            header = json.loads(record.split(b"\n", 2)[1])
+            raise SealBroken(
+                f"{shown} is sealed as {header['thread']} in {header['store']}.",
+                f"If you renamed it, pass name={header['thread']!r}. If not, somebody put it there:"
+                " restore the one that belongs there.",
+                "place",
+            ) from None
         what = error.what.replace(f"The state of {place}", f"The state in the seal of {shown}")
         what = what.replace(f"{place} is sealed by", f"{shown} is sealed by")
         raise type(error)(what.replace(str(place), f"The seal of {shown}"), error.do) from None
@@ -151,7 +150,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         is_sealed = type(size) is int and 0 < size < 10**18 and _TREE.fullmatch(tree)
         if is_sealed and not state and (rest is None or (type(rest) is bytes and rest)):
             return Sealed(place.thread, tree, size, rest)
-    raise RecordMalformed(
+    raise SealBroken(
         f"The seal of {shown} does not speak of a model.",
         "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
     )

@@ -18,9 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.core.errors import (
-    ModelMalformed,
-    ModelMismatch,
-    ModelUnsupported,
+    ModelRefused,
     missing,
     quoted,
 )
@@ -95,14 +93,14 @@ class Schema(dict[str, TensorSpec]):
     """Which tensors a model has, by name: these, and no others.
 
     ```python
-    from safepoint.core.errors import ModelMismatch
+    from safepoint.core.errors import ModelRefused
     from safepoint.models import Schema, TensorSpec
 
     schema = Schema({"weight": TensorSpec("float32", (None, 3))})
     schema.check({"weight": TensorSpec("float32", (8, 3))})
     try:
         schema.check({"weight": TensorSpec("float16", (8, 3))})
-    except ModelMismatch as error:
+    except ModelRefused as error:
         print(error.what)
         #> The tensor 'weight' is float16 (8, 3), and the schema says float32 (None, 3).
     ```
@@ -122,7 +120,7 @@ class Schema(dict[str, TensorSpec]):
             tensors: by name: tensors, or anything else with `dtype` and `shape`.
 
         Raises:
-            ModelMismatch: one is missing, is one too many, or is of another type or shape. The
+            ModelRefused: one is missing, is one too many, or is of another type or shape. The
                 message names it.
         """
         found = Schema.of(tensors)
@@ -135,7 +133,7 @@ class Schema(dict[str, TensorSpec]):
                 why = "is not in the schema"
             elif wanted.allows(there):
                 continue
-            raise ModelMismatch(
+            raise ModelRefused(
                 f"The tensor {quoted(name)} {why}.", "Load the file that belongs to this model."
             )
 
@@ -167,7 +165,7 @@ def read_table(
         limits: what is too large.
 
     Raises:
-        ModelMalformed: it is not a safetensors file, is cut or has bytes too many, or a tensor's
+        ModelRefused: it is not a safetensors file, is cut or has bytes too many, or a tensor's
             bytes are not where its shape and type need them.
         LimitExceeded: the header is too large, or describes too many or too large tensors.
     """
@@ -203,8 +201,8 @@ def read_table(
     return table
 
 
-def _wrong(why: str) -> ModelMalformed:
-    return ModelMalformed(f"The safetensors file {why}.", _DO)
+def _wrong(why: str) -> ModelRefused:
+    return ModelRefused(f"The safetensors file {why}.", _DO)
 
 
 def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
@@ -308,10 +306,10 @@ def open_tensors(
         check: called with the table before a tensor is made.
 
     Raises:
-        ModelMalformed: as `read_table`, or a truth value is neither true nor false.
+        ModelRefused: as `read_table`, or a truth value is neither true nor false; or this machine
+            stores the high byte of a number first.
         LimitExceeded: it is over a limit.
         MissingPackage: torch is not installed.
-        ModelUnsupported: this machine stores the high byte of a number first.
     """
     _check_byte_order()
     torch = package()
@@ -335,7 +333,7 @@ def open_tensors(
             raw = view(buffer, dtype=torch.uint8, count=end - begin, offset=begin)
             # A third truth value: what code compiled for two does with it is undefined.
             if kind == "bool" and int(raw.max()) > 1:
-                raise ModelMalformed(
+                raise ModelRefused(
                     f"The tensor {quoted(name)} holds a byte that is neither true nor false.", _DO
                 )
             tensor = raw.view(dtype) if kind == "bool" else raw.clone().view(dtype)
@@ -347,7 +345,7 @@ def open_tensors(
 
 def _check_byte_order() -> None:
     if sys.byteorder != "little":
-        raise ModelUnsupported(
+        raise ModelRefused(
             "This machine stores the high byte of a number first, and safetensors the low one.",
             "Load and save on a little-endian machine, such as any x86-64 or ARM server.",
         )
@@ -369,7 +367,7 @@ def write_into(descriptor: int, tensors: Mapping[str, torch.Tensor]) -> None:
             piece of the CPU's memory.
 
     Raises:
-        ModelUnsupported: this machine stores the high byte of a number first.
+        ModelRefused: this machine stores the high byte of a number first.
         OSError: it cannot be written.
     """
     _check_byte_order()

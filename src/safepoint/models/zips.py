@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
-from safepoint.core.errors import LimitExceeded, ModelMalformed, quoted
+from safepoint.core.errors import LimitExceeded, ModelRefused, quoted
 from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
@@ -68,7 +68,7 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
     """Return the members of an archive, in the order of its directory.
 
     Raises:
-        ModelMalformed: the archive is damaged, ambiguous, or hides bytes.
+        ModelRefused: the archive is damaged, ambiguous, or hides bytes.
         LimitExceeded: it has too many members.
     """
     count, start, length = _end(file, size, limits)
@@ -87,7 +87,7 @@ def content(file: IO[bytes], member: Member, most: int) -> bytes:
     """Return the bytes of a member, up to so many.
 
     Raises:
-        ModelMalformed: they are not packed as its entry says, or do not match its checksum.
+        ModelRefused: they are not packed as its entry says, or do not match its checksum.
     """
     data = read_exactly(file, member.start, min(member.packed, most))
     if member.method == DEFLATED:
@@ -108,7 +108,7 @@ def read_exactly(file: IO[bytes], start: int, length: int) -> bytes:
     """Return that many bytes from there.
 
     Raises:
-        ModelMalformed: the file ends before.
+        ModelRefused: the file ends before.
     """
     data = read_at(file, start, length)
     if len(data) != length:
@@ -285,6 +285,6 @@ def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
         at += length
 
 
-def unclear(what: str) -> ModelMalformed:
+def unclear(what: str) -> ModelRefused:
     """Return the error for a file that is damaged, or that readers could differ on."""
-    return ModelMalformed(f"{what}.", _AGAIN)
+    return ModelRefused(f"{what}.", _AGAIN)

@@ -1,9 +1,9 @@
-"""Answers and holds: what people signed, where workers find it, so that nobody drops it unseen.
+"""Signed answers and holds, stored where workers find them, so that nobody can drop one unnoticed.
 
-Each key has chains of its own in a storage for answers alone: one for each question that its owner
+Each key has its own chains in a storage only for answers: one for each question that its owner
 answered, and one for each thread that they held. The end of each chain is anchored, under a login
-that no worker has. A worker knows the names of the chains, so it looks at those about its question
-and at no other; and it believes that there is none, because the anchor has seen none.
+that no worker has. A worker knows the names of the chains, so it reads only the chains about its
+question. It believes that a chain does not exist only if the anchor has not seen it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,14 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, check_apart
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    AnswersBroken,
-    AnswersError,
-    AnswersUnavailable,
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     InvalidId,
-    KeyRefused,
     LimitExceeded,
-    NotFound,
-    RecordsMissing,
-    StorageError,
-    UnknownKey,
+    SealBroken,
+    Unavailable,
+    Unsafe,
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey
@@ -53,15 +47,15 @@ _LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with 
 
 
 class Order(NamedTuple):
-    """What an operator signed: that a thread is held, or that a hold has ended.
+    """An operator's signed order: a hold on a thread, or the release of a hold.
 
     Attributes:
         what: "hold" or "release".
         by: the name of the operator.
         key: the id of their key.
         at: when they signed it, by their clock.
-        why: what they said, or "".
-        hold: the digest of the hold that a release ends; of a hold, its own.
+        why: their reason, or "".
+        hold: the digest of the hold that a release ends, or a hold's own digest.
         text: the sealed record.
     """
 
@@ -79,7 +73,7 @@ class Order(NamedTuple):
 
 
 class Answers:
-    """A place for what people sign: they put it there, and workers look before they go on.
+    """A place for signed answers and holds, which workers read before they continue.
 
     ```python
     from safepoint import Approver, Approvers, InMemoryAnchor, InMemoryCheckpointStorage, SigningKey
@@ -98,13 +92,13 @@ class Answers:
     #> ['dana denied']
     ```
 
-    A place that is gone, ends before what its anchor has seen, or does not verify, answers nothing
-    and raises. So whoever can write the storage can stop runs, and cannot drop a no.
+    If the place is gone, does not reach its anchor or does not verify, every read raises. So an
+    attacker with write access to the storage can stop runs, but cannot drop a denial.
 
     Args:
-        storage: where the records are, for answers alone.
-        anchor: what sees the end of each chain. Nobody who writes the storage, or the checkpoints,
-            should be able to set it back.
+        storage: where the records are, only for answers.
+        anchor: keeps the end of each chain. Nobody who writes the storage or the checkpoints should
+            be able to set it back.
     """
 
     def __init__(self, storage: CheckpointStorage, anchor: Anchor) -> None:
@@ -118,25 +112,25 @@ class Answers:
     # --- what people do
 
     def put(self, approver: Approver, text: str, *, why: str = "") -> None:
-        """Put a signed yes or no where workers find it. When this returns, it is durable.
+        """Store a signed approval or denial. When this returns, it is durable.
 
-        Put again after a crash, the same text is kept once.
+        If you put the same text again after a crash, it is stored once.
 
         Args:
-            approver: who signed it.
-            text: what their `approve` or `deny` gave.
-            why: a reason, for people. It is sealed with their key, and is no part of the answer.
+            approver: the person who signed it.
+            text: the result of their `approve` or `deny`.
+            why: a reason, for people. It is sealed with their key, but is not part of the answer.
 
         Raises:
-            ApprovalError: it is no answer of theirs.
+            ApprovalRefused: it is no answer of theirs.
             InvalidId: the reason is too long.
             LimitExceeded: they have answered that question too often.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         try:
             said = Approvers({approver.name: approver.key.public}).open(text)
-        except ApprovalUntrusted as error:
-            raise ApprovalUntrusted(
+        except ApprovalRefused as error:
+            raise ApprovalRefused(
                 f"{approver.name} did not sign that with this key. {error.what}",
                 "Nothing was put. Each person puts what they signed themselves.",
             ) from None
@@ -153,20 +147,20 @@ class Answers:
     def hold(
         self, operator: Approver, store: str, thread: str, *, tenant: str = "", why: str = ""
     ) -> Order:
-        """Hold a thread: no worker runs a step of it any more, until the hold is released.
+        """Hold a thread: no worker runs another step of it until the hold is released.
 
-        Each hold that was put is one of its own, and is released by itself.
+        Several holds on a thread are released separately.
 
         Args:
-            operator: who, with a key that the gate of the workers knows as an operator's.
-            store: the name of the store that the thread is in.
+            operator: the operator, whose key the workers' gate must know.
+            store: the name of the thread's store.
             thread: the thread.
-            tenant: whose thread it is, or "".
+            tenant: the thread's tenant, or "".
             why: a reason, for people.
 
         Raises:
             InvalidId: a name is outside its grammar, or the reason is too long.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         _check_why(why)
         return self._order(operator, Place(store, tenant, thread, 1), {"order": "hold", "why": why})
@@ -174,10 +168,10 @@ class Answers:
     def release(
         self, operator: Approver, store: str, thread: str, hold: str, *, tenant: str = ""
     ) -> Order:
-        """End a hold. It counts for that one alone: a later hold is another.
+        """Release one hold. Other holds on the thread stay.
 
         Args:
-            operator: who, which may be another than who held it.
+            operator: the operator, who need not be the one who held it.
             store: the name of the store.
             thread: the thread.
             hold: the digest of the hold, as `Order.hold` has it.
@@ -185,7 +179,7 @@ class Answers:
 
         Raises:
             InvalidId: a name is outside its grammar, or `hold` is no digest.
-            AnswersError: it could not be put. The message says whether it is there.
+            Unavailable: it could not be put. The message says whether it is there.
         """
         if not is_digest(hold):
             raise InvalidId(
@@ -205,9 +199,9 @@ class Answers:
     def _append(
         self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
     ) -> tuple[bytes, Opened]:
-        """Append to a chain of one key, unless its last record says the same, and anchor that.
+        """Append to a chain of one key, unless its last record says the same, and anchor the end.
 
-        Once it is anchored, a hold is done: somebody may have released it, so the same is another.
+        After a hold is anchored, it may be released, so the same hold again is a new one.
         """
         view, payload = self._view(person.key, tenant), write_json(value, _LIMITS.state_bytes)
 
@@ -242,7 +236,7 @@ class Answers:
         of it counts.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         found = []
         for key_id, (name, key) in people.keys.items():
@@ -259,10 +253,10 @@ class Answers:
         return found
 
     def is_settled(self, question: Question, key: Key) -> bool:
-        """Tell whether the anchor has seen all that a key answered to a question.
+        """Tell whether the anchor has seen every answer of a key to a question.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         with _answers_errors():
             view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
@@ -272,10 +266,10 @@ class Answers:
     def orders(
         self, store: str, thread: str, operators: Approvers, *, tenant: str = ""
     ) -> list[Order]:
-        """Return all that these operators ordered about a thread, verified: holds and releases.
+        """Return every verified order of these operators about a thread: holds and releases.
 
         Raises:
-            AnswersError: the place cannot vouch for what is there.
+            SealBroken: the place cannot vouch for what is there.
         """
         place, found = Place(store, tenant, thread, 1), []
         for name, key in operators.keys.values():
@@ -291,35 +285,38 @@ class Answers:
         return found
 
     def verify(self, *people: Approvers, tenant: str = "") -> int:
-        """Verify all that is put here, and return how many records that is.
+        """Verify every record, and return how many there are.
 
         Args:
-            people: those who may have put something, approvers and operators.
-            tenant: only what is about this one's threads; all, if you name none.
+            people: the approvers and operators who may have stored records.
+            tenant: only records about this tenant's threads; all records by default.
 
         Raises:
-            AnswersError: something was changed or removed, or is of nobody among them.
+            SealBroken: something was changed or removed, or is of nobody among them.
         """
         with _answers_errors():
             try:
                 chains = self._chains(people, tenant)
                 return sum(view.verify(chain, every_signature=True) for view, chain in chains)
-            except UnknownKey as error:
-                raise AnswersBroken(
+            except SealBroken as error:
+                if error.kind != "key":
+                    raise
+                raise SealBroken(
                     f"The answers hold something of nobody who is listed. {error.what}",
                     "If you know that key, list it as revoked-approver or revoked-operator. If not,"
                     " find out who can write their storage.",
+                    "answers",
                 ) from error
 
     def every(
         self, people: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Approval | CheckpointError]:
-        """Yield each yes and no that is put here, verified, as `about` does.
+        """Yield each verified approval and denial, as `about` does.
 
-        In place of what does not verify, or is of nobody who is listed, it yields what is wrong.
+        For a record that does not verify, or that no listed person signed, it yields the error.
 
         Raises:
-            AnswersError: the place cannot be asked.
+            Unavailable: the place cannot be asked.
         """
         with _answers_errors():
             chains = self._chains((people, operators), tenant)
@@ -349,9 +346,9 @@ class Answers:
         return [(view, chain) for view in views for chain in view.threads()]
 
     def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
-        """Yield the first records of a chain: no more are put there with this release.
+        """Yield the first records of a chain, up to the maximum that this package stores.
 
-        What its owner, or a thief of their key, wrote behind them by hand does not count.
+        Further records, which the owner or a thief of the key wrote by hand, do not count.
         """
         with _answers_errors():
             yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
@@ -365,7 +362,7 @@ class Answers:
 
 
 def in_force(orders: list[Order], operators: Approvers) -> list[Order]:
-    """Return the holds that nobody has released. What a revoked key released is held."""
+    """Return the holds that are not released. A release by a revoked key does not count."""
     releases = {
         each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
     }
@@ -381,12 +378,12 @@ def _check_why(why: str) -> None:
 
 
 def _chain(kind: str, key: Key, about: str) -> str:
-    """Name the chain of a key about one thing, so that whoever knows that finds it."""
+    """Return the name of a key's chain about one thing, so that a worker can find it."""
     return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
 
 
 def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
-    """Return the order that a verified record holds."""
+    """Return the order in a verified record."""
     said = read_json(opened.payload, _LIMITS.state_bytes)
     what = said["order"]
     if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
@@ -399,10 +396,11 @@ def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
     return Order(what, name, opened.key, at, said.get("why", ""), hold, record)
 
 
-def _misplaced(chain: str) -> AnswersBroken:
-    return AnswersBroken(
+def _misplaced(chain: str) -> SealBroken:
+    return SealBroken(
         f"The chain {chain} of the answers holds something that is not about it.",
         "Nothing is resumed. Whoever signed it did not put it with this release: ask them.",
+        "answers",
     )
 
 
@@ -411,26 +409,26 @@ def _answers_errors() -> Iterator[None]:
     """Say what is wrong with the place of the answers in its own words."""
     try:
         yield
-    except (AnswersError, LimitExceeded, ConfigurationError, KeyRefused):
+    except (LimitExceeded, ConfigurationError, Unsafe):
         raise
-    except AnchorUnavailable as error:
-        raise AnswersUnavailable(error.what, error.do) from error
-    except (NotFound, RecordsMissing) as error:
-        raise _broken(error.what) from error
-    except StorageError as error:
-        raise AnswersUnavailable(
+    except Unavailable as error:
+        raise Unavailable(
             f"The answers cannot be used. {error.what}",
             f"{error.do} Until then nothing is resumed.",
+            "answers",
         ) from error
     except CheckpointError as error:
+        if error.kind == "answers":
+            raise
         raise _broken(error.what) from error
     except (KeyError, TypeError) as error:
         raise _broken("A record holds other fields.") from error
 
 
-def _broken(what: str) -> AnswersBroken:
-    return AnswersBroken(
+def _broken(what: str) -> SealBroken:
+    return SealBroken(
         f"The answers do not verify. {what}",
         "Nothing is resumed. Find out who can write their storage, and restore a copy that"
         " verifies.",
+        "answers",
     )

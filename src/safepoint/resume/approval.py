@@ -1,12 +1,12 @@
-"""Approvals: what somebody is asked, and the signed statement that they answer with.
+"""Approvals: the question to a person, and the signed statement that answers it.
 
-A `Question` says exactly what is to be resumed. An `Approver` signs a yes or a no to it, with a
-key that no worker has. `Approvers` knows whose keys count, and tells a genuine answer to this
-question from every other text.
+A `Question` says exactly what would be resumed. An `Approver` signs an approval or a denial, with a
+key that no worker has. `Approvers` knows which keys count, and distinguishes a genuine answer to
+this question from every other text.
 
 A question travels as one line of canonical JSON. An answer is the envelope of `record.py` for the
 use "approval": line 1 with the signature, and on line 2 the question's fields with who answered
-what, when and until when. These classes decide; they touch no disk.
+what and when, and when it expires. These classes decide and do not access the disk.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ from typing import Any, Final, Literal
 
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
-    ApprovalExpired,
-    ApprovalMalformed,
-    ApprovalMismatch,
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     EncodeError,
-    KeyRefused,
     LimitExceeded,
+    Unsafe,
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
@@ -60,17 +57,17 @@ _MALFORMED: Final = (
 
 
 class Reason(StrEnum):
-    """What the gate found. Its value is what a policy, an approval and the journal write.
+    """A finding of the gate. Policies, approvals and the journal use its value.
 
     Attributes:
-        OLD_CHECKPOINT: it is not the end of its thread, so steps that ran would run again.
-        VERSION_CHANGED: another version wrote it, and its state may mean something else to this.
-        NO_MIGRATION: none leads from that version to this one; the state would be read as it is.
+        OLD_CHECKPOINT: it is not the end of its thread, so steps would run a second time.
+        VERSION_CHANGED: another version wrote it, so its state may mean something else.
+        NO_MIGRATION: no migration leads from that version to this one.
         TOOLS_ADDED: the run would get tools that it did not have at this checkpoint.
-        TOOL_CHANGED: a tool has the name that it had, and another version or schema.
-        PERMISSIONS_WIDENED: a tool would be allowed more than it was at this checkpoint.
-        ASKED: a step of the workflow asks for a person's yes.
-        OWNED_BY_ANOTHER: another worker owns the thread: with two at work, steps could run twice.
+        TOOL_CHANGED: a tool with the same name has another version or schema.
+        PERMISSIONS_WIDENED: a tool would have more permissions than at this checkpoint.
+        ASKED: a step of the workflow asks for a person's approval.
+        OWNED_BY_ANOTHER: another worker owns the thread, so steps could run twice.
     """
 
     OLD_CHECKPOINT = "old-checkpoint"
@@ -84,7 +81,7 @@ class Reason(StrEnum):
 
 
 class Arguments:
-    """A field of which each read gives a new copy: what was looked at is what is signed."""
+    """A field that returns a new copy on each read, so that people sign what they read."""
 
     def __get__(self, question: object | None, owner: type) -> dict[str, Any]:
         if question is None:  # asked for a default when the class is made; there is none
@@ -101,9 +98,9 @@ class Arguments:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Question:
-    r"""What somebody is asked: to let a thread go on from a checkpoint, as this, for these reasons.
+    r"""A question to a person: may this app continue a thread from a checkpoint?
 
-    Read it before you sign it. Each line of `described` is one line, in ASCII, with everything
+    Read it before you sign it. Each item of `described` is one line of ASCII, with every character
     escaped that could hide something:
 
     ```python
@@ -130,7 +127,7 @@ class Question:
         #> argument 'to': 'ACME\u202e'
     ```
 
-    Two questions are equal if every field is, types included: an approval of 1 is not one of True.
+    Two questions are equal if every field is, including its type: 1 does not equal True.
 
     Attributes:
         store: the store that the thread is in.
@@ -140,14 +137,14 @@ class Question:
         app: what is to run it: a workflow's name, with its version.
         tools: the digest of the tool set that it would have.
         reasons: why a person is asked.
-        action: what a step asks for, or "" if none does.
-        arguments: what it asks for exactly, or {}. Each read gives a new copy.
-        details: what is different, in the gate's words: which tool is new, how far it goes back.
-        tenant: whose thread it is, or "".
+        action: the action that a step asks for, or "".
+        arguments: the exact arguments of the action, or {}. Each read returns a new copy.
+        details: the gate's findings, for example which tool is new.
+        tenant: the thread's tenant, or "".
         next: the step that would run, or "" if none is left.
         done: the steps that count as done, as `app` has them.
-        scope: what in the thread it is about, or "" for all of it: a graph has several parts that
-            go on by themselves.
+        scope: the part of the thread that it is about, or "": a graph has several parts that
+            continue separately.
         until: when the wait ends, in UTC as a record writes it, or "" if it does not.
         then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
 
@@ -203,7 +200,7 @@ class Question:
 
     @cached_property
     def text(self) -> str:
-        """The question as it travels to whoever is asked: one line of canonical JSON."""
+        """The question as it is sent to a person: one line of canonical JSON."""
         return self._spelled(_FIELDS)
 
     @cached_property
@@ -223,27 +220,27 @@ class Question:
 
     @classmethod
     def from_text(cls, text: str) -> Question:
-        """Read a question that `text` gave. Nobody vouches for it: look at it before you sign it.
+        """Read a question from its `text`. It is not authenticated: read it before you sign it.
 
         Raises:
-            ApprovalMalformed: it is not a question.
+            ApprovalRefused: it is not a question.
         """
         try:
             return _question(read_json(_unwrapped(text, "question").encode(), _MAX_QUESTION))
-        except ApprovalMalformed:
+        except ApprovalRefused:
             raise
         except _MALFORMED as error:
             why = f" {error.what}" if isinstance(error, CheckpointError) else ""
-            raise ApprovalMalformed(f"The text is not a question.{why}", _SEND) from None
+            raise ApprovalRefused(f"The text is not a question.{why}", _SEND, "form") from None
 
     def left(self, now: datetime | None = None) -> timedelta | None:
-        """Return how long the wait still lasts: below 0 if it has ended, None if it does not."""
+        """Return how long the wait still lasts: below 0 if it has ended, None if it never ends."""
         moment = now or datetime.now(UTC)
         return datetime.fromisoformat(self.until) - moment if self.until else None
 
     @property
     def described(self) -> list[str]:
-        """What a person reads before they sign: all of it, one line per field and per argument.
+        """The whole question for a person to read, one line per field and per argument.
 
         A line is ASCII. Text is quoted, with everything escaped that is not a printable ASCII
         character.
@@ -296,7 +293,7 @@ def _unfit(name: str, value: object) -> ConfigurationError:
 
 
 def _question(values: Any) -> Question:
-    """Return the question of decoded fields: exactly them, and each of its own type."""
+    """Return the question from decoded fields: exactly these, each with its own type."""
     lists = [values[name] for name in ("reasons", "details", "done")]
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
@@ -308,7 +305,7 @@ def _question(values: Any) -> Question:
 
 
 def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of what a step asks with, equal at every level and of the same types.
+    """Return a copy of a step's arguments, equal at every level and with the same types.
 
     Raises:
         ConfigurationError: the action is no word, or a name is no text.
@@ -345,29 +342,30 @@ def _encoded(values: dict[str, Any], most: int) -> bytes:
 
 
 def _unwrapped(text: str, what: str) -> str:
-    """Return a text as it was sent: mail and forms change the line ends, and add some.
+    """Return a text as it was sent: mail and forms change line ends and add some.
 
-    What is inside of a line stays as it is, and the signature covers that.
+    The content of a line is not changed. The signature covers it.
     """
     if not isinstance(text, str) or len(text) > MAX_BYTES:
-        raise ApprovalMalformed(
+        raise ApprovalRefused(
             f"This is no {what}: it is not text, or more than {MAX_BYTES} characters.",
             "Send what the other side gave, unchanged.",
+            "form",
         )
     return text.replace("\r\n", "\n").strip(" \t\r\n")
 
 
 def shown(value: object) -> str:
-    """Return the whole value in ASCII, on one line, with everything escaped that could hide.
+    """Return the whole value in ASCII, on one line, with misleading characters escaped.
 
-    Spaces are escaped where several stand together: a terminal would wrap the line there, and
-    what follows them could pass for a line of its own.
+    Several spaces in a row are escaped: a terminal would wrap the line there, and the text after
+    them could look like a separate line.
     """
     return _SPACES.sub(lambda found: r"\x20" * len(found.group()), ascii(value))
 
 
 def _difference(answered: Question, asked: Question) -> str:
-    """Say in which field two questions differ, and both values."""
+    """Return the field in which two questions differ, and both values."""
     ours, theirs = _labelled(answered), _labelled(asked)
     # By what is shown: 1 == True in Python, and nobody who approves the one approves the other.
     name = next(each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each))
@@ -383,7 +381,7 @@ def _labelled(question: Question) -> dict[str, str]:
 
 
 def _shorten(value: object) -> str:
-    """Show a value. One that is too long is told by its beginning, its length and its digest."""
+    """Show a value. A long one is shown by its beginning, its length and its digest."""
     if isinstance(value, Head):
         return f"{value} {value.digest}"
     text = shown(value)
@@ -400,18 +398,18 @@ Verdict = Literal["approved", "denied"]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """An answer whose signature was verified. `Approvers.open` makes it.
+    """An answer whose signature was verified. `Approvers.open` returns it.
 
     Attributes:
-        approver: who answered.
-        key: the id of the key that they signed with.
+        approver: the person who answered.
+        key: the id of their key.
         verdict: "approved" or "denied".
         issued: when they signed, by their clock, in UTC.
-        expires: from when on it does not count.
+        expires: when it expires.
         nonce: 32 hex digits that no other approval has.
-        question: what they answered.
+        question: the question.
         text: the signed text.
-        why: a reason, if one was put with it. It decides nothing.
+        why: a reason, if one was stored with it. It has no effect.
     """
 
     approver: str
@@ -429,50 +427,51 @@ class Approval:
         return f"The {kind} by {self.approver}"
 
     def check_answers(self, question: Question) -> None:
-        """Refuse it as an answer to another question.
+        """Refuse this answer if it is about another question.
 
         Raises:
-            ApprovalMismatch: a field differs; the message says which, and both values.
+            ApprovalRefused: a field differs; the message says which, and both values.
         """
         if self.question != question:
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"{self} has {_difference(self.question, question)}.",
                 f"It does not count here. Ask {self.approver} this question.",
+                "mismatch",
             )
 
     def check_time(self, now: datetime, lifetime: timedelta) -> None:
-        """Refuse it if it does not count at this time.
+        """Refuse this answer if it is not valid at this time.
 
-        Clocks may differ by a minute. That excuses an approval from the future, never an expired
-        one.
+        Clocks may differ by a minute, so an approval may be that far in the future. An expired one
+        is always refused.
 
         Args:
             now: the time.
-            lifetime: the longest that an approval may be valid.
+            lifetime: the maximum validity of an approval.
 
         Raises:
-            ApprovalExpired: it is too late, too early, or it is valid for too long.
+            ApprovalRefused: it is too late, too early, or it is valid for too long.
         """
         if now >= self.expires:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
                 f"Ask {self.approver} again.",
             )
         left = self.question.left(max(now, self.issued))
         if left is not None and left <= timedelta(0):
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} came too late: the wait ended at {self.question.until}.",
                 "Nothing was done. Start the run again if it is still wanted.",
             )
         if self.issued - now > SKEW:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
                 f" is more than the {SKEW.seconds} seconds by which clocks may differ.",
                 f"Set the clocks of this machine and of {self.approver} right, then ask again.",
             )
         valid = self.expires - self.issued
         if valid > lifetime:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self} is valid for {valid}, and the policy allows {lifetime}.",
                 f"Ask {self.approver} again, for a shorter time: approve(question, lifetime=...).",
             )
@@ -480,13 +479,13 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Somebody who can say yes or no to a question, and sign it.
+    """A person who can sign an approval or a denial.
 
-    The key is the approver's own: a worker that had it could approve its own work. So it stays in
-    a process and on a machine that no worker writes to.
+    A worker that had the person's key could approve its own work. So keep the key in a process and
+    on a machine that no worker can write to.
 
     Args:
-        name: who it is, as `Approvers` knows them.
+        name: the person's name in `Approvers`.
         key: their own key.
 
     Raises:
@@ -502,7 +501,7 @@ class Approver:
     def approve(
         self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
-        """Sign a yes, from now on and for as long as `lifetime`, and return its text."""
+        """Sign an approval that is valid for `lifetime` from now, and return its text."""
         return self._answer("approved", question, lifetime, now)
 
     def deny(
@@ -537,14 +536,14 @@ class Approver:
 
 
 class Approvers:
-    """The people who may approve, and the public keys by which they are known.
+    """The people who may approve, with their public keys.
 
     ```python
     from dataclasses import replace
 
     from safepoint import Approver, Approvers, SigningKey
     from safepoint.resume.approval import Question
-    from safepoint.core.errors import ApprovalMismatch
+    from safepoint.core.errors import ApprovalRefused
     from safepoint.core.names import Head
 
     key = SigningKey.generate()
@@ -562,24 +561,24 @@ class Approvers:
 
     try:
         approval.check_answers(replace(question, arguments={"amount": 5_000_000}))
-    except ApprovalMismatch as error:
+    except ApprovalRefused as error:
         print(error.what)
         #> The approval by dana has the argument 'amount': 42, and the question has 5000000.
     ```
 
     Args:
         keys: each person's public key, or several of them, by the person's name.
-        revoked: which of these keys no longer count, or their ids. What they signed before does
-            not count either: whoever stole a key can write any date.
+        revoked: the keys that no longer count, or their ids. Their earlier signatures do not count
+            either, because a thief of a key can write any date.
 
     Attributes:
         keys: each key with the name of its owner, revoked ones included, by the key's id.
         revoked: the ids of the keys that no longer count.
-        names: who may approve: everybody with a key that is not revoked.
+        names: the people who may approve: everybody with a key that is not revoked.
 
     Raises:
         InvalidId: a name is outside the grammar.
-        KeyRefused: something is no public key, one key has two names, or what is revoked is
+        Unsafe: something is no public key, one key has two names, or what is revoked is
             nobody's key.
     """
 
@@ -600,7 +599,7 @@ class Approvers:
             each.id if isinstance(each, Key) else each for each in revoked
         )
         if not self.revoked <= self.keys.keys():  # a mistyped id would revoke nothing
-            raise KeyRefused(
+            raise Unsafe(
                 f"{quoted(min(self.revoked - self.keys.keys()))} is revoked, and is the key of no"
                 " approver here.",
                 "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
@@ -611,14 +610,14 @@ class Approvers:
 
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):
-            raise KeyRefused(
+            raise Unsafe(
                 f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
                 " checks an approval could make one.",
                 "Give what they sent you of key.public, for a key of SigningKey.generate().",
             )
         owner, _ = self.keys.setdefault(key.id, (name, key))
         if owner != name:
-            raise KeyRefused(
+            raise Unsafe(
                 f"Key {key.id} is listed for {owner} and for {name}, so it would count as two"
                 " people.",
                 "Give each person a key of their own.",
@@ -631,54 +630,54 @@ class Approvers:
         return f"Approvers({list(self.names)})"
 
     def check_apart(self, keyring: Keyring) -> None:
-        """Refuse approvers whose keys are also on the keyring of a ledger.
+        """Refuse approvers whose keys are also on a ledger's keyring.
 
         Raises:
-            KeyRefused: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is: whoever writes the store could approve what they wrote.
         """
         for key in keyring:
             if key.id in self.keys:
-                raise KeyRefused(
+                raise Unsafe(
                     f"Key {key.id} of the approver {self.keys[key.id][0]} is on the keyring of the"
                     " ledger, so a writer could approve its own work.",
                     "Give the approver a key of their own: SigningKey.generate().",
                 )
 
     def open(self, text: str, *, revoked: bool = False) -> Approval:
-        """Verify a text in the one order that is safe, and return what it says.
+        """Verify a signed text and return the answer.
 
-        It is genuine then. Whether it answers your question, and at this time, its
-        `check_answers` and `check_time` tell.
+        The answer is genuine. Check with its `check_answers` and `check_time` whether it is about
+        your question and still valid.
 
         Args:
-            text: what somebody signed.
-            revoked: also open what a key signed that was revoked since. It does not count then.
+            text: the signed text.
+            revoked: also open an answer of a revoked key, which does not count.
 
         Raises:
-            ApprovalMalformed: it is not an approval.
-            ApprovalUntrusted: nobody of these approvers signed it, or their key is revoked, or it
-                speaks for somebody else.
+            ApprovalRefused: it is not an approval; or nobody of these approvers signed it, or their
+                key is revoked, or it speaks for somebody else.
         """
         # 1. the size, and the grammar of line 1
         line_1, _, line_2 = _unwrapped(text, "approval").encode("utf-8", "replace").partition(b"\n")
         found = read_line(line_1)
         if found is None:
-            raise ApprovalMalformed(
+            raise ApprovalRefused(
                 "The text is not an approval.",
                 "Send what Approver.approve or Approver.deny gave, unchanged.",
+                "form",
             )
         key_id, signature = found
 
         # 2. the key
         if key_id not in self.keys:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval names key {key_id}, which is no approver's.",
                 "If that person may approve, add their public key to Approvers; if not, treat it as"
                 " forged.",
             )
         name, key = self.keys[key_id]
         if key_id in self.revoked and not revoked:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval names key {key_id} of {name}, which was revoked.",
                 "Whoever stole that key may have written it. Ask again, and let them sign with"
                 " a key that counts.",
@@ -686,7 +685,7 @@ class Approvers:
 
         # 3. the signature, as an approval
         if not is_signed(line_2, signature, key, "approval"):
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval was changed after {name} signed it, or {name} never did.",
                 "Do not use it: find out where it comes from, then ask again.",
             )
@@ -694,7 +693,7 @@ class Approvers:
         # 4. line 2: from here on, written by a holder of the key
         approval = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
         if approval.approver != name:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"
                 f" the key of {name}.",
                 "Nobody signs for somebody else: let each person sign with their own key.",
@@ -703,7 +702,7 @@ class Approvers:
 
 
 def unverified(text: str) -> dict[str, Any]:
-    """Return what a statement says, before anybody has verified it; nothing, if it is none."""
+    """Return the content of a statement without verifying it; nothing if it is not a statement."""
     try:
         said = read_json(text.split("\n")[1].encode(), MAX_BYTES)
     except (CheckpointError, IndexError):
@@ -724,9 +723,10 @@ def _read(line_2: bytes, key_id: str, text: str) -> Approval:
         why = "Its verdict or nonce is not written as it should be."
     except _MALFORMED as error:
         why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
-    raise ApprovalMalformed(
+    raise ApprovalRefused(
         f"Key {key_id} signed an approval that this release does not write. {why}",
         "Check that the approver runs a released version of safepoint with the same format.",
+        "form",
     )
 
 

@@ -17,19 +17,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from safepoint.core.errors import (
-    ApprovalError,
-    ApprovalExpired,
-    ApprovalMalformed,
     ApprovalNeeded,
-    ApprovalSpent,
+    ApprovalRefused,
     ConfigurationError,
     Conflict,
     NotFound,
-    ResumeError,
+    NotOwner,
     ResumeRefused,
-    ThreadHeld,
-    WaitEnded,
-    WorkflowError,
     quoted,
 )
 from safepoint.core.journal import RESUMING, Actor, Outcome, What
@@ -40,6 +34,7 @@ from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
 MAX_WAIT: Final = timedelta(days=3660)
+_REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
 SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
 ORDERED: Final = "ordered/"
 TRIES: Final = 1000  # of a note that others come before
@@ -107,10 +102,10 @@ def check_wait(within: timedelta | None) -> None:
     """Refuse a wait of no time, and one that no calendar could tell of.
 
     Raises:
-        WorkflowError: it is one.
+        ConfigurationError: it is one.
     """
     if within is not None and not timedelta(seconds=1) <= within <= MAX_WAIT:
-        raise WorkflowError(
+        raise ConfigurationError(
             f"A wait of {quoted(within)} cannot be used.",
             f"Write within=timedelta(hours=24), from a second to {MAX_WAIT.days} days.",
         )
@@ -120,10 +115,10 @@ def check_clock(now: datetime, created: datetime, where: object) -> None:
     """Refuse to tell what has expired by a clock that is behind a record.
 
     Raises:
-        ApprovalExpired: it is.
+        ApprovalRefused: it is.
     """
     if now < created - SKEW:
-        raise ApprovalExpired(
+        raise ApprovalRefused(
             f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {where} was written"
             f" {created:%Y-%m-%d %H:%M}.",
             "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
@@ -147,8 +142,8 @@ def check_held(
         value: what else the note says, so that an adapter knows it for its own.
 
     Raises:
-        ThreadHeld: it is held.
-        AnswersError: the place of the orders cannot vouch for what is there.
+        NotOwner: it is held.
+        SealBroken: the place of the orders cannot vouch for what is there.
     """
     if gate.answers is None or not gate.operators.keys:
         return
@@ -159,11 +154,12 @@ def check_held(
         _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
         whose = f" --tenant {tenant}" if tenant else ""
-        raise ThreadHeld(
+        raise NotOwner(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
             f"No step runs. An operator ends it: safepoint release {ledger.store} {thread}{whose}"
             f" --digest {each.hold}, or answers.release in code.",
+            "held",
         )
 
 
@@ -258,10 +254,10 @@ class Asking(NamedTuple):
                 the place of the answers.
 
         Raises:
-            ApprovalError: one of them does not count, or the run has gone on since.
+            ApprovalRefused: one of them does not count, or the run has gone on since.
             ApprovalNeeded: there are too few.
             ResumeRefused: somebody said no, or the wait has ended.
-            ThreadHeld: an operator holds the thread.
+            NotOwner: an operator holds the thread.
         """
         return self.approved(self.spend(given))
 
@@ -275,10 +271,11 @@ class Asking(NamedTuple):
             "That is final for this question. Catch this error where the run goes on without it."
         )
         if not spent:
-            raise WaitEnded(
+            raise ResumeRefused(
                 f"The wait for {self.question.action} at {self._where} ended at"
                 f" {self.question.until}, and nobody had approved it.",
                 final,
+                "ended",
             )
         if spent[0].verdict == "denied":
             asked = self.question.action or "to go on"
@@ -304,7 +301,7 @@ class Asking(NamedTuple):
         with nullcontext() if self.once else watching:
             try:
                 return self._spend(given, now or datetime.now(UTC), ends=ends)
-            except ResumeError as error:
+            except _REFUSED as error:
                 error.question = self.question
                 raise
 
@@ -340,25 +337,27 @@ class Asking(NamedTuple):
                 if not left:
                     raise
         if self._look(now)[1] is None:
-            raise ApprovalExpired(
+            raise ApprovalRefused(
                 f"{self._where} goes on too late: what people approved expired before the"
                 " journal was told that it is spent.",
                 "Nothing was done. Ask them again, if the question still waits.",
             )
         return ours
 
-    def _too_late(self, spent: tuple[Approval, ...], ours: tuple[Approval, ...]) -> ApprovalSpent:
+    def _too_late(self, spent: tuple[Approval, ...], ours: tuple[Approval, ...]) -> ApprovalRefused:
         if ours:
-            return ApprovalSpent(
+            return ApprovalRefused(
                 f"Another worker resumed {self.question.thread} first, so this approval is spent.",
                 "Let that worker go on. If it died, resume without approvals.",
+                "used",
             )
         how = "the wait has ended"
         if spent:
             how = f"{spent[0].verdict} by {', '.join(each.approver for each in spent)}"
-        return ApprovalSpent(
+        return ApprovalRefused(
             f"What {self._where} asks is answered already: {how}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
+            "used",
         )
 
     def _append(self, answers: tuple[Approval, ...], end: Head) -> None:
@@ -404,7 +403,7 @@ class Asking(NamedTuple):
             try:
                 each.check_time(now, gate.policy.lifetime)
                 found.setdefault(each.approver, each)
-            except ApprovalError as error:
+            except ApprovalRefused as error:
                 passed = f" {error.what}"
         if lacks := gate.lacks(question, found, needed):
             have = f" So far approved by {', '.join(found)}." if found else passed
@@ -426,9 +425,10 @@ class Asking(NamedTuple):
             or not 0 < len(texts) <= MAX_APPROVERS
             or not all(isinstance(text, str) for text in texts)
         ):
-            raise ApprovalMalformed(
+            raise ApprovalRefused(
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
+                "form",
             )
         return list(dict.fromkeys(texts))
 
@@ -438,7 +438,7 @@ class Asking(NamedTuple):
         That is None if nothing was, and () if the wait ended before.
 
         Raises:
-            ApprovalSpent: the run went on since the question, or that is not of this thread.
+            ApprovalRefused: the run went on since the question, or that is not of this thread.
         """
         asked, notes, over, end = self.question.head, list[Link](), None, None
         for link in self.ledger.back(self.question.thread):
@@ -448,11 +448,12 @@ class Asking(NamedTuple):
                     break
                 check_clock(now, datetime.fromisoformat(link.header.created), self._where)
                 if over is not None:
-                    raise ApprovalSpent(
+                    raise ApprovalRefused(
                         f"The run went on from {self._where} to #{over.sequence}, so nothing is"
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
+                        "used",
                     )
                 told = self._journalled() if notes else {}
                 counting = (self._counting(note, told.get(note.digest)) for note in reversed(notes))
@@ -461,9 +462,10 @@ class Asking(NamedTuple):
                 notes.append(link)
             elif over is None and self.is_over(link):
                 over = link
-        raise ApprovalSpent(
+        raise ApprovalRefused(
             f"{self._where} is no record of the thread by now.",
             "It was pruned, or the question is of another history. Ask again.",
+            "used",
         )
 
     def _journalled(self) -> dict[str | None, datetime]:
@@ -486,7 +488,7 @@ class Asking(NamedTuple):
         revoked since.
         """
         people, asked = self.gate.people, self.question
-        with suppress(ResumeError, AttributeError):
+        with suppress(*_REFUSED, AttributeError):
             texts: Any = note.state.get("statements")
             if isinstance(texts, list) and len(texts) == 1:
                 no = people.open(texts[0], revoked=told is not None)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
-from safepoint.core.errors import ConfigurationError, KeyRefused, ResumeRefused, quoted
+from safepoint.core.errors import ConfigurationError, ResumeRefused, Unsafe, quoted
 from safepoint.core.keys import Keyring
 from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
@@ -179,7 +179,7 @@ class Gate:
     Raises:
         ConfigurationError: the policy asks for more people than there are, or there are operators
             and no place for their orders.
-        KeyRefused: an operator has the key of an approver.
+        Unsafe: an operator has the key of an approver.
     """
 
     __slots__ = ("answers", "approvers", "operators", "policy")
@@ -217,7 +217,7 @@ class Gate:
                 "Write Gate(..., answers=Answers(storage, anchor)).",
             )
         for key_id in self.operators.keys.keys() & self.people.keys.keys():
-            raise KeyRefused(
+            raise Unsafe(
                 f"Key {key_id} is an operator's and an approver's.",
                 "Give each person a key for each of their tasks.",
             )
@@ -231,7 +231,7 @@ class Gate:
         """Refuse people whose keys are also on a ledger's keyring.
 
         Raises:
-            KeyRefused: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is: whoever writes the store could approve what they wrote.
         """
         self.people.check_apart(keyring)
         self.operators.check_apart(keyring)

@@ -1,9 +1,9 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
-A checkpoint says what is done and what is asked. A resume is `Wanted`: it looks at a verified
-checkpoint, lets the gate decide, and has people's answers spent by a note that follows the thread's
-last state, as in the adapters (`asking.py`). The state itself is never copied: what people signed
-and what goes on are one record.
+A checkpoint says which steps are done and what people are asked. A resume is `Wanted`: it verifies
+a checkpoint and calls the gate. A note after the thread's last state marks people's answers as
+spent, as in the adapters (`asking.py`). The state itself is never copied: the run continues from
+the same record that people signed.
 """
 
 from __future__ import annotations
@@ -19,25 +19,17 @@ from typing import Any, Final, Literal
 
 from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
-    AnchorUnavailable,
-    ApprovalMismatch,
     ApprovalNeeded,
-    ApprovalSpent,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     Conflict,
     DecodeError,
     EncodeError,
-    Forked,
-    JournalUnavailable,
-    MigrationFailed,
     NotOwner,
     ResumeRefused,
-    StorageUnavailable,
-    ThreadHeld,
-    WaitEnded,
-    WorkflowError,
-    WorkflowMismatch,
+    RolledBack,
+    Unavailable,
     quoted,
 )
 from safepoint.core.journal import RESUMING
@@ -70,11 +62,11 @@ _PLAIN: Final = Codec()
 
 @dataclass(slots=True)
 class Ask:
-    """What a step returns to let the run wait for people.
+    """The result of a step that makes the run wait for people.
 
-    The step counts as done. The run is captured and pauses; it goes on with the next step when
-    enough people have approved exactly this action with exactly these arguments. That next step,
-    and no other, is told what they approved.
+    The step counts as done. The run is saved and pauses. It continues with the next step when
+    enough people have approved exactly this action with exactly these arguments. Only that step
+    gets what they approved.
 
     ```python
     from safepoint import Ask
@@ -85,16 +77,16 @@ class Ask:
 
     Args:
         action: what will be done, as one word.
-        arguments: with what: a few plain values. The step that acts gets them from the signed
+        arguments: a few plain values for the action. The step that acts gets them from the signed
             approval, not from here.
-        within: how long the run waits, in whole seconds, from the checkpoint on. After that no
-            approval counts any more. Without it, the run waits for as long as nobody answers.
-        then: what happens at the end of the wait. "deny" ends the run, as somebody's no does.
-            "continue" goes on with the next step, which finds `Call.expired`, and nothing approved.
+        within: how long the run waits, in whole seconds, from the checkpoint on. After that, no
+            approval counts. Without it, the run waits until somebody answers.
+        then: what happens at the end of the wait. "deny" ends the run like a person's denial.
+            "continue" runs the next step, with `Call.expired` set and nothing approved.
 
     Raises:
-        WorkflowError: the action is no word, or the arguments cannot be kept exactly; or the wait
-            is no time.
+        ConfigurationError: the action is no word, the arguments cannot be kept exactly, or the
+            wait is no time.
     """
 
     action: str
@@ -105,32 +97,31 @@ class Ask:
     def __post_init__(self) -> None:
         check_wait(self.within)
         if self.then not in THEN:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"A wait, and then {quoted(self.then)}, cannot be used.",
                 f"Write then={' or '.join(map(repr, THEN))}.",
             )
         try:
             self.arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
             ) from error
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a step that takes a second argument is told.
+    """The second argument of a step.
 
     Attributes:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: a name for what this step does now, an idempotency key: store, tenant, thread, the
-            checkpoint that the last step left, and step. It is the same if the step runs again
-            after a crash, in another process, after an approval, or in a next version in which it
-            has the same name and still comes next. Give it to whatever acts, and let that drop what
-            it has seen.
-        expired: whether the step before this one asked people, and the wait for them ended.
+        key: an idempotency key, made of store, tenant, thread, the checkpoint of the last step, and
+            step. It is the same if the step runs again after a crash, in another process, after an
+            approval, or in a later version in which it has the same name and still comes next. Pass
+            it to the service that acts, which should ignore a key that it has seen.
+        expired: whether the previous step asked people, and the wait for them ended.
     """
 
     thread: str
@@ -147,13 +138,13 @@ class Call:
 
     @property
     def approved(self) -> Approved:
-        """What people approved, out of what they signed. It is for this step alone.
+        """What people approved, from the texts that they signed. Only this step gets it.
 
         Raises:
-            WorkflowError: nobody was asked.
+            ConfigurationError: nobody was asked.
         """
         if self._approved is None:
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"Nobody was asked to approve the step {self.step}.",
                 "Let the step right before it return an Ask.",
             )
@@ -176,9 +167,9 @@ class Migration:
     Args:
         before: the version that wrote the checkpoint.
         after: the version that it is for.
-        change: takes the state and returns the whole state of the next version, the same one each
-            time: people approve what becomes of it.
-        steps: new names of steps that are done; None for one that is no more.
+        change: takes the state and returns the whole state of the next version. It must be
+            deterministic, because people approve its result.
+        steps: new names of steps that are done; None for a removed step.
     """
 
     before: str
@@ -187,10 +178,10 @@ class Migration:
     steps: Mapping[str, str | None] = field(default_factory=dict)
 
     def carry(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the state, as the next version has it.
+        """Return the state for the next version.
 
         Raises:
-            MigrationFailed: the function raised, or returned something else than a state.
+            ResumeRefused: the function raised, or returned something else than a state.
         """
         shown = f"The migration from {quoted(self.before)} to {quoted(self.after)}"
         try:
@@ -198,12 +189,12 @@ class Migration:
         except CheckpointError:
             raise
         except Exception as error:
-            raise MigrationFailed(
+            raise ResumeRefused(
                 f"{shown} raised {type(error).__name__}.",
                 "The checkpoint is as it was. Mend the migration, and resume again.",
             ) from error
         if not isinstance(returned, Mapping):
-            raise MigrationFailed(
+            raise ResumeRefused(
                 f"{shown} returned {type(returned).__name__}.", "Return the whole state, as a dict."
             )
         return dict(returned)
@@ -229,15 +220,15 @@ def _fits(value: Any, shape: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A workflow's state as a checkpoint holds it.
+    """A workflow's state as stored in a checkpoint.
 
     Attributes:
-        state: what the steps work on.
+        state: the state of the steps.
         done: the names of the steps that finished.
-        tools: the tool set in force.
+        tools: the current tool set.
         asked: what the run waits for, or None.
-        next: the step that would run once people have answered, for whoever asks them without the
-            workflow. "" if none is left.
+        next: the step that would run after people have answered, or "" if none is left. Programs
+            that ask people without the workflow use it.
     """
 
     state: dict[str, Any] = field(repr=False)
@@ -247,7 +238,7 @@ class Payload:
     next: str = field(default="", compare=False)
 
     def pack(self) -> dict[str, Any]:
-        """Return it as plain values, without what there is nothing to say about."""
+        """Return it as plain values, without empty fields."""
         asked = self.asked
         packed: dict[str, Any] = {"done": list(self.done), "state": copy.deepcopy(self.state)}
         if self.tools:
@@ -264,17 +255,17 @@ class Payload:
 
     @classmethod
     def unpack(cls, checkpoint: Checkpoint) -> Payload:
-        """Return what a workflow kept in a checkpoint.
+        """Return a workflow's data from a checkpoint.
 
         Raises:
-            WorkflowMismatch: it holds something else.
+            ResumeRefused: it holds something else.
         """
         is_state = checkpoint.kind == "state" and type(checkpoint.state) is dict
         saved = checkpoint.state if is_state else {}
         if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
             _fits(value, _SHAPE[name]) for name, value in saved.items()
         ):
-            with suppress(ConfigurationError, WorkflowError, OverflowError):
+            with suppress(ConfigurationError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
                 asked, following = None, ""
                 if told := saved.get("asked"):
@@ -283,7 +274,7 @@ class Payload:
                     following = told["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
                     return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
-        raise WorkflowMismatch(
+        raise ResumeRefused(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
         )
@@ -298,10 +289,10 @@ def question_of(
     app: str,
     details: tuple[str, ...] = (),
 ) -> Question:
-    """Return what people are asked before a thread goes on from a checkpoint.
+    """Return the question to people before a thread continues from a checkpoint.
 
     Args:
-        checkpoint: from where.
+        checkpoint: the checkpoint.
         head: the end of the thread.
         decision: what the gate said.
         payload: what the checkpoint asks, with what `app` makes of the rest: steps and tools.
@@ -331,9 +322,9 @@ def question_of(
 
 
 def without_state(payload: bytes, limits: Limits) -> Any:
-    """Return what a workflow keeps besides the state, whose types only the application knows.
+    """Return a workflow's data without the state, whose types only the application knows.
 
-    It is for `Payload.unpack`, and None if no workflow wrote it.
+    It is for `Payload.unpack`. It is None if no workflow wrote the data.
 
     Raises:
         LimitExceeded: it is too deep, or too much.
@@ -359,14 +350,14 @@ _INSTEAD: Final = {
 
 
 class Wanted:
-    """A resume that somebody wants: from where, into what, and what the gate says of it.
+    """A requested resume: the checkpoint, the workflow, and the gate's decision.
 
     Args:
-        workflow: what wants to resume.
-        ledger: where the thread is.
+        workflow: the workflow that resumes.
+        ledger: the ledger of the thread.
         thread: the thread.
-        sequence: an older checkpoint to go back to; the latest if you leave it out.
-        to_ask: whether somebody only wants to know what to ask, whoever owns the thread now.
+        sequence: an older checkpoint to go back to; by default the latest.
+        to_ask: whether the caller only needs the question, so that the thread's owner is ignored.
 
     Raises:
         CheckpointError: it does not verify, or belongs to another workflow.
@@ -387,7 +378,7 @@ class Wanted:
             self.checkpoint = ledger.load(thread, sequence)
         self.at = _head(self.checkpoint)
         if self.checkpoint.app.partition("@")[0] != workflow.name:
-            raise WorkflowMismatch(
+            raise ResumeRefused(
                 f"{self} was not written by the workflow {workflow.name} but by"
                 f" {quoted(self.checkpoint.app)}.",
                 "Resume it with the workflow that wrote it.",
@@ -409,7 +400,7 @@ class Wanted:
 
     @property
     def is_latest(self) -> bool:
-        """Whether it is the end of its thread."""
+        """Whether the checkpoint is the end of its thread."""
         return self.checkpoint is self.latest
 
     @property
@@ -420,17 +411,17 @@ class Wanted:
 
     @cached_property
     def payload(self) -> Payload:
-        """What the workflow of today makes of the checkpoint.
+        """The checkpoint's content, migrated to the current workflow.
 
         Raises:
-            WorkflowMismatch: other steps are done than those that the workflow begins with.
-            MigrationFailed: a migration failed.
+            ResumeRefused: other steps are done than those that the workflow begins with; or a
+                migration failed.
         """
         workflow, app = self.workflow, self.checkpoint.app
         done = workflow.renamed(app, self.saved.done)
         steps = list(workflow.steps)
         if list(done) != steps[: len(done)]:
-            raise WorkflowMismatch(
+            raise ResumeRefused(
                 f"{self} was written by other steps than those of {workflow.name} today.",
                 "Resume it with the code that wrote it, or give the workflow a new version and a"
                 " migration that says which steps are done.",
@@ -439,9 +430,9 @@ class Wanted:
         return Payload(state, done, workflow.tools, self.saved.asked, following)
 
     def question(self) -> Question | None:
-        """Return what is written down of it, and asked if people have to approve it.
+        """Return the question for the journal, and for people if they must approve it.
 
-        It is None where the gate finds nothing, and where nothing is left to do.
+        It is None if the gate finds nothing, or if nothing is left to do.
 
         Raises:
             ResumeRefused: nobody can approve it.
@@ -498,10 +489,10 @@ class Wanted:
         return None
 
     def run(self, given: list[str], now: datetime | None, *, ends: bool = False) -> Run:
-        """Have answers spent, if some are needed, and return the run that goes on.
+        """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
-            ResumeError: they are too few, do not count, or are a no.
+            ResumeRefused: they are too few, do not count, or are a no.
         """
         ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
@@ -512,9 +503,10 @@ class Wanted:
             run.expired = not spent and question.until != ""
             run.denied = run.expired and question.then == "deny"
             if run.expired and given:
-                raise WaitEnded(
+                raise ResumeRefused(
                     f"{self.thread} waited for an approval until {question.until}.",
                     "What people approve after that does not count. See what the run did instead.",
+                    "ended",
                 )
             if spent and spent[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
@@ -539,8 +531,7 @@ class Wanted:
         """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
-            ApprovalSpent: they are about an earlier end of this thread.
-            ApprovalMismatch: nothing is asked.
+            ApprovalRefused: they are about an earlier end of this thread; or nothing is asked.
         """
         opened = [self.gate.people.open(text, revoked=True) for text in given]
         ours = self.latest.store, self.latest.tenant, self.thread
@@ -552,16 +543,18 @@ class Wanted:
                 notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
                 if not any(each.nonce in str(note.state) for note in notes):
                     how = "It was not used. Look at what happened since, and ask again."
-                raise ApprovalSpent(
+                raise ApprovalRefused(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
                     f" #{self.latest.sequence} by now.",
                     how,
+                    "used",
                 )
         question = self.question()
         if question is None and opened:
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"{self} needs no approval, and was given one from {opened[0].approver}.",
                 "Somebody may have answered another question. Resume it without.",
+                "mismatch",
             )
         return question
 
@@ -575,15 +568,15 @@ class Run:
 
     Attributes:
         workflow: the workflow.
-        ledger: where its checkpoints are.
+        ledger: the ledger of its checkpoints.
         thread: the name of the thread.
-        payload: all that the next checkpoint would hold.
+        payload: the content of the next checkpoint.
         at: the thread's latest checkpoint, or None.
         head: its sequence, or 0.
         approved: what people approved, for the step that comes next, or None.
-        lost: what the run can do less than before, as the gate says it.
-        expired: whether the wait for people ended, and no step ran since.
-        denied: whether a no ended the run: somebody's, or that nobody approved in time.
+        notes: the gate's notes about tools and permissions that the run no longer has.
+        expired: whether the wait for people ended, and no step has run since.
+        denied: whether the run ended by a denial, or because nobody approved in time.
     """
 
     workflow: Workflow
@@ -635,15 +628,16 @@ class Run:
         A step that raises changes nothing: the state and the last checkpoint stay.
 
         Raises:
-            WorkflowError: there is no step left, or the step did not return what changes.
+            ResumeRefused: there is no step left.
+            ConfigurationError: the step did not return what changes.
             ApprovalNeeded: the run waits for people.
             NotOwner: another worker owns the thread by now. The step did not run.
-            ThreadHeld: an operator holds the thread. The step did not run.
+            NotOwner: an operator holds the thread. The step did not run.
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
         if self._at_odds:
-            raise WorkflowError(
+            raise ResumeRefused(
                 f"{self.thread} may or may not be captured after #{self.head}.",
                 "Resume it: what is saved tells how far it came.",
             )
@@ -655,7 +649,7 @@ class Run:
             how = "has run every step"
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
-            raise WorkflowError(f"{self.thread} {how}.", "Start a new thread to run it again.")
+            raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
         if self.approved is not None:
@@ -691,11 +685,12 @@ class Run:
                 tools=payload.tools.digest if payload.tools else None,
                 after=self.head,
             )
-        except (AnchorUnavailable, Forked):
-            self._at_odds = True  # it may be saved, so this run does not know where it is
-            raise
-        except BaseException:
-            self.payload = before
+        except BaseException as error:
+            at_anchor = isinstance(error, Unavailable) and error.kind == "anchor"
+            if at_anchor or isinstance(error, RolledBack):
+                self._at_odds = True  # it may be saved, so this run does not know where it is
+            else:
+                self.payload = before
             raise
         return self.at
 
@@ -721,11 +716,11 @@ class Run:
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
-        """Write down that a step is about to act, unless the thread has moved on.
+        """Record in the journal that a step is about to act, unless the thread has moved on.
 
         Raises:
             Conflict: it has.
-            JournalError: it cannot be written down, so the step does not act.
+            Unavailable: it cannot be written down, so the step does not act.
         """
         latest = self.ledger.latest(self.thread)
         if self.at is None or latest.digest != self.at.digest:
@@ -740,7 +735,7 @@ class Run:
 
         Raises:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
-            KeyRefused: an approver has the writer's key.
+            Unsafe: an approver has the writer's key.
         """
         if self.workflow.gate.approvers is None:
             raise ConfigurationError(
@@ -753,10 +748,10 @@ class Run:
 def _changes(
     name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
 ) -> Mapping[str, Any]:
-    """Return what a step changed, unless it changed what it was given and did not say so."""
+    """Return the changes of a step, unless it modified its argument without returning that."""
     changes = {} if returned is None else returned
     if not isinstance(changes, Mapping):
-        raise WorkflowError(
+        raise ConfigurationError(
             f"The step {name} returned {type(returned).__name__}.",
             "Return a dict of what changes in the state, nothing, or an Ask.",
         )
@@ -765,7 +760,7 @@ def _changes(
         if (key in given) != (key in before) or (
             given[key] != before[key] and copy.deepcopy(before[key]) == before[key]
         ):
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"The step {name} changed the state in place, which is not kept.",
                 'Return what changes instead: return {"amount": 42}',
             )
@@ -804,16 +799,16 @@ class Workflow:
 
     Args:
         name: the workflow's name; a checkpoint of another workflow is refused.
-        steps: functions, in order. Their names are what a checkpoint remembers.
-        version: of the steps. A checkpoint of another version goes through the gate.
-        tools: what the run can use. A wider set than a checkpoint's goes through the gate.
-        migrations: how the state of an older version becomes one of this version.
-        gate: who may resume into what. The default is strict, and knows nobody who approves.
+        steps: functions, in order. A checkpoint stores their names.
+        version: the version of the steps. The gate decides on a checkpoint of another version.
+        tools: the tools of the run. The gate decides if a checkpoint had a narrower set.
+        migrations: convert the state of an older version to this version.
+        gate: decides who must approve a resume. The default is strict and has no approvers.
 
     Raises:
-        WorkflowError: the steps are none, not plain functions, or two of one name.
+        ConfigurationError: the steps are none, not plain functions, or two of one name; or the
+            migrations lead elsewhere.
         InvalidId: the name or the version is outside its grammar.
-        ConfigurationError: the migrations lead elsewhere.
     """
 
     def __init__(
@@ -830,7 +825,7 @@ class Workflow:
         named = [(_step_name(step), step) for step in steps]
         self.steps = dict(named)
         if not named or len(self.steps) < len(named):
-            raise WorkflowError(
+            raise ConfigurationError(
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
@@ -850,11 +845,11 @@ class Workflow:
 
     @property
     def app(self) -> str:
-        """What its checkpoints say wrote them: the name, and the version if there is one."""
+        """The app in its checkpoints: the name, and the version if there is one."""
         return f"{self.name}@{self.version}" if self.version else self.name
 
     def start(self, ledger: Ledger, /, thread: str, **state: Any) -> Run:
-        """Begin a new thread with `state`, and run every step up to the end or a pause.
+        """Start a new thread with `state`, and run every step up to the end or a pause.
 
         Raises:
             Conflict: the thread exists. Resume it, or choose another name.
@@ -863,7 +858,7 @@ class Workflow:
         return self.begin(ledger, thread, **state).finish()
 
     def begin(self, ledger: Ledger, /, thread: str, **state: Any) -> Run:
-        """Begin a new thread and capture its first checkpoint, without running a step yet.
+        """Start a new thread and save its first checkpoint, without running a step yet.
 
         Raises:
             Conflict: the thread exists. Resume it, or choose another name.
@@ -890,21 +885,21 @@ class Workflow:
         approvals: Iterable[str] = (),
         now: datetime | None = None,
     ) -> Run:
-        """Go on from the latest checkpoint, or from the one that you name, and run what is left.
+        """Continue from the latest checkpoint, or from the given one, and run the remaining steps.
 
         Args:
-            ledger: where the thread is.
+            ledger: the ledger of the thread.
             thread: the thread.
             sequence: an older checkpoint to go back to. The gate asks for a person's approval.
-            approvals: what people signed, if the gate asks for them.
-            now: the time by which approvals end, if not that of the clock.
+            approvals: signed texts, if the gate asks for approval.
+            now: the time for checking approvals, instead of the clock's.
 
         Raises:
             ApprovalNeeded: the gate wants people to approve it. The error has the question.
             ResumeRefused: the gate says no, or the approval came after the wait had ended.
-            ApprovalError: an approval does not count.
-            ThreadHeld: an operator holds the thread.
-            AnswersError: the place of the answers cannot vouch for what people said.
+            ApprovalRefused: an approval does not count.
+            NotOwner: an operator holds the thread.
+            SealBroken: the place of the answers cannot vouch for what people said.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
         return self.rehydrate(ledger, thread, sequence, approvals=approvals, now=now).finish()
@@ -919,9 +914,9 @@ class Workflow:
         approvals: Iterable[str] = (),
         now: datetime | None = None,
     ) -> Run:
-        """Rebuild a run from a checkpoint, in any process, without running anything yet.
+        """Restore a run from a checkpoint, in any process, without running a step yet.
 
-        It passes the same gate as `resume`, and takes and raises the same.
+        It passes the same gate as `resume`, with the same arguments and errors.
         """
         watching, quiet = ledger.log.watching, RESUMING
         with watching("resume", thread, quiet=quiet):
@@ -935,8 +930,8 @@ class Workflow:
     ) -> Question | None:
         """Return what people must approve before such a resume, or None if nothing.
 
-        It is for the approver's own process: it reads the verified store, and needs no word of the
-        worker, who may still own the thread.
+        It is for the approver's own process: it reads the verified store and does not depend on the
+        worker, which may still own the thread.
 
         Raises:
             ResumeRefused: nobody can approve it.
@@ -947,10 +942,10 @@ class Workflow:
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
-        When a wait ends, `Question.until` tells. Nothing is written: `end_waits` ends it.
-        If there are tenants, ask for each: `waiting(ledger.tenant(name))`.
-        A thread that does not verify, or is of another workflow, is left out: `Ledger.verify` tells
-        about the first.
+        `Question.until` is the end of a wait. Nothing is written: `end_waits` ends it.
+        If there are tenants, call it for each: `waiting(ledger.tenant(name))`.
+        A thread that does not verify, or that belongs to another workflow, is left out:
+        `Ledger.verify` reports the former.
 
         Raises:
             CheckpointError: the store, its anchor or its journal cannot be asked, so nobody could
@@ -959,7 +954,7 @@ class Workflow:
         for thread in ledger.threads():
             try:
                 question = Wanted(self, ledger, thread, to_ask=True).open_question()
-            except (AnchorUnavailable, JournalUnavailable, StorageUnavailable):
+            except Unavailable:
                 raise
             except CheckpointError:
                 continue
@@ -984,12 +979,13 @@ class Workflow:
             if left is None or left > timedelta(0) or ledger.owners.other(question.thread):
                 continue
             try:
-                with suppress(Conflict, NotOwner, ThreadHeld, ApprovalSpent):
+                with suppress(Conflict, NotOwner):
                     run = Wanted(self, ledger, question.thread).run([], now, ends=True)
                     if run.expired:
                         ended.append(run.finish())
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
-                problems.append(error)
+                if not (isinstance(error, ApprovalRefused) and error.kind == "used"):
+                    problems.append(error)
         for problem in problems:
             raise problem
         return ended
@@ -1000,10 +996,10 @@ class Workflow:
         return step(state, call) if name in self._takes_call else step(state)
 
     def carried(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state of `app` as this version has it.
+        """Return a state of `app`, migrated to this version.
 
         Raises:
-            MigrationFailed: a migration failed.
+            ResumeRefused: a migration failed.
         """
         for migration in self._paths.get(app.partition("@")[2], ()):
             state = migration.carry(state)
@@ -1038,7 +1034,7 @@ class Workflow:
 def _step_name(step: Step) -> str:
     name = getattr(step, "__name__", "")
     if not str(name).isidentifier() or inspect.iscoroutinefunction(step):
-        raise WorkflowError(
+        raise ConfigurationError(
             f"{quoted(name)} cannot be a step.",
             "Use plain functions that were defined with def: call asyncio.run inside them.",
         )
@@ -1046,7 +1042,7 @@ def _step_name(step: Step) -> str:
 
 
 def _takes_call(step: Step) -> bool:
-    """Tell whether a step takes a `Call` besides the state."""
+    """Tell whether a step takes a `Call` in addition to the state."""
     try:
         given = inspect.signature(step).parameters.values()
     except (TypeError, ValueError):

@@ -15,16 +15,12 @@ from datetime import datetime, timedelta
 from typing import Final, Literal, NamedTuple
 
 from safepoint.core.errors import (
-    AnchorMismatch,
-    ApprovalError,
-    ApprovalMismatch,
-    ApprovalSpent,
-    ApprovalUntrusted,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     NotFound,
     ResumeRefused,
-    WaitEnded,
+    RolledBack,
     quoted,
 )
 from safepoint.core.ledger import Ledger
@@ -203,7 +199,7 @@ class Desk:
         return Wait(self.ledger, question, since, needed, yes, no, holds)
 
     def _counts(self, answer: Approval) -> bool:
-        with suppress(ApprovalError):
+        with suppress(ApprovalRefused):
             answer.check_time(datetime.now(answer.issued.tzinfo), self.gate.policy.lifetime)
             return answer.verdict == "approved" and answer.key not in self.gate.people.revoked
         return False
@@ -222,7 +218,7 @@ class Desk:
 
         Raises:
             ConfigurationError: there is no anchor, so a yes could be to an old question.
-            ApprovalUntrusted: they are no approver.
+            ApprovalRefused: they are no approver.
         """
         if self.ledger.anchor is None and verb == "approve":
             raise ConfigurationError(
@@ -235,7 +231,7 @@ class Desk:
 
     def _check_listed(self, name: str, people: Approvers, what: str) -> None:
         if name not in people.names:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"{quoted(name)} is no {what} of {self.ledger.store}, or their key is revoked.",
                 f"Nothing was signed. Those who are: {', '.join(people.names) or 'nobody'}.",
             )
@@ -245,7 +241,7 @@ class Desk:
 
         Raises:
             ResumeRefused: it waits for nobody.
-            ApprovalMismatch: it asks something else.
+            ApprovalRefused: it asks something else.
             ConfigurationError: it asks several things, and none was named.
             CheckpointError: it does not verify.
         """
@@ -257,9 +253,10 @@ class Desk:
         if not waits:
             raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
         if not fitting:
-            raise ApprovalMismatch(
+            raise ApprovalRefused(
                 f"{thread} asks something else than {quoted(digest)}.",
                 f"Nothing was signed. Look again: {look}",
+                "mismatch",
             )
         raise ConfigurationError(
             f"{thread} asks {len(waits)} things.",
@@ -270,34 +267,35 @@ class Desk:
         """Refuse an answer that comes too late, or that was given before.
 
         Raises:
-            WaitEnded: the deadline has passed, and it is a yes.
-            ApprovalSpent: they said so before; or somebody has denied it, and it is a yes.
-            AnchorMismatch: the anchor does not know the thread, and it is a yes.
+            ResumeRefused: the deadline has passed, and it is a yes.
+            ApprovalRefused: they said so before; or somebody has denied it, and it is a yes.
+            RolledBack: the anchor does not know the thread, and it is a yes.
         """
         if verb == "approve" and wait.is_over:
-            raise WaitEnded(
+            raise ResumeRefused(
                 f"The wait of {wait.question.thread} ended at {wait.question.until}.",
                 "Nothing was signed. No approval counts any more.",
+                "ended",
             )
         noes = [each.approver for each in wait.no]
         if verb == "approve" and noes:
-            raise ApprovalSpent(
-                f"{name if name in noes else noes[0]} has denied it already.", _LOOK
+            raise ApprovalRefused(
+                f"{name if name in noes else noes[0]} has denied it already.", _LOOK, "used"
             )
         if verb == "deny":
             if name in noes and self._is_settled(wait.question, name):
-                raise ApprovalSpent(f"{name} has denied it already.", _LOOK)
+                raise ApprovalRefused(f"{name} has denied it already.", _LOOK, "used")
             return
         if self.ledger.anchored(wait.question.thread) is None:
-            raise AnchorMismatch(
+            raise RolledBack(
                 f"The anchor has not seen {wait.question.thread}, so nobody could tell an old"
                 " question from today's.",
                 "Nothing was signed. Find out why: the anchor was lost, or is another one. A no can"
                 " be signed without it.",
             )
         if name in wait.yes and self._is_settled(wait.question, name):
-            raise ApprovalSpent(
-                f"{name} has approved it already. No worker has gone on with it yet.", _LOOK
+            raise ApprovalRefused(
+                f"{name} has approved it already. No worker has gone on with it yet.", _LOOK, "used"
             )
 
     def _is_settled(self, question: Question, name: str) -> bool:
@@ -309,7 +307,7 @@ class Desk:
         """Return what is asked with the question that was shown, if somebody may still answer it.
 
         Raises:
-            ApprovalSpent: the run has moved on since.
+            ApprovalRefused: the run has moved on since.
             CheckpointError: as `check` and `check_open`; or the thread does not verify any more.
         """
         self.check(verb, name)
@@ -317,9 +315,10 @@ class Desk:
             if wait.question == shown:
                 self.check_open(wait, verb, name)
                 return wait
-        raise ApprovalSpent(
+        raise ApprovalRefused(
             f"{shown.thread} has moved on since it was shown.",
             "Nothing was signed. Look at what it asks now.",
+            "used",
         )
 
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
@@ -350,12 +349,12 @@ class Desk:
         """Refuse a person who is not listed, or a key that is not the one they are known by.
 
         Raises:
-            ApprovalUntrusted: it is another one, or revoked; or they are not listed.
+            ApprovalRefused: it is another one, or revoked; or they are not listed.
         """
         people = self.gate.people if what == "approver" else self.gate.operators
         self._check_listed(name, people, what)
         if people.keys.get(key, ("",))[0] != name or key in people.revoked:
-            raise ApprovalUntrusted(
+            raise ApprovalRefused(
                 f"Key {key} is not the one that {name} is known by as {what} of"
                 f" {self.ledger.store}.",
                 "Nothing was signed. Name the secret half of the public key that is listed.",
@@ -389,7 +388,7 @@ class Desk:
 
         Raises:
             ConfigurationError: there is no such place.
-            ApprovalUntrusted: they are no operator.
+            ApprovalRefused: they are no operator.
         """
         if self.answers is None:
             raise ConfigurationError(f"{self.ledger.store} has no place for orders.", _NO_ANSWERS)

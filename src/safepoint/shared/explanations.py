@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from safepoint.core import errors
 from safepoint.core.errors import CheckpointError
@@ -19,7 +19,6 @@ class Explanation:
 
     Attributes:
         error: its class.
-        family: the error that it is listed under: `SealError` for `SealBroken`.
         says: what its docstring says.
         means: what that tells you.
         causes: what may be behind it, the harmless first. An attack begins with `Attack:`.
@@ -29,7 +28,6 @@ class Explanation:
     """
 
     error: type[CheckpointError]
-    family: str
     says: str
     means: str
     causes: tuple[str, ...]
@@ -54,19 +52,17 @@ class Explanation:
         return above[0].__name__ if above else None
 
 
-def _read() -> tuple[Mapping[str, str], Mapping[str, Explanation]]:
+def _read() -> Mapping[str, Explanation]:
     data = package_toml("core/errors.toml")
-    families: dict[str, str] = data.pop("families")
     found = {}
     for kind in _tree(CheckpointError):
         said: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value.strip()
             for name, value in data[kind.__name__].items()
         }
-        family = next(base.__name__ for base in kind.__mro__ if base.__name__ in families)
         says = inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0]
-        found[kind.__name__] = Explanation(kind, family, says, **said)
-    return MappingProxyType(families), MappingProxyType(found)
+        found[kind.__name__] = Explanation(kind, says, **said)
+    return MappingProxyType(found)
 
 
 def _tree(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
@@ -77,5 +73,5 @@ def _tree(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
             yield from _tree(below)
 
 
-FAMILIES, EXPLANATIONS = _read()
-"""The headings of the families by their root, and every explanation by the name of its error."""
+EXPLANATIONS: Final = _read()
+"""Every explanation, by the name of its error."""

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from safepoint.core.chain import plain_of
-from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, WorkflowMismatch
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ResumeRefused
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
@@ -140,7 +140,7 @@ def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Q
             if link.kind == "state" and is_newest:
                 is_newest = False
                 found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
-                with suppress(WorkflowMismatch):
+                with suppress(ResumeRefused):
                     return [
                         (question, found.created)
                         for question in _of_workflow(found, Payload.unpack(found))

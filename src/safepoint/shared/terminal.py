@@ -22,22 +22,17 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
 from safepoint.core.errors import (
-    AnchorError,
-    AnchorUnavailable,
-    AnswersBroken,
-    AnswersUnavailable,
+    ApprovalNeeded,
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
-    JournalBroken,
-    KeyRefused,
     LimitExceeded,
-    ModelError,
-    PickleRefused,
-    RecordsMissing,
-    ResumeError,
-    SealError,
-    StorageRefused,
-    UnsafeRuntime,
+    ModelRefused,
+    ResumeRefused,
+    RolledBack,
+    SealBroken,
+    Unavailable,
+    Unsafe,
     quoted,
     shell,
 )
@@ -56,10 +51,9 @@ _SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE
 _COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
-    *(PickleRefused, LimitExceeded, SealError, AnchorError, StorageRefused, ModelError),
-    *(RecordsMissing, JournalBroken, AnswersBroken, ResumeError),
+    *(LimitExceeded, SealBroken, RolledBack, ModelRefused),
+    *(ResumeRefused, ApprovalNeeded, ApprovalRefused),
 )
-_COULD_NOT: Final = (AnchorUnavailable, AnswersUnavailable, UnsafeRuntime)
 _EVERY: Final = 0.2  # seconds
 
 
@@ -116,7 +110,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
 
 def status_of(error: CheckpointError) -> int:
     """Return the exit status of a command that an error ends."""
-    return 1 if isinstance(error, _REFUSED) and not isinstance(error, _COULD_NOT) else 2
+    if isinstance(error, Unavailable):
+        return 1 if error.kind == "refused" else 2
+    return 1 if isinstance(error, _REFUSED) or error.kind == "held" else 2
 
 
 def counted(count: int, what: str) -> str:
@@ -334,15 +330,15 @@ def own_id(path: str) -> str | None:
     It is a hint, to ask for the right passphrase. What the file says counts once it is unlocked.
 
     Raises:
-        KeyRefused: as `read_key_file`. It names the command that makes a key.
+        Unsafe: as `read_key_file`. It names the command that makes a key.
     """
     try:
         file = read_key_file(path)
-    except KeyRefused as error:
+    except Unsafe as error:
         if os.path.lexists(path):
             raise
         do = f"Check the path, or make one: safepoint keys new {shell(path)} --passphrase"
-        raise KeyRefused(error.what, do) from None
+        raise Unsafe(error.what, do) from None
     return file.public.id if file.kind == "key with a passphrase" else None
 
 
@@ -355,7 +351,7 @@ def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
         within: seconds for each try.
 
     Raises:
-        KeyRefused: the key has no passphrase, there is no terminal, or three passphrases were
+        Unsafe: the key has no passphrase, there is no terminal, or three passphrases were
             wrong. An empty line gives up.
     """
     key_id = own_id(path)
@@ -366,7 +362,7 @@ def unlock(path: str, prompt: str, *, within: float = math.inf) -> SigningKey:
     for _ in range(_TRIES - 1):
         try:
             return SigningKey.from_file(path, passphrase=given)
-        except KeyRefused as refusal:
+        except Unsafe as refusal:
             given = passphrase(f"{refusal.what}\n{asks}", within)
     return SigningKey.from_file(path, passphrase=given)
 
@@ -379,7 +375,7 @@ def passphrase(prompt: str, within: float = math.inf) -> Hidden:
         within: seconds to wait.
 
     Raises:
-        KeyRefused: there is no terminal, or nothing was typed.
+        Unsafe: there is no terminal, or nothing was typed.
     """
     with _terminal() as (fd, screen), no_echo(fd) as woken:
         given, asked = Hidden(b""), -1
@@ -399,7 +395,7 @@ def passphrase(prompt: str, within: float = math.inf) -> Hidden:
             print(file=screen, flush=True)
     if given.reveal().endswith(b"\n") and given.reveal() != b"\n":
         return Hidden(given.reveal()[:-1])
-    raise KeyRefused("No passphrase was typed.", "Nothing was signed or written.")
+    raise Unsafe("No passphrase was typed.", "Nothing was signed or written.")
 
 
 @contextmanager
@@ -411,7 +407,7 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
     try:
         terminal = Path("/dev/tty").open("r+b", buffering=0)  # noqa: SIM115
     except OSError:
-        raise KeyRefused(
+        raise Unsafe(
             "There is no terminal to type a passphrase on.",
             "Nothing was signed or written. Do it on one, or use a key without a passphrase, in a"
             " file of its own.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from safepoint.core.errors import LimitExceeded, RecordMalformed, RecordsMissing, shell
+from safepoint.core.errors import LimitExceeded, RolledBack, SealBroken, shell
 
 _REMOVED: Final = (
     "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
@@ -12,23 +12,24 @@ _REMOVED: Final = (
 )
 
 
-def gap(thread: str, sequence: int, behind: int) -> RecordsMissing:
+def gap(thread: str, sequence: int, behind: int) -> RolledBack:
     """Return the error for a record that is missing in the middle of a thread."""
     what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
-    return RecordsMissing(what, _REMOVED)
+    return RolledBack(what, _REMOVED, "missing")
 
 
-def first_gone(thread: str, first: int) -> RecordsMissing:
+def first_gone(thread: str, first: int) -> RolledBack:
     """Return the error for a pruned thread whose first record is missing."""
     what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
-    return RecordsMissing(what, _REMOVED)
+    return RolledBack(what, _REMOVED, "missing")
 
 
-def malformed_base(path: str) -> RecordMalformed:
+def malformed_base(path: str) -> SealBroken:
     """Return the error for a base that does not say where its thread begins."""
-    return RecordMalformed(
+    return SealBroken(
         f"{shell(path)} does not say at which checkpoint its thread begins.",
         "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
+        "form",
     )
 
 
@@ -48,15 +49,16 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
 
     Raises:
         LimitExceeded: it has more bytes than a record may have.
-        RecordMalformed: it is not bytes.
+        SealBroken: it is not bytes.
     """
     if type(record) is bytes:
         return record
     if record is None and type(size) is int and size > limit:
         raise _too_large(size, limit)
-    raise RecordMalformed(
+    raise SealBroken(
         f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
         "This storage never keeps anything else. Put the database back from a backup.",
+        "form",
     )
 
 

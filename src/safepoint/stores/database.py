@@ -27,7 +27,7 @@ from threading import RLock
 from typing import Any, Final, Self, TypeVar
 from urllib.parse import quote
 
-from safepoint.core.errors import CheckpointError, LimitExceeded, StorageUnavailable, quoted, shell
+from safepoint.core.errors import CheckpointError, LimitExceeded, Unavailable, quoted, shell
 from safepoint.stores import disk
 
 _T = TypeVar("_T")
@@ -117,8 +117,8 @@ class Database:
             create its log files.
 
     Raises:
-        UnsafeLocation: others could change what is stored there.
-        StorageUnavailable: it cannot be created or opened, or this package did not create it.
+        Unsafe: others could change what is stored there.
+        Unavailable: it cannot be created or opened, or this package did not create it.
     """
 
     def __init__(
@@ -178,9 +178,9 @@ class Database:
             write: whether `act` writes.
 
         Raises:
-            StorageFull: there is no room. Nothing was changed.
+            Unavailable: there is no room. Nothing was changed; or the database cannot be used.
+                Nothing was changed.
             LimitExceeded: a value is longer than this package allows.
-            StorageError: the database cannot be used. Nothing was changed.
         """
         if self._shared.process != os.getpid():  # before the lock, which its parent may hold
             raise self._forked()
@@ -252,7 +252,7 @@ class Database:
 
     def _opened(self) -> _Connection:
         if self._shared.is_closed:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
             )
         found = self._shared.opened
@@ -313,7 +313,7 @@ class Database:
         others = ours ^ {*sql.execute(_PARTS).fetchmany(len(ours) + 1)}
         if others:
             shown, wrong = shell(self._file), min(str(name) for _, name, *_ in others)
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"{shown} does not have the schema that safepoint made: {quoted(wrong)} is missing,"
                 " new or changed.",
                 "If it is another program's, name another file. If it was yours, somebody changed"
@@ -327,7 +327,7 @@ class Database:
         folder, (_, image) = self._folder, _made(self._schema)
         kind = disk.network_file_system(folder)
         if kind is not None:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"{shell(folder)} is on a file system that machines share ({kind}), and the"
                 " processes that use an SQLite database must share memory.",
                 "Name a folder on a local disk, or use PostgreSQL, which is for many machines.",
@@ -382,15 +382,15 @@ class Database:
 
     # --- errors
 
-    def _forked(self) -> StorageUnavailable:
-        return StorageUnavailable(
+    def _forked(self) -> Unavailable:
+        return Unavailable(
             f"{shell(self._file)} was open when this process was forked, so SQLite cannot lock it"
             " here.",
             "Close it before the fork, and construct it after the fork.",
         )
 
-    def _replaced(self, path: str) -> StorageUnavailable:
-        return StorageUnavailable(
+    def _replaced(self, path: str) -> Unavailable:
+        return Unavailable(
             f"{shell(path)} was removed or replaced while it was in use, so nothing more is saved.",
             "What was saved last may be gone with it. Stop every process that uses the database,"
             " and construct the storage again: the ledger's anchor tells what is missing.",
@@ -415,12 +415,12 @@ class Database:
                 f" limit. If you never saved that much, somebody changed the database. {backup}",
             )
         if code == sqlite3.SQLITE_BUSY:
-            return StorageUnavailable(
+            return Unavailable(
                 f"Another program has held {shown} for {self._seconds:g} s.",
                 f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}",
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
-        return StorageUnavailable(
+        return Unavailable(
             f"{shown} does not hold what safepoint writes ({name}).",
             f"Nothing was saved. Somebody changed it, or the disk failed. {backup}",
         )
@@ -430,13 +430,13 @@ def place_of(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of a database file, which need not exist yet.
 
     Raises:
-        StorageUnavailable: it is not the path of a file, or cannot be reached.
+        Unavailable: it is not the path of a file, or cannot be reached.
     """
     named = disk.as_named(path, "path", "file")
     remote = str(path).lower().startswith((":memory:", "file:", "sqlite:"))
     is_folder = os.path.isdir(named)  # noqa: PTH112  Path's raises where a name is too long
     if remote or named.name in ("", "..") or is_folder:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"{quoted(str(path))} is not the path of a file.",
             "Name the file itself, state/checkpoints.db, or use what is in memory for a test.",
         )

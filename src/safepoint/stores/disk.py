@@ -16,10 +16,8 @@ from pathlib import Path
 from safepoint.core import files
 from safepoint.core.errors import (
     LimitExceeded,
-    StorageError,
-    StorageFull,
-    StorageUnavailable,
-    UnsafeLocation,
+    Unavailable,
+    Unsafe,
     quoted,
     shell,
 )
@@ -55,10 +53,10 @@ def require_posix() -> None:
     """Refuse a system that lacks the file operations that this module needs.
 
     Raises:
-        StorageUnavailable: on Windows, and where files cannot be opened relative to a descriptor.
+        Unavailable: on Windows, and where files cannot be opened relative to a descriptor.
     """
     if not SUPPORTED:
-        raise StorageUnavailable(
+        raise Unavailable(
             "FileCheckpointStorage needs a POSIX system.", "Use SQLiteCheckpointStorage here."
         )
 
@@ -75,7 +73,7 @@ def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> P
         kind: what the path leads to: "folder" or "file".
 
     Raises:
-        StorageUnavailable: it is not a valid path, or it is relative to a folder that is gone.
+        Unavailable: it is not a valid path, or it is relative to a folder that is gone.
     """
     try:
         text = os.fspath(path)
@@ -83,7 +81,7 @@ def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> P
             return Path(text).absolute()
     except (OSError, TypeError, ValueError):
         pass
-    raise StorageUnavailable(
+    raise Unavailable(
         f"{what} is {quoted(path)}, which cannot be the path of a {kind}.",
         f"Name a {kind}, from the root on: there is no default.",
     )
@@ -93,7 +91,7 @@ def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
     """Return the absolute path of a folder, resolving the links above it but not a link at its end.
 
     Raises:
-        StorageUnavailable: it is not a valid path, or its parent is missing or cannot be reached.
+        Unavailable: it is not a valid path, or its parent is missing or cannot be reached.
     """
     named = as_named(path, what)
     # The end of "x/.." cannot be a link: treat the whole path as the parent.
@@ -108,7 +106,7 @@ def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
         do = "Name a folder that this user can reach."
         if isinstance(error, FileNotFoundError):
             what, do = f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
-        raise StorageUnavailable(what, do) from error
+        raise Unavailable(what, do) from error
     return str(Path(resolved, name))
 
 
@@ -134,13 +132,13 @@ def network_file_system(path: str) -> str | None:
 # --- who may write
 
 
-def enforce(refusals: Iterable[StorageError]) -> None:
+def enforce(refusals: Iterable[Unavailable]) -> None:
     """Raise the first refusal, if there is one."""
     for refusal in refusals:
         raise refusal
 
 
-def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+def folder_refusals(path: str, info: os.stat_result) -> Iterator[Unavailable]:
     """Yield what is wrong with a folder of this package, given its `lstat` or `fstat`."""
     shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
     link = (
@@ -152,7 +150,7 @@ def folder_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
     return _refusals(path, info, "folder", (link, other, own))
 
 
-def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
+def record_refusals(path: str, info: os.stat_result) -> Iterator[Unavailable]:
     """Yield what is wrong with a file of this package, given its `lstat` or `fstat`."""
     other = f"This store never makes one. See who did, then remove it: ls -l {shell(path)}"
     own = f"Run: sudo chown {os.geteuid()} {shell(path)}"
@@ -161,19 +159,19 @@ def record_refusals(path: str, info: os.stat_result) -> Iterator[StorageError]:
 
 def _refusals(
     path: str, info: os.stat_result, noun: str, do: tuple[str, str, str]
-) -> Iterator[StorageError]:
+) -> Iterator[Unavailable]:
     """Yield what is wrong. `do` says what to do about a link, another kind and another owner."""
     shown, mode, user = shell(path), info.st_mode, os.geteuid()
     is_folder = noun == "folder"
     if stat.S_ISLNK(mode):
-        yield UnsafeLocation(f"{shown} is a symbolic link.", do[0], "link")
+        yield Unsafe(f"{shown} is a symbolic link.", do[0], "link")
     elif not (stat.S_ISDIR(mode) if is_folder else stat.S_ISREG(mode)):
-        yield UnsafeLocation(f"{shown} is not a {noun}.", do[1], "other-kind")
+        yield Unsafe(f"{shown} is not a {noun}.", do[1], "other-kind")
     elif info.st_uid != user:
         what = f"{shown} belongs to user {info.st_uid}, and this process is user {user}."
-        yield UnsafeLocation(what, do[2], "other-owner")
+        yield Unsafe(what, do[2], "other-owner")
     elif mode & OTHERS_WRITE:
-        yield UnsafeLocation(
+        yield Unsafe(
             f"{shown} can be written by others (mode {stat.S_IMODE(mode):04o}).",
             do[2] if mode & stat.S_ISVTX else f"Run: chmod {'700' if is_folder else '600'} {shown}",
             "writable",
@@ -184,7 +182,7 @@ def hard_link_refusals(
     path: str,
     stat_again: Callable[[], os.stat_result],
     temp: Callable[[], os.stat_result] | None = None,
-) -> Iterator[StorageError]:
+) -> Iterator[Unavailable]:
     """Yield a refusal if a file has a second name (hard link) that this package did not create.
 
     While a file is published, it briefly has two names; after a crash at that moment, it has them
@@ -202,7 +200,7 @@ def hard_link_refusals(
             ours = os.path.samestat(temp(), info)
     if stat_again().st_nlink > 1 + ours:
         shown = shell(path)
-        yield UnsafeLocation(
+        yield Unsafe(
             f"{shown} has a second name (hard link).",
             f"Whoever holds it may change the record. Find it, and remove it:"
             f" find / -samefile {shown}",
@@ -210,7 +208,7 @@ def hard_link_refusals(
         )
 
 
-def location_refusals(path: str) -> Iterator[StorageError]:
+def location_refusals(path: str) -> Iterator[Unavailable]:
     """Yield each reason why this absolute path is not safe for a folder of this package.
 
     A folder that does not exist yet is not refused, because it can be created.
@@ -221,7 +219,7 @@ def location_refusals(path: str) -> Iterator[StorageError]:
         yield from files.open_to_others(ancestor, groups=False)
 
 
-def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
+def rollback_refusals(named: Path, resolved: str) -> Iterator[Unavailable]:
     """Yield each reason why others could change an anchor, or replace it with an older copy.
 
     Nothing else would reveal an older copy of an anchor, because it is as genuine as the current
@@ -233,7 +231,7 @@ def rollback_refusals(named: Path, resolved: str) -> Iterator[StorageError]:
     """
     yield from location_refusals(resolved)
     for refusal in files.replaceable_refusals(str(named.parent)):
-        yield UnsafeLocation(
+        yield Unsafe(
             f"The anchor {shell(resolved)} could be replaced by an older copy. {refusal.what}",
             refusal.do,
             refusal.kind,
@@ -286,7 +284,7 @@ def folder(path: str, name: str, dir_fd: int | None = None) -> opened:
         dir_fd: its parent folder, or None if `name` is absolute.
 
     Raises:
-        UnsafeLocation: it is a link, not a folder, or others can write it.
+        Unsafe: it is a link, not a folder, or others can write it.
         OSError: it cannot be opened.
     """
     return _checked(path, name, FOLDER, dir_fd, folder_refusals)
@@ -296,13 +294,13 @@ def same_folder(path: str, identity: tuple[int, int]) -> opened:
     """Open an absolute folder again, if it still has that identity.
 
     Raises:
-        UnsafeLocation: as `folder`, or the folder was replaced.
+        Unsafe: as `folder`, or the folder was replaced.
         OSError: it cannot be opened.
     """
     found = folder(path, path)
     if found.identity != identity:
         os.close(found.fd)
-        raise UnsafeLocation(
+        raise Unsafe(
             f"{shell(path)} is not the folder that this storage was opened on.",
             "Find out who replaced it, and construct the storage again if that is right:"
             f" ls -ld {shell(path)}",
@@ -316,7 +314,7 @@ def _checked(
     name: str,
     flags: int,
     dir_fd: int | None,
-    refusals: Callable[[str, os.stat_result], Iterable[StorageError]],
+    refusals: Callable[[str, os.stat_result], Iterable[Unavailable]],
 ) -> opened:
     try:
         found = opened(name, flags, dir_fd)
@@ -348,7 +346,7 @@ def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -
 
     Raises:
         LimitExceeded: it is longer.
-        UnsafeLocation: it is not a regular file, has a second name, or others can write it.
+        Unsafe: it is not a regular file, has a second name, or others can write it.
         OSError: it cannot be read; FileNotFoundError if it does not exist.
     """
     found = _checked(path, name, files.READ, dir_fd, record_refusals)
@@ -384,7 +382,7 @@ def create_root(path: str) -> None:
     """Create an absolute folder if it is missing, and sync its name in the parent folder.
 
     Raises:
-        StorageUnavailable: this user may not create it.
+        Unavailable: this user may not create it.
         OSError: another step failed. If the folder was created, it is removed again.
     """
     new = not os.path.lexists(path)
@@ -392,7 +390,7 @@ def create_root(path: str) -> None:
         if new:
             files.make_folder(path)
     except PermissionError as error:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"This process may not create {shell(path)}.",
             f"Run: sudo install -d -m 700 -o {os.geteuid()} {shell(path)}",
         ) from error
@@ -430,8 +428,8 @@ def put(
 
     Raises:
         FileExistsError: the file exists. It is as durable as this would have made it.
-        UnsafeLocation: somebody placed something else under the temporary name.
-        StorageUnavailable: the file system has no hard links, or the disk neither confirmed the
+        Unsafe: somebody placed something else under the temporary name.
+        Unavailable: the file system has no hard links, or the disk neither confirmed the
             file nor removed it.
         OSError: another step failed. A new file does not exist.
     """
@@ -449,7 +447,7 @@ def put(
         except OSError as error:
             if error.errno not in _UNSUPPORTED | {errno.EPERM}:
                 raise
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"The file system of {shell(path)} has no hard links, so nothing was saved.", _LOCAL
             ) from error
         try:
@@ -492,7 +490,7 @@ def _withdraw(path: str, name: str, dir_fd: int) -> None:
     try:
         os.unlink(name, dir_fd=dir_fd)
     except OSError as error:
-        raise StorageUnavailable(
+        raise Unavailable(
             f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
             "Look at the system's log, and at what is there, before you go on.",
         ) from error
@@ -516,13 +514,13 @@ def locked(fd: int, path: str) -> Iterator[None]:
         path: its path, for the message.
 
     Raises:
-        StorageUnavailable: somebody else held it for too long, or the file system has no locks.
+        Unavailable: somebody else held it for too long, or the file system has no locks.
     """
     deadline = time.monotonic() + PATIENCE
     try:
         while not try_lock(fd):
             if time.monotonic() > deadline:
-                raise StorageUnavailable(
+                raise Unavailable(
                     f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
                     f"Find it, let it end, and try again: fuser -v {shell(path)}",
                 )
@@ -530,7 +528,7 @@ def locked(fd: int, path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-        raise StorageUnavailable(
+        raise Unavailable(
             f"The file system of {shell(path)} cannot lock a folder.", _LOCAL
         ) from error
     try:
@@ -561,13 +559,13 @@ def translated(doing: str, path: str, gone: tuple[str, str] | None = None) -> It
 
 def translate(
     error: OSError, doing: str, path: str, gone: tuple[str, str] | None = None
-) -> StorageError:
+) -> Unavailable:
     """Return an error of this package that says what the system's error means and what to do."""
     shown = shell(path)
     code = errno.errorcode.get(error.errno or 0, "unknown")
     lost = ", so nothing was saved" if doing == "save to" else ""
     if error.errno in FULL:
-        return StorageFull(
+        return Unavailable(
             f"There is no room left for {shown} ({code}){lost}.",
             "Free some space, or raise the quota or the file size limit, and try again.",
         )
@@ -582,4 +580,4 @@ def translate(
             f"{shown} is gone{lost}.",
             "Put it back from a backup, or construct the storage again to begin an empty one.",
         )
-    return StorageUnavailable(what, do)
+    return Unavailable(what, do)

@@ -25,8 +25,8 @@ from typing import Self
 from safepoint.core import files
 from safepoint.core.errors import (
     ConfigurationError,
-    StorageUnavailable,
-    UnsafeLocation,
+    Unavailable,
+    Unsafe,
     shell,
 )
 from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
@@ -78,8 +78,8 @@ class FileCheckpointStorage(Leasing, Tenants):
         read_only: read an existing folder; create and change nothing.
 
     Raises:
-        UnsafeLocation: others could change what is stored there. The message says what to run.
-        StorageUnavailable: the folder cannot be created or opened, or the system is not POSIX.
+        Unsafe: others could change what is stored there. The message says what to run.
+        Unavailable: the folder cannot be created or opened, or the system is not POSIX.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         Raises:
             NotFound: there is none, or it was pruned.
             LimitExceeded: the file is larger than a record may be.
-            StorageError: others can write the file, or it cannot be read.
+            Unavailable: others can write the file, or it cannot be read.
         """
         check_place(thread, sequence)
         with self._reading(thread) as folder:
@@ -162,9 +162,9 @@ class FileCheckpointStorage(Leasing, Tenants):
         and three once the head is known and has not moved.
 
         Raises:
-            RecordsMissing: there are records after one that is gone.
-            RecordMalformed: the base of the thread does not say where it begins.
-            StorageError: others could change what is stored there, or it cannot be read.
+            RolledBack: there are records after one that is gone.
+            SealBroken: the base of the thread does not say where it begins.
+            Unavailable: others could change what is stored there, or it cannot be read.
         """
         check_name("thread", thread)
         with self._reading(thread) as folder:
@@ -179,7 +179,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         listed, and reading it is refused.
 
         Raises:
-            StorageError: others could change what is stored there, or it cannot be read.
+            Unavailable: others could change what is stored there, or it cannot be read.
         """
         with disk.translated("read from", self._path):
             around = self._root()
@@ -194,7 +194,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         """Return the name of each tenant that has a folder.
 
         Raises:
-            StorageError: others could change what is stored there, or it cannot be read.
+            Unavailable: others could change what is stored there, or it cannot be read.
         """
         with (
             disk.translated("read from", self._store),
@@ -208,9 +208,9 @@ class FileCheckpointStorage(Leasing, Tenants):
         """Return the first remaining sequence and the base that `prune` stored, or None.
 
         Raises:
-            RecordMalformed: the base of the thread does not say where it begins.
+            SealBroken: the base of the thread does not say where it begins.
             LimitExceeded: the base is larger than a record may be.
-            StorageError: others can write it, or it cannot be read.
+            Unavailable: others can write it, or it cannot be read.
         """
         check_name("thread", thread)
         with self._reading(thread) as folder:
@@ -229,8 +229,8 @@ class FileCheckpointStorage(Leasing, Tenants):
 
         Raises:
             NotFound: there is no record at `first`.
-            StorageFull: there is no room. Nothing was removed.
-            StorageError: the folder cannot be used, or the disk fails.
+            Unavailable: there is no room. Nothing was removed; or the folder cannot be used, or the
+                disk fails.
         """
         check_place(thread, first)
         data = sized(base, self._limit)
@@ -356,7 +356,7 @@ class FileCheckpointStorage(Leasing, Tenants):
                 return any(RECORD_NAME.match(file.name) for file in files)
         except FileNotFoundError:
             return False
-        except (UnsafeLocation, OSError):
+        except (Unsafe, OSError):
             return True
 
     def _remember(self, thread: str, sequence: int) -> None:
@@ -462,7 +462,7 @@ class ThreadFolder:
 
         Raises:
             Conflict: it is taken, or below the base.
-            RecordsMissing: it is in a gap, or after one.
+            RolledBack: it is in a gap, or after one.
         """
         first, before = self.first(), sequence - 1
         if sequence < first or self.exists(sequence):
@@ -483,7 +483,7 @@ class ThreadFolder:
             start: a number to start from, such as the head as it was last seen.
 
         Raises:
-            RecordsMissing: there are records after one that is gone.
+            RolledBack: there are records after one that is gone.
         """
         while True:
             first = self.first()
@@ -550,7 +550,7 @@ def read_lease(path: str, thread: str, text: object) -> Ownership:
     """Return the ownership that the content of a lease file states.
 
     Raises:
-        StorageUnavailable: `write_lease` did not write it.
+        Unavailable: `write_lease` did not write it.
     """
     found = LEASE_LINE.match(text) if isinstance(text, bytes) else None
     if found is not None:
@@ -560,7 +560,7 @@ def read_lease(path: str, thread: str, text: object) -> Ownership:
         with suppress(ValueError):  # no such day, or the name of a device
             expires = datetime.fromisoformat(found[3].decode())
             return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
-    raise StorageUnavailable(
+    raise Unavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
         "Somebody else wrote it, or the disk failed. Stop every worker of the thread, and put it"
         " back from a backup.",

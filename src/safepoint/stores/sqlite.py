@@ -14,18 +14,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from safepoint.core.anchor import Anchor, AnchorBase
 from safepoint.core.errors import (
-    AnchorMismatch,
-    AnchorUnavailable,
     CheckpointError,
-    JournalUnavailable,
-    StorageFull,
-    StorageUnavailable,
+    RolledBack,
+    Unavailable,
     shell,
 )
 from safepoint.core.journal import LIMITS, Journal
@@ -148,8 +144,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             it in the meantime, the log stays, as after a crash.
 
     Raises:
-        UnsafeLocation: others could change what is stored there. The message says what to run.
-        StorageUnavailable: `path` does not name a file (`":memory:"` and URIs do not), or the file
+        Unsafe: others could change what is stored there. The message says what to run.
+        Unavailable: `path` does not name a file (`":memory:"` and URIs do not), or the file
             cannot be created or opened, is on a file system that machines share, is not a
             database of this package, or has a changed schema.
     """
@@ -194,8 +190,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         Raises:
             NotFound: there is none, or it was pruned.
             LimitExceeded: it is larger than a record may be.
-            RecordMalformed: it is not bytes.
-            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+            SealBroken: it is not bytes.
+            Unavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_place(thread, sequence)
         return self._records(thread, range(sequence, sequence + 1))[0]
@@ -206,7 +202,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         It takes as long for a million records as for ten.
 
         Raises:
-            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+            Unavailable: the database is gone, closed or damaged, or the disk fails.
         """
         check_name("thread", thread)
         return self._run(lambda sql: self._thread(sql, thread))[0]
@@ -229,7 +225,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Return the name of each thread that has a record.
 
         Raises:
-            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+            Unavailable: the database is gone, closed or damaged, or the disk fails.
         """
         ask = "SELECT DISTINCT thread FROM checkpoints WHERE tenant = ?"
         names = self.select(ask, self._tenant)
@@ -239,7 +235,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Return the name of each tenant that has a record.
 
         Raises:
-            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+            Unavailable: the database is gone, closed or damaged, or the disk fails.
         """
         found = self.select("SELECT DISTINCT tenant FROM checkpoints")
         return self._tenants_in(name for (name,) in found)
@@ -248,9 +244,9 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Return the first remaining sequence and the base that `prune` stored, or None.
 
         Raises:
-            RecordMalformed: the base is not bytes, or does not say where the thread begins.
+            SealBroken: the base is not bytes, or does not say where the thread begins.
             LimitExceeded: the base is larger than a record may be.
-            StorageUnavailable: the database is gone, closed or damaged, or the disk fails.
+            Unavailable: the database is gone, closed or damaged, or the disk fails.
         """
         for first, base in self.select(_BASE, self._tenant, check_name("thread", thread)):
             if type(first) is not int or first < 1 or isinstance(base, str):
@@ -275,9 +271,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
 
         Raises:
             NotFound: there is no record at `first`.
-            StorageFull: there is no room. Nothing was removed.
-            StorageUnavailable: another program holds the database, it is gone, closed or was
-                changed, or the disk fails. Nothing was removed.
+            Unavailable: there is no room. Nothing was removed; or another program holds the
+                database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """
         check_place(thread, first)
         data = sized(base, self._limit)
@@ -302,11 +297,11 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             0: no record is left to remove.
 
         Raises:
-            StorageUnavailable: another program uses the database, so the log was not emptied.
+            Unavailable: another program uses the database, so the log was not emptied.
         """
         check_name("thread", thread)
         if not any(self._empty_log() for _ in range(_TRIES)):
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"The records of thread '{thread}' are removed, but their bytes are still in"
                 f" {shell(f'{self._file}-wal')}, because another program uses the database.",
                 f"Let it end, then erase again. To find it: fuser -v {shell(self._file)}",
@@ -363,8 +358,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         """Return where a thread ends, where it begins, and who owns it.
 
         Raises:
-            RecordMalformed: a sequence in its row is not a number.
-            StorageUnavailable: this package did not write its lease.
+            SealBroken: a sequence in its row is not a number.
+            Unavailable: this package did not write its lease.
         """
         head, first, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
         if not type(head) is type(first) is int:
@@ -435,20 +430,20 @@ class SQLiteAnchor(Database, AnchorBase):
         read_only: read an anchor or a frozen copy; create and change nothing.
 
     Raises:
-        AnchorUnavailable: there is no anchor at that path, or it cannot be created or opened.
-        UnsafeLocation: others could change what is stored there. The message says what to run.
+        Unavailable: there is no anchor at that path, or it cannot be created or opened.
+        Unsafe: others could change what is stored there. The message says what to run.
     """
 
     def __init__(
         self, path: str | os.PathLike[str], *, create: bool = False, read_only: bool = False
     ) -> None:
-        with _raised_as(AnchorUnavailable), disk.translated("open the anchor in", str(path)):
+        with disk.translated("open the anchor in", str(path)):
             place = place_of(path)
             if disk.SUPPORTED:
                 named = disk.as_named(path, "path", "file").parent
                 disk.enforce(disk.rollback_refusals(named, str(Path(place).parent)))
             if not create and not os.path.lexists(place):
-                raise AnchorUnavailable(
+                raise Unavailable(
                     f"{shell(place)} does not exist, so no rollback would be noticed.",
                     "Correct the path, or mount the volume. To begin a new anchor there, pass"
                     " create=True once.",
@@ -459,7 +454,7 @@ class SQLiteAnchor(Database, AnchorBase):
         def owned(sql: sqlite3.Connection) -> _T:
             [owner] = sql.execute("SELECT name FROM store").fetchone() or [None]
             if owner not in (None, store):
-                raise AnchorMismatch(
+                raise RolledBack(
                     f"{shell(self._file)} belongs to store {check_name('store', owner)}, and was"
                     f" asked about store {store}.",
                     "Give each store an anchor of its own, in a folder of its own.",
@@ -469,11 +464,14 @@ class SQLiteAnchor(Database, AnchorBase):
             return act(sql)
 
         try:
-            with _raised_as(AnchorUnavailable, _GONE):
-                doing = f"{'write' if write else 'read'} the anchor in"
-                return self._run(owned, doing, write=write)
-        except ValueError as error:  # not a valid name or head, or too long
-            raise AnchorUnavailable(
+            doing = f"{'write' if write else 'read'} the anchor in"
+            return self._run(owned, doing, write=write)
+        except Unavailable as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise Unavailable(error.what, _GONE) from error
+        except ValueError as error:  # what it holds is no name, no head, or too long
+            raise Unavailable(
                 f"{shell(self._file)} does not hold what an anchor writes.",
                 "Nothing is loaded without it. Put it back from a copy of the anchor, and find out"
                 " what happened to it.",
@@ -527,8 +525,8 @@ class SQLiteJournal(Journal):
         read_only: read an existing journal; create and change nothing.
 
     Raises:
-        JournalUnavailable: there is no journal at that path, or it cannot be created or opened.
-        UnsafeLocation: others could change what is stored there. The message says what to run.
+        Unavailable: there is no journal at that path, or it cannot be created or opened.
+        Unsafe: others could change what is stored there. The message says what to run.
     """
 
     def __init__(
@@ -541,14 +539,13 @@ class SQLiteJournal(Journal):
         create: bool = False,
         read_only: bool = False,
     ) -> None:
-        with _raised_as(JournalUnavailable):
-            if not create and not os.path.lexists(place_of(path)):
-                raise JournalUnavailable(
-                    f"{shell(str(path))} is no journal.",
-                    "If it was one, put it back from a copy. If this is a new one, pass create=True"
-                    " once.",
-                )
-            self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
+        if not create and not os.path.lexists(place_of(path)):
+            raise Unavailable(
+                f"{shell(str(path))} is no journal.",
+                "If it was one, put it back from a copy. If this is a new one, pass create=True"
+                " once.",
+            )
+        self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
 
     def close(self) -> None:
@@ -560,12 +557,3 @@ class SQLiteJournal(Journal):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@contextmanager
-def _raised_as(kind: type[CheckpointError], gone: str = "") -> Iterator[None]:
-    try:
-        yield
-    except (StorageUnavailable, StorageFull) as error:
-        is_gone = isinstance(error.__cause__, FileNotFoundError)
-        raise kind(error.what, (is_gone and gone) or error.do) from error

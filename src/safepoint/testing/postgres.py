@@ -29,8 +29,7 @@ from typing import Any, Final, Self
 
 from safepoint.core.errors import (
     ConfigurationError,
-    StorageRefused,
-    StorageUnavailable,
+    Unavailable,
     missing,
     quoted,
     shell,
@@ -86,7 +85,7 @@ class Server:
 
     Raises:
         MissingPackage: the wheel with the programs is not installed.
-        StorageUnavailable: the folder is there already, cannot be made, or cannot be reached by
+        Unavailable: the folder is there already, cannot be made, or cannot be reached by
             the user who runs the server.
     """
 
@@ -135,7 +134,7 @@ class Server:
         """Start it, and wait until it answers. Its cluster is made if there is none.
 
         Raises:
-            StorageUnavailable: it does not come up.
+            Unavailable: it does not come up.
         """
         if self.runs:
             return
@@ -179,7 +178,7 @@ class Server:
             )
         loaded = ["select pg_conf_load_time()", "select pg_reload_conf()"]
         before = self.psql("; ".join(loaded)).split("\n")[0]
-        with suppress(StorageRefused):  # the new one may let nobody in
+        with suppress(Unavailable):  # the new one may let nobody in
             while self.psql(loaded[0]) == before:
                 time.sleep(0.01)
 
@@ -228,7 +227,7 @@ class Server:
         """Run SQL through `psql`, and return the rows without any decoration.
 
         Raises:
-            StorageRefused: the server refuses it, or the connection.
+            Unavailable: the server refuses it, or the connection.
         """
         done = subprocess.run(  # noqa: S603 -- psql of the wheel
             [str(self.bin / "psql"), "-XqAtw", "-v", "ON_ERROR_STOP=1", "-U", user],
@@ -239,7 +238,7 @@ class Server:
             encoding="utf-8",
         )
         if done.returncode:
-            raise StorageRefused(
+            raise Unavailable(
                 f"PostgreSQL refuses: {quoted(' '.join(done.stderr.split()))}.",
                 "Look at the statement, and at who runs it.",
             )
@@ -287,7 +286,7 @@ class Server:
         except OSError:
             reached = False
         if not reached:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"The folder {shell(str(folder))} cannot be used: it is there already, cannot be"
                 " made, or the user who runs PostgreSQL, for root the user nobody, cannot reach"
                 " it.",
@@ -326,7 +325,7 @@ class Server:
         done = self._run(*command, *(["--no-sync"] if self._temporary else []))
         once.unlink()
         if done.returncode:
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"PostgreSQL cannot make its files: {_end_of(done.stdout)}.",
                 f"Look at the folder: {shell(str(self.folder))}.",
             )
@@ -360,7 +359,7 @@ class Server:
                     return
             time.sleep(0.02)
         self.kill()
-        raise StorageUnavailable(
+        raise Unavailable(
             f"PostgreSQL does not start: {_end_of(log.read_text('utf-8', 'backslashreplace'))}.",
             "Look at its settings, its port and its folder: another server may run there.",
         )

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar, Unpack
+from typing import Final, Unpack
 
-from safepoint.core.anchor import checked, is_further
-from safepoint.core.errors import AnchorUnavailable
+from safepoint.core.anchor import is_further
 from safepoint.core.names import Head, check_name
-from safepoint.stores.postgres.connection import Connection, Options, Server, told_as
-
-_T = TypeVar("_T")
+from safepoint.stores.postgres.connection import Options, Server
 
 _READ: Final = (
     "select sequence, digest from safepoint_anchor.heads"
@@ -48,18 +44,17 @@ class PostgresAnchor(Server):
 
     Raises:
         ConfigurationError: `dsn` is not a connection string.
-        AnchorUnavailable: the server cannot be used. The message says what to run.
+        Unavailable: the server cannot be used. The message says what to run.
     """
 
     def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
-        with told_as(AnchorUnavailable):
-            super().__init__(dsn, "safepoint_anchor", **options)
+        super().__init__(dsn, "safepoint_anchor", **options)
 
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was.
 
         Raises:
-            AnchorUnavailable: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         rows = self._rows(_READ, *self._place(store, thread))
         return Head(*rows[0]) if rows else None
@@ -68,11 +63,10 @@ class PostgresAnchor(Server):
         """Store `head`. A head that is older than the current one, or equal to it, is ignored.
 
         Raises:
-            Forked: another record is known at that sequence. The anchor does not change.
-            AnchorUnavailable: the server refuses, or is away.
+            RolledBack: another record is known at that sequence. The anchor does not change.
+            Unavailable: the server refuses, or is away.
         """
         place = self._place(store, thread)
-        checked(head)
         if not self._rows(_ADVANCE, *place, head.sequence, head.digest):
             is_further(thread, self.read(store, thread), head)
 
@@ -80,7 +74,7 @@ class PostgresAnchor(Server):
         """Return the name of each thread of the store that was ever seen, sorted.
 
         Raises:
-            AnchorUnavailable: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         return [row[0] for row in self._rows(_THREADS, self._tenant, check_name("store", store))]
 
@@ -88,7 +82,7 @@ class PostgresAnchor(Server):
         """Return the tenants that have a thread in this anchor and that this login sees, sorted.
 
         Raises:
-            AnchorUnavailable: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         return self._tenants_in(row[0] for row in self._rows(_TENANTS, check_name("store", store)))
 
@@ -99,15 +93,11 @@ class PostgresAnchor(Server):
         The server records who did it.
 
         Raises:
-            AnchorUnavailable: this login is not in the role of anchor operators, or the server is
+            Unavailable: this login is not in the role of anchor operators, or the server is
                 away.
         """
-        to = (None, None) if head is None else (checked(head).sequence, head.digest)
+        to = (None, None) if head is None else (head.sequence, head.digest)
         self._rows(_REWIND, *self._place(store, thread), *to)
 
     def _place(self, store: str, thread: str) -> tuple[str, str, str]:
         return self._tenant, check_name("store", store), check_name("thread", thread)
-
-    def _run(self, act: Callable[[Connection], _T]) -> _T:
-        with told_as(AnchorUnavailable):
-            return super()._run(act)

@@ -8,8 +8,8 @@ import os
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar
 
@@ -19,11 +19,7 @@ from safepoint.core.errors import (
     Conflict,
     NotFound,
     NotOwner,
-    RecordsMissing,
-    StorageError,
-    StorageFull,
-    StorageRefused,
-    StorageUnavailable,
+    Unavailable,
     missing,
     quoted,
 )
@@ -70,6 +66,7 @@ class _Refusal(NamedTuple):
     kind: type[CheckpointError]
     what: str
     do: str
+    which: str | None = None
 
 
 _NOT_YOURS: Final = _Refusal(
@@ -82,7 +79,7 @@ _NOT_NEXT: Final = (
     "Nothing was overwritten. Load the latest checkpoint and decide again from there."
 )
 _OTHER: Final = _Refusal(
-    StorageUnavailable,
+    Unavailable,
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
     "Nothing was done. Look at the server's log.",
 )
@@ -90,29 +87,30 @@ _OTHER: Final = _Refusal(
 _REFUSALS: Final[dict[str | None, _Refusal]] = {
     # Without a session libpq has no SQLSTATE, so its message is included.
     None: _Refusal(
-        StorageUnavailable,
+        Unavailable,
         "The server of {where} cannot be used: {said}.",
         "Look at the connection string, at the login and at the server's log. Do not lower"
         " sslmode.",
     ),
     "42P01": _Refusal(
-        StorageUnavailable,
+        Unavailable,
         "There is no schema of safepoint in {where}.",
         "Make it, as one who may create roles: safepoint postgres create DSN",
     ),
     "42501": _Refusal(
-        StorageRefused,
+        Unavailable,
         "{Where} refuses that: {said}.",
         "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
         " runs.",
+        "refused",
     ),
     "53100": _Refusal(
-        StorageFull,
+        Unavailable,
         "The server of {where} has no room.",
         "Nothing was saved. Make room on its volume, then save again.",
     ),
     "55P03": _Refusal(
-        StorageUnavailable,
+        Unavailable,
         "Another session of {where} holds what this waited for, in a transaction that it has not"
         " ended.",
         "Nothing was done. Let an administrator see who it is, and end it: select pid, usename,"
@@ -121,7 +119,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     "SP001": _NOT_YOURS,
     "SP002": _NOT_YOURS,
     "SP003": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
-    "SP004": _Refusal(RecordsMissing, "{Said}.", _NOT_NEXT),
+    "SP004": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
     "SP005": _Refusal(
         NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."
     ),
@@ -196,7 +194,7 @@ class Server(Tenants):
 
     Raises:
         ConfigurationError: `dsn` is not a connection string.
-        StorageError: the server cannot be used. The message says what to run.
+        Unavailable: the server cannot be used. The message says what to run.
     """
 
     def __init__(
@@ -240,7 +238,7 @@ class Server(Tenants):
         It is called again if the connection is lost, so it must be safe to run twice.
 
         Raises:
-            StorageError: the server refused, or was away for too long.
+            Unavailable: the server refused, or was away for too long.
         """
         end = time.monotonic() + self._seconds
         while True:
@@ -255,7 +253,7 @@ class Server(Tenants):
             except PoolTimeout as error:
                 if left <= _TURN:
                     self._look()  # a pool does not say why it has no connection
-                    raise StorageUnavailable(
+                    raise Unavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
                         "Nothing was done. Allow more with connections=, or let fewer threads"
@@ -311,7 +309,7 @@ class Server(Tenants):
         """Connect once, without the pool.
 
         Raises:
-            StorageError: it cannot connect. The message says why.
+            Unavailable: it cannot connect. The message says why.
         """
         try:
             with Connection.connect(self._conninfo, autocommit=True) as connection:
@@ -329,7 +327,7 @@ class Server(Tenants):
         To a login of another tenant, an existing thread looks as if it had never existed.
 
         Raises:
-            StorageRefused: the login does not serve this tenant.
+            Unavailable: the login does not serve this tenant.
         """
         [(whose,)] = connection.ask(_WHOSE.format(self._schema))
         connection.whose = whose
@@ -337,11 +335,12 @@ class Server(Tenants):
             its, asked = (
                 f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
             )
-            raise StorageRefused(
+            raise Unavailable(
                 f"{_capitalized(self._where)} has the threads of {its} for this login, and not"
                 f" those of {asked}.",
                 "Nothing was done. Use a login of that tenant, or let an administrator assign this"
                 " one: safepoint postgres assign --help",
+                "refused",
             )
 
 
@@ -358,15 +357,6 @@ def _close_all() -> None:
 def is_lost(connection: Connection, error: psycopg.Error) -> bool:
     """Tell whether the session ended with this error, so that its effect is unknown."""
     return connection.closed or error.sqlstate in _ENDED
-
-
-@contextmanager
-def told_as(kind: type[CheckpointError]) -> Iterator[None]:
-    """Raise an error of the server as another class, with the same message."""
-    try:
-        yield
-    except StorageError as error:
-        raise kind(error.what, error.do) from error
 
 
 def parsed(dsn: object) -> dict[str, str]:
@@ -403,10 +393,10 @@ def refusal(error: psycopg.Error, where: str) -> CheckpointError:
     """Return the error of this package for an error of the driver, by its SQLSTATE."""
     said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
     said = said if len(said) <= 300 else f"{said[:297]}..."
-    kind, what, do = _REFUSALS.get(error.sqlstate, _OTHER)
+    kind, what, do, which = _REFUSALS.get(error.sqlstate, _OTHER)
     shown = {"where": where, "said": said}
     shown |= {name.capitalize(): _capitalized(text) for name, text in shown.items()}
-    return kind(what.format(**shown, code=error.sqlstate), do)
+    return kind(what.format(**shown, code=error.sqlstate), do, which)
 
 
 def _capitalized(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Self, Unpack
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import JournalUnavailable
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring
 from safepoint.core.names import check_name
-from safepoint.stores.postgres.connection import Options, told_as
+from safepoint.stores.postgres.connection import Options
 from safepoint.stores.postgres.storage import Records
 
 
@@ -32,7 +31,7 @@ class PostgresJournal(Journal):
 
     Raises:
         ConfigurationError: `dsn` is not a connection string.
-        JournalUnavailable: the server cannot be used. The message says what to run.
+        Unavailable: the server cannot be used. The message says what to run.
     """
 
     def __init__(
@@ -45,8 +44,7 @@ class PostgresJournal(Journal):
         **options: Unpack[Options],
     ) -> None:
         scope = check_name("journal", name)
-        with told_as(JournalUnavailable):
-            self._entries = Records(dsn, "journal", scope, **options)
+        self._entries = Records(dsn, "journal", scope, **options)
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
 
     def close(self) -> None:

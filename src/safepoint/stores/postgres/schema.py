@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
-from safepoint.core.errors import ConfigurationError, StorageUnavailable, quoted
+from safepoint.core.errors import ConfigurationError, Unavailable, quoted
 from safepoint.core.names import check_tenant
 from safepoint.stores.postgres.connection import parsed, place, refusal
 
@@ -80,9 +80,9 @@ def create_schema(
 
     Raises:
         ConfigurationError: a part is unknown, or no role can have that prefix.
-        StorageRefused: this login may not create roles or schemas. Nothing was created.
-        StorageUnavailable: the server is away, the schema belongs to other roles, or somebody held
-            a lock on it for more than 10 seconds.
+        Unavailable: this login may not create roles or schemas. Nothing was created; or the server
+            is away, the schema belongs to other roles, or somebody held a lock on it for more than
+            10 seconds.
     """
     chosen, roles = _checked(parts), _roles(prefix)
     with _changing(dsn, roles) as connection:
@@ -122,8 +122,8 @@ def assign(
     Raises:
         InvalidId: no tenant can have that name.
         ConfigurationError: the login does not exist.
-        StorageRefused: this login may not act as the owner of the schema. Nothing was changed.
-        StorageUnavailable: the server is away, or has no schema with roles of that prefix.
+        Unavailable: this login may not act as the owner of the schema. Nothing was changed; or the
+            server is away, or has no schema with roles of that prefix.
     """
     whose = check_tenant(tenant) if tenant else "*" * every_tenant
     roles = _roles(prefix)
@@ -227,7 +227,7 @@ def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bo
     made_by = "select pg_get_userbyid(nspowner) from pg_namespace where nspname = %s"
     found = connection.execute(made_by, (SCHEMAS[part],)).fetchone()
     if found is not None and found[0] != f"{prefix}_owner":
-        raise StorageUnavailable(
+        raise Unavailable(
             f"The schema {SCHEMAS[part]} belongs to the role {quoted(found[0])}, not to"
             f" {prefix}_owner.",
             "Nothing was made. Give the prefix with which it was made, or create a database of its"

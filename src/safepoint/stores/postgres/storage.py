@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 
 import psycopg
 
-from safepoint.core.errors import StorageError, StorageUnavailable
+from safepoint.core.errors import Unavailable
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
 from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
 from safepoint.stores.checks import record_of, sized
@@ -100,10 +100,10 @@ class Records(Server):
 
         try:
             self._run(insert)
-        except StorageError as error:
+        except Unavailable as error:
             if not unknown:
                 raise
-            raise StorageUnavailable(
+            raise Unavailable(
                 f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
                 " known.",
                 "Load the latest checkpoint once the server is back, and go on from that.",
@@ -115,7 +115,7 @@ class Records(Server):
         Raises:
             NotFound: there is none, or it was pruned.
             LimitExceeded: it is larger than a record may be.
-            StorageError: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         check_place(thread, sequence)
         rows = self._of(_READ, thread, self._limit, sequence)
@@ -197,7 +197,7 @@ class PostgresAnswers(Records):
 
     Raises:
         ConfigurationError: `dsn` is not a connection string.
-        StorageError: the server cannot be used. The message says what to run.
+        Unavailable: the server cannot be used. The message says what to run.
     """
 
     def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
@@ -233,7 +233,7 @@ class PostgresCheckpointStorage(Records):
 
     Raises:
         ConfigurationError: `dsn` is not a connection string.
-        StorageError: there is no server, no such database, no such login, or no schema of this
+        Unavailable: there is no server, no such database, no such login, or no schema of this
             package in it. The message says what to run.
     """
 
@@ -262,8 +262,7 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotFound: there is no record at `first`.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
+            Unavailable: this login is not in the role of operators; or the server is away.
         """
         check_place(thread, first)
         statement = "select safepoint.prune($1, $2, $3, $4)"
@@ -279,8 +278,8 @@ class PostgresCheckpointStorage(Records):
             How many records were removed.
 
         Raises:
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the thread has more records, or the server is away.
+            Unavailable: this login is not in the role of operators; or the thread has more records,
+                or the server is away.
         """
         return int(self._call("select safepoint.purge($1, $2)", thread)[0][0])
 
@@ -303,8 +302,7 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotFound: there is no such record, or no such thread.
-            StorageRefused: this login is not in the role of operators.
-            StorageUnavailable: the server is away.
+            Unavailable: this login is not in the role of operators; or the server is away.
         """
         return int(self._call("select safepoint.discard($1, $2, $3)", thread, last)[0][0])
 
@@ -316,7 +314,7 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotOwner: another worker, or another login, owns it. The message says until when.
-            StorageError: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         check_name("worker", owner)
         check_span(seconds, datetime.now(UTC))
@@ -330,7 +328,7 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotOwner: it was released, or another one took its place.
-            StorageError: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         check_span(seconds, datetime.now(UTC))
         return replace(lease, expires=self._renew(lease, float(seconds)))
@@ -342,7 +340,7 @@ class PostgresCheckpointStorage(Records):
 
         Raises:
             NotOwner: another one took its place.
-            StorageError: the server refuses, or is away.
+            Unavailable: the server refuses, or is away.
         """
         self._renew(lease, None)
 
