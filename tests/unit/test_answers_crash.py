@@ -31,7 +31,7 @@ from safepoint import (
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import NotOwner
 from safepoint.core.storage import CheckpointStorage
-from safepoint.resume.answers import Answers, held
+from safepoint.resume.answers import Answers, in_force
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Run
@@ -99,7 +99,7 @@ class Desk:
     @property
     def holds(self) -> list[str]:
         orders = self.answers.orders(STORE, THREAD, OPERATORS)
-        return [each.hold for each in held(orders, OPERATORS)]
+        return [each.hold for each in in_force(orders, OPERATORS)]
 
     def check(self, states: int) -> None:
         """Everything verifies, and the journal is whole."""

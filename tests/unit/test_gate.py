@@ -131,7 +131,7 @@ def test_the_gate_decides(case: str) -> None:
     changes, reasons, people, details = DECISIONS[case]
     decision = decided(changes)
     assert (list(decision.reasons), decision.approvers) == (reasons, people)
-    assert (list(decision.details), decision.notes) == (details, ())
+    assert (list(decision.details), decision.lost) == (details, ())
     if reasons and Reason.OWNED_BY_ANOTHER not in reasons:
         for number in (2, None):
             policy = Policy(dict.fromkeys(reasons, number))
@@ -141,7 +141,7 @@ def test_the_gate_decides(case: str) -> None:
 def test_what_is_less_is_said_and_stops_nothing() -> None:
     decision = decided(tools(mail(permissions=[]), had=(BANK, MAIL)))
     assert (decision.reasons, decision.approvers) == ((), 0)
-    assert decision.notes == ("The tool bank is gone.", "The tool mail loses the permission read.")
+    assert decision.lost == ("The tool bank is gone.", "The tool mail loses the permission read.")
 
 
 @pytest.mark.parametrize(

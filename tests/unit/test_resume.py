@@ -467,13 +467,6 @@ def test_nor_what_is_no_answer(desk: Desk, what: str) -> None:
     assert desk.paid == []
 
 
-@pytest.mark.parametrize("value", [["x"], 7, None, {"statements": 7}, {"question": 7}])
-def test_what_a_thief_notes_besides_changes_nothing(desk: Desk, value: Any) -> None:
-    text = yes(desk.paused().question)
-    desk.ledger().note("order-7", value, label=SPENT)
-    assert desk.go_on(text).state["paid"] == PAID["amount"]
-
-
 def test_a_thief_cannot_take_a_spent_yes_back(desk: Desk) -> None:
     """Neither with a no that nobody signed, nor with one that came after it."""
     text, question = desk.approved(), desk.question(**NEWER)
@@ -802,7 +795,7 @@ def test_going_back_to_before_an_approval_was_acted_upon_asks_again(desk: Desk) 
 def test_a_narrower_tool_set_is_allowed_and_said(desk: Desk) -> None:
     desk.workflow().begin(desk.ledger(), thread="order-7")
     run = desk.workflow(tools=[]).rehydrate(desk.ledger(), "order-7")
-    assert run.notes == ("The tool bank is gone.",)
+    assert run.lost == ("The tool bank is gone.",)
     assert [e.detail for e in desk.journal.show(what="resume")][-1] == "The tool bank is gone."
     run.step()
     assert desk.ledger().latest("order-7").tools is None
@@ -856,26 +849,6 @@ def test_a_migration_that_fails_changes_nothing(
 
 
 # ---------------------------------------------------------------- the anchor, the journal, the list
-
-
-def test_what_a_step_acts_upon_is_anchored(desk: Desk) -> None:
-    """Or cutting off the record of a payment would repeat it."""
-
-    def anchored(thread: str = "order-7") -> int:
-        head = desk.anchor.read("invoices", thread)
-        return 0 if head is None else head.sequence
-
-    ledger, workflow = desk.ledger(), desk.workflow()
-    question = workflow.start(ledger, thread="order-7").question
-    assert anchored() == 3
-    assert question is not None
-    value = {"question": question.text, "statements": [yes(question)]}
-    ledger.note("order-7", value, label=SPENT, rides_along=True)
-    assert anchored() == 3  # as a crash leaves it
-    run = workflow.rehydrate(ledger, "order-7")
-    assert anchored() == 4
-    run.finish()
-    assert anchored() == 5
 
 
 def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:

@@ -12,11 +12,9 @@ import pytest
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.keys import SigningKey
 from safepoint.places import open_answers, open_ledger
-from safepoint.settings import read
+from safepoint.settings import VARIABLE, read
 from tests.harness.optional import need
 from tests.unit.commands import said
-
-CONFIG = "SAFEPOINT_CONFIG"
 
 
 @pytest.fixture
@@ -25,7 +23,7 @@ def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder, home = tmp_path / "clone", tmp_path / "home"
     for each in (folder, home):
         each.mkdir(mode=0o700)
-    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "STATE_DIRECTORY", CONFIG):
+    for name in ("XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "STATE_DIRECTORY", VARIABLE):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir(folder)
@@ -135,11 +133,11 @@ def test_settings_count_that_are_named_or_the_users_own(
     file = own(table.format("own"))
     assert read().store("s").storage == str(file.parent / "own")
     (clone / "env.toml").write_text(table.format("/env"))
-    monkeypatch.setenv(CONFIG, "env.toml")
+    monkeypatch.setenv(VARIABLE, "env.toml")
     assert read().store("s").storage == "/env"
     (clone / "named.toml").write_text(table.format("/named"))
     assert read("named.toml").store("s").storage == "/named"
-    monkeypatch.setenv(CONFIG, "nowhere.toml")
+    monkeypatch.setenv(VARIABLE, "nowhere.toml")
     with pytest.raises(ConfigurationError, match="cannot be read as settings"):
         read()
 
@@ -153,4 +151,12 @@ def test_own_settings_that_others_can_write_are_refused(clone: Path, mode: int) 
     file.chmod(0o600)
     file.parent.chmod(0o777)
     with pytest.raises(ConfigurationError, match="Every user can rename and replace"):
+        read()
+
+
+def test_own_settings_of_a_stranger_are_refused(clone: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    os.chown(own("[stores.s]\n"), 65534, -1)
+    with pytest.raises(ConfigurationError, match="belongs to user 65534"):
         read()

@@ -24,7 +24,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, spelled
-from safepoint.resume.answers import held
+from safepoint.resume.answers import in_force
 from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import Decision, Gate, compare
 from safepoint.resume.workflow import Payload
@@ -52,7 +52,7 @@ def holds(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
         found: list[Finding] = []
         try:
             orders = gate.answers.orders(scope.store, name, operators, tenant=tenant)
-            found += [finding("SP31.held", name, hold=each) for each in held(orders, operators)]
+            found += [finding("SP31.held", name, hold=each) for each in in_force(orders, operators)]
         except CheckpointError as refusal:
             found.append(refused("SP31", refusal, name))
         yield from of_tenant(tenant, found)

@@ -27,7 +27,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
-from safepoint.resume.answers import Order, held
+from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import Approval, Question
 from safepoint.resume.asking import ORDERED, SPENT
 from safepoint.resume.gate import compare
@@ -228,7 +228,7 @@ class _Walk:
             run = record.store, record.thread
             given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
             self.orders = {each.text: each for each in given}
-        record.holds = held(list(self.orders.values()), operators)
+        record.holds = in_force(list(self.orders.values()), operators)
 
     def verify(self) -> None:
         """Check each seal, link and the anchor, and tell if the run was deleted."""

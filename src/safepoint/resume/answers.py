@@ -214,7 +214,7 @@ class Answers:
             now, key = datetime.now(UTC), person.key
             return seal(payload, place, key, created=now, previous=previous, use="order")
 
-        with _told():
+        with _answers_errors():
             last = next(view.back(chain), None)
             # Put before, and cut short. A hold that was anchored may be released since, by
             # somebody whose chain this one does not know: held again, it is another hold.
@@ -258,7 +258,7 @@ class Answers:
         Raises:
             SealBroken: the place cannot vouch for what is there.
         """
-        with _told():
+        with _answers_errors():
             view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
             end = next(view.back(chain), None)
             return end is None or view.anchored(chain) == end.head
@@ -276,7 +276,7 @@ class Answers:
             chain = _chain("order", key, f"{store}/{thread}")
             view = self._view(key, tenant)
             for opened in self._walk(view, chain, ORDERS):
-                with _told():
+                with _answers_errors():
                     record = view.storage.read(chain, opened.header.sequence)
                     # What is copied is what was verified.
                     again = open_sealed(record, opened.header.place, view.keys, use="order")
@@ -294,7 +294,7 @@ class Answers:
         Raises:
             SealBroken: something was changed or removed, or is of nobody among them.
         """
-        with _told():
+        with _answers_errors():
             try:
                 chains = self._chains(people, tenant)
                 return sum(view.verify(chain, every_signature=True) for view, chain in chains)
@@ -318,11 +318,11 @@ class Answers:
         Raises:
             Unavailable: the place cannot be asked.
         """
-        with _told():
+        with _answers_errors():
             chains = self._chains((people, operators), tenant)
         for view, chain in chains:
             try:
-                with _told():
+                with _answers_errors():
                     for opened in self._walk(view, chain, ORDERS):
                         put = read_json(opened.payload, _LIMITS.state_bytes)
                         if "answer" not in put:
@@ -350,7 +350,7 @@ class Answers:
 
         Further records, which the owner or a thief of the key wrote by hand, do not count.
         """
-        with _told():
+        with _answers_errors():
             yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
 
     def _view(self, key: Key, tenant: str) -> View:
@@ -361,7 +361,7 @@ class Answers:
         return View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").for_tenant(tenant)
 
 
-def held(orders: list[Order], operators: Approvers) -> list[Order]:
+def in_force(orders: list[Order], operators: Approvers) -> list[Order]:
     """Return the holds that are not released. A release by a revoked key does not count."""
     releases = {
         each.hold for each in orders if each.what == "release" and each.key not in operators.revoked
@@ -405,7 +405,7 @@ def _misplaced(chain: str) -> SealBroken:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _answers_errors() -> Iterator[None]:
     """Say what is wrong with the place of the answers in its own words."""
     try:
         yield

@@ -375,12 +375,12 @@ def _difference(answered: Question, asked: Question) -> str:
 
 def _labelled(question: Question) -> dict[str, str]:
     names = [each.name for each in fields(Question) if each.name != "arguments"]
-    arguments = {f"argument {_told(name)}:": value for name, value in question.arguments.items()}
+    arguments = {f"argument {_shorten(name)}:": value for name, value in question.arguments.items()}
     values = {**{name: getattr(question, name) for name in names}, **arguments}
-    return {name: _told(value) for name, value in values.items()}
+    return {name: _shorten(value) for name, value in values.items()}
 
 
-def _told(value: object) -> str:
+def _shorten(value: object) -> str:
     """Show a value. A long one is shown by its beginning, its length and its digest."""
     if isinstance(value, Head):
         return f"{value} {value.digest}"

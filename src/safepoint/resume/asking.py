@@ -29,7 +29,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import RESUMING, Actor, Outcome, What
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, digest_of
-from safepoint.resume.answers import Order, held
+from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
@@ -149,7 +149,7 @@ def check_held(
         return
     tenant, operators = ledger.tenant_name, gate.operators
     orders = gate.answers.orders(ledger.store, thread, operators, tenant=tenant)
-    holding = held(orders, operators)
+    holding = in_force(orders, operators)
     with suppress(NotFound):  # what was never begun is held all the same
         _copy_new(ledger, thread, orders, holding, value or {})
     for each in holding[:1]:
@@ -455,7 +455,7 @@ class Asking(NamedTuple):
                         " again: a fork is another question.",
                         "used",
                     )
-                told = self._told() if notes else {}
+                told = self._journalled() if notes else {}
                 counting = (self._counting(note, told.get(note.digest)) for note in reversed(notes))
                 return end, next((each for each in counting if each is not None), None)
             if link.label == SPENT and link.kind == "note":
@@ -468,7 +468,7 @@ class Asking(NamedTuple):
             "used",
         )
 
-    def _told(self) -> dict[str | None, datetime]:
+    def _journalled(self) -> dict[str | None, datetime]:
         """Return when the journal was told of each record after the question, by its digest."""
         found: dict[str | None, datetime] = {}
         asked, journal = self.question, self.ledger.journal

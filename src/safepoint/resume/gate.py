@@ -155,13 +155,13 @@ class Decision:
         approvers: how many distinct people must approve; 0 if it is allowed, None if nobody can
             approve it.
         details: one sentence for each concrete finding.
-        notes: one sentence for each tool or permission that is gone, which never stops a resume.
+        lost: one sentence for each tool or permission that is gone, which never stops a resume.
     """
 
     reasons: tuple[Reason, ...]
     approvers: int | None
     details: tuple[str, ...]
-    notes: tuple[str, ...]
+    lost: tuple[str, ...]
 
 
 class Gate:
@@ -300,10 +300,10 @@ class Gate:
             asked: whether the run paused there for a person's answer.
             owner: another worker that holds the lease on the thread, or None.
         """
-        found, notes = list(_find(checkpoint, head, app, migrates_from)), []
+        found, lost = list(_find(checkpoint, head, app, migrates_from)), []
         for reason, _, said in compare(has, had):
             if reason is None:
-                notes.append(said)
+                lost.append(said)
             else:
                 found.append((reason, said))
         if owner is not None:
@@ -314,7 +314,7 @@ class Gate:
         found.sort(key=lambda finding: list(Reason).index(finding[0]))
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
         details = tuple(said for _, said in found)
-        return Decision(reasons, self.policy.needs(*reasons), details, tuple(notes))
+        return Decision(reasons, self.policy.needs(*reasons), details, tuple(lost))
 
 
 def _find(

@@ -494,9 +494,9 @@ class Wanted:
         Raises:
             ResumeRefused: they are too few, do not count, or are a no.
         """
-        ledger, notes, question = self.ledger, self.decision.notes, self._asked(given)
-        run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, notes=notes)
-        said = [*notes]
+        ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
+        run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
+        said = [*lost]
         if question is not None:
             asking = self.asking(question)
             spent = asking.spend(given, now, ends=ends)
@@ -518,7 +518,7 @@ class Wanted:
                 run.approved = approved(spent)
             by = [f"{each.verdict} by {each.approver}." for each in spent]
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
-            said = [change, *by, *notes]
+            said = [change, *by, *lost]
         else:
             check_held(self.gate, ledger, self.thread)
             anchor_end(ledger, self.thread)  # a crash may have come between the save and its anchor
@@ -573,7 +573,7 @@ class Run:
         payload: the content of the next checkpoint.
         at: the thread's latest checkpoint, or None.
         head: its sequence, or 0.
-        approved: what people approved, for the next step, or None.
+        approved: what people approved, for the step that comes next, or None.
         notes: the gate's notes about tools and permissions that the run no longer has.
         expired: whether the wait for people ended, and no step has run since.
         denied: whether the run ended by a denial, or because nobody approved in time.
@@ -585,7 +585,7 @@ class Run:
     payload: Payload
     at: Checkpoint | None = None
     approved: Approved | None = None
-    notes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
     _at_odds: bool = field(default=False, init=False)
@@ -829,7 +829,7 @@ class Workflow:
                 f"The workflow {name} needs one or more steps with different names.",
                 "Give each step a function of its own.",
             )
-        self._told = frozenset(name for name, step in named if _is_told(step))
+        self._takes_call = frozenset(name for name, step in named if _takes_call(step))
         self.tools = tools if isinstance(tools, ToolSet) else ToolSet(tools)
         self.gate: Final = gate or Gate()
         self.version = version
@@ -993,7 +993,7 @@ class Workflow:
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
         """Run one step, and return what it returned."""
         step = self.steps[name]
-        return step(state, call) if name in self._told else step(state)
+        return step(state, call) if name in self._takes_call else step(state)
 
     def carried(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state of `app`, migrated to this version.
@@ -1041,7 +1041,7 @@ def _step_name(step: Step) -> str:
     return str(name)
 
 
-def _is_told(step: Step) -> bool:
+def _takes_call(step: Step) -> bool:
     """Tell whether a step takes a `Call` in addition to the state."""
     try:
         given = inspect.signature(step).parameters.values()

@@ -25,7 +25,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name
-from safepoint.resume.answers import Answers, Order, held
+from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.settings import Store
@@ -209,7 +209,7 @@ class Desk:
         if self.answers is None:
             return []
         store, tenant, people = self.ledger.store, self.ledger.tenant_name, self.gate.operators
-        return held(self.answers.orders(store, thread, people, tenant=tenant), people)
+        return in_force(self.answers.orders(store, thread, people, tenant=tenant), people)
 
     # --- sign
 
