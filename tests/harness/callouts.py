@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from safepoint.audit.catalogue import check_of
 from safepoint.rules import LEGS, RULES, Rule, Severity
 from tests.harness import ladder
 from tests.harness.blocks import ROOT
@@ -104,7 +105,7 @@ def shown(leg: str, reference: str) -> str:
     targets = {
         "attack": f"attacks.md#{name}",
         "defence": f"examples/{name}",
-        "check": f"command/checks.md#{name}",
+        "check": f"command/checks.md#{check_of(name).id.lower() if leg == 'check' else ''}",
     }
     return f"[`{name}`]({targets[leg]})" if leg in targets else f"`{name}`"
 

@@ -18,6 +18,7 @@ from safepoint.audit import Finding, folder
 from safepoint.audit.looking import look
 from safepoint.audit.postgres import check_postgres
 from safepoint.audit.profiles import (
+    _CHECKPOINT,
     UNREAD,
     Recognised,
     kept_by_others,
@@ -168,6 +169,7 @@ FILES: dict[str, tuple[object, str | None]] = {
     "pipeline": (RESUME, "Lobster resume state"),
     "workflow": (WORKFLOW, "Lobster resume state"),
     "session": (f"{json.dumps(SESSION)}\n{{}}\n", "session transcript"),
+    "checkpoint": (dict.fromkeys(_CHECKPOINT), "Agent Framework checkpoint"),
     "a name alone": ({"meta": {}}, None),
     "a list": ([RESUME], None),
     "part of a resume": ({"pipeline": [], "resumeAtIndex": 1}, None),
@@ -186,6 +188,7 @@ def test_a_cache_is_known_by_its_refs_and_its_links_lead_to_its_blobs(root: Path
     cached(root)
     repo = root / "models--org--net"
     assert ids(recognise_cache(str(repo))) == "SP24.runs-code SP25.cache"
+    assert "(files that were judged: 2)" in str(recognise_cache(str(repo)))
     assert recognise_cache(str(root)) is None
     moved(root)
     outside = "SP25.cache SP25.outside-cache SP25.outside-cache"
