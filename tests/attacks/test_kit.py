@@ -124,7 +124,7 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
     target = GatedTarget(tmp_path)
     target.begin("victim", HONEST)
     assert target.resume("victim", meanwhile=target.journal.lose) == HONEST
-    with pytest.raises(Unavailable, match="The journal cannot be used"):
+    with pytest.raises(Unavailable, match="that could not be written down"):
         target.resume("victim")
 
 

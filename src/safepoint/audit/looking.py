@@ -407,11 +407,11 @@ def audit(
 
     Path("state").mkdir(mode=0o700)
     Path("state/order-7").write_bytes(b"\x80\x04K*.")
-    for finding in audit("state", rule="SP03"):
+    for finding in audit("state", rule="SP25"):
         print(finding.id, finding.severity)
-        #> SP03.pickle warning
+        #> SP25.pickle warning
     Path("state/order-7").unlink()
-    print(audit("state", rule="SP03"))
+    print(audit("state", rule="SP25"))
     #> []
     ```
 
