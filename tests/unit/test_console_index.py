@@ -448,7 +448,7 @@ def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
     index = opened(orders=shop)
     index.look(whole=True)
     assert len(threads(index)) == 5
-    answered = [f"answer {shop.keys['erin'].id} {run.question.text}" for run in runs[:2]]
+    answered = [f"answer {shop.keys['erin'].id} {run.question.subject}" for run in runs[:2]]
     ordered = [f"order {shop.keys['opal'].id} invoices/{run.thread}" for run in runs[2:4]]
     anchored, stored = zip(answered, ordered, strict=True)
     for about in anchored:

@@ -87,8 +87,8 @@ def test_pre_commit_runs_the_hook_on_what_is_committed(project: Path, tmp_path: 
 
     done = hook("safepoint-lint")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "src/train.py:2:1: SL02" in done.stdout
-    assert "1 finding in 2 Python files" in done.stdout
+    assert "src/train.py:2:1' has SL02" in done.stdout
+    assert "1 warning" in done.stdout
     assert hook("safepoint-lint", "src/fine.py").returncode == 0
     (project / "safepoint.toml").write_text("")
     done = hook("safepoint-audit", "src/fine.py")
