@@ -273,4 +273,4 @@ def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
         told = Counter((each.what, each.outcome, str(each.thread)) for each in journal.show())
     assert {t: told["act", "intended", t] for t in threads} == {t: int(t in yes) for t in threads}
     assert {t: told["resume", "done", t] for t in threads} == {t: int(t in yes) for t in threads}
-    assert {t for t in threads if told["deny", "done", t]} == no
+    assert {t for t in threads if told["deny", "intended", t]} == no

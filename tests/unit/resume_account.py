@@ -340,7 +340,7 @@ class World:
             and all(
                 (signed.verdict, signed.question) == ("approved", asked)
                 and self.told.get(note.head.digest, signed.expires) < signed.expires
-                and self.spent[signed.text] == (call.thread, note.head.sequence)
+                and self.spent.get(signed.text) == (call.thread, note.head.sequence)
                 for signed in answers
             )
             and source is not None

@@ -165,7 +165,7 @@ class Resuming(RuleBasedStateMachine):
             return None
         kept, first = self.world.written[thread], self.pruned(thread) + 1
         states = [number for number in sorted(kept) if number >= first and not kept[number].is_note]
-        return states[-1 - min(steps, len(states) - 1)]
+        return states[-1 - min(steps, len(states) - 1)] if states else None
 
     def pruned(self, thread: str) -> int:
         """How many checkpoints are gone."""
@@ -444,9 +444,6 @@ class Resuming(RuleBasedStateMachine):
         self.stolen.add(thread)
         record = world.storage.read(thread, head.sequence)
         world.written[thread][head.sequence] = world.opened(thread, head.sequence, record)
-        if spends:  # which is what a worker would do with them, if they are for this
-            fresh = [each for each in taken if each.question.head == state.head]
-            world.spent = {**{each.text: (thread, head.sequence) for each in fresh}, **world.spent}
         if forges == "pruned":
             self.cut_with_the_stolen_key(plan.slot, plan.count)
         wish = Wish(thread, None, plan.variant, (), world.now)
