@@ -704,7 +704,7 @@ class Answering(RuleBasedStateMachine):
 
     def wait(self, minutes: int) -> None:
         self.desk.waited += timedelta(minutes=minutes)
-        self.desk.now = self.desk.start + self.desk.waited
+        self.desk.now = self.desk.clock = self.desk.start + self.desk.waited
 
     @rule(who=st.sampled_from(["dana", "finn", ""]), clerks=st.sampled_from([10, 10, 4]))
     def change_the_policy(self, who: str, clerks: int) -> None:
