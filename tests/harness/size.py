@@ -20,8 +20,8 @@ _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
     "core": ([f"{PACKAGE}/core"], 3110),
-    "resume": ([f"{PACKAGE}/resume"], 1962),
-    "core + stores + resume": (_KERNEL, 7437),
+    "resume": ([f"{PACKAGE}/resume"], 1976),
+    "core + stores + resume": (_KERNEL, 7451),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 803),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 359),
     "moving": ([f"{PACKAGE}/moving.py"], 748),
@@ -32,8 +32,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1653),
     "testing": ([f"{PACKAGE}/testing"], 1079),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1944),
-    "all of src": (["src"], 25958),
-    "tests": (["tests"], 42909),
+    "all of src": (["src"], 25972),
+    "tests": (["tests"], 42946),
     "publish": (["publish"], 1766),
     "benchmarks": (["benchmarks"], 1500),
 }

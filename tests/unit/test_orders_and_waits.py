@@ -16,17 +16,20 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
+    Keyring,
     Ledger,
     SigningKey,
     Workflow,
 )
 from safepoint.core.errors import (
+    ApprovalNeeded,
     ApprovalRefused,
     ConfigurationError,
     NotOwner,
     ResumeRefused,
     Unavailable,
 )
+from safepoint.core.journal import InMemoryJournal
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import SPENT
@@ -187,3 +190,52 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
     desk = Office(within=timedelta.max)
     with pytest.raises(ConfigurationError, match="cannot be used"):
         desk.payment().start(desk.ledger(), "order-7")
+
+
+@pytest.mark.parametrize("meanwhile", ["expired", "denied"])
+def test_a_note_that_was_held_back_counts_only_if_it_would_now(meanwhile: str) -> None:
+    """The journal was told of it, and an attacker with write access puts it back later."""
+
+    class Evil(InMemoryCheckpointStorage):
+        held: tuple[Any, ...] = ()
+
+        def append(self, *record: Any, **options: Any) -> None:
+            if b"statements" in record[2] and not self.held:
+                self.held = record
+                raise Unavailable("The line is cut.", "Try again.")
+            super().append(*record, **options)
+
+    paid, storage = list[int](), Evil()
+    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
+    gate = Gate(None, Approvers({"dana": dana.key.public}), answers=answers)
+
+    def ask(state: State) -> Ask:
+        return Ask("pay", {})
+
+    def pay(state: State) -> None:
+        paid.append(1)
+
+    flow = Workflow("w", [ask, pay], gate=gate)
+    ledger = Ledger(
+        storage,
+        store="invoices",
+        keys=Keyring(SigningKey.generate()),
+        anchor=InMemoryAnchor(),
+        journal=InMemoryJournal(),
+    )
+    flow.start(ledger, "order-7")
+    question = flow.question(ledger, "order-7")
+    assert question is not None
+    answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
+    with pytest.raises(Unavailable):
+        flow.resume(ledger, "order-7")
+    storage.append(*storage.held)
+    if meanwhile == "denied":
+        answers.put(dana, dana.deny(question))
+        for _ in range(2):
+            assert flow.resume(ledger, "order-7").denied
+    else:
+        later = datetime.now(UTC) + timedelta(hours=2)
+        with pytest.raises(ApprovalNeeded):
+            flow.resume(ledger, "order-7", now=later)
+    assert paid == []

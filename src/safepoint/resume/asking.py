@@ -455,9 +455,7 @@ class Asking(NamedTuple):
                         " again: a fork is another question.",
                         "used",
                     )
-                told = self._journalled() if notes else {}
-                counting = (self._counting(note, told.get(note.digest)) for note in reversed(notes))
-                return end, next((each for each in counting if each is not None), None)
+                return end, self._find_spent(notes[::-1], now)
             if link.label == SPENT and link.kind == "note":
                 notes.append(link)
             elif over is None and self.is_over(link):
@@ -467,6 +465,31 @@ class Asking(NamedTuple):
             "It was pruned, or the question is of another history. Ask again.",
             "used",
         )
+
+    def _find_spent(self, notes: list[Link], now: datetime) -> tuple[Approval, ...] | None:
+        """Return what was spent here, None if nothing that counts.
+
+        A note that the anchor has not seen has released nothing, and an attacker who can write the
+        storage may have held it back. So it counts only if it would count now. A worker appends a
+        note only if none before it counts, so a later one about this question replaces it.
+        """
+        told, found = self._journalled() if notes else {}, None
+        anchored = self.ledger.anchored(self.question.thread)
+        for note in notes:
+            when, is_seen = told.get(note.digest), anchored and note.sequence <= anchored.sequence
+            spent = self._counting(note, when if is_seen or when is None else now)
+            is_yes = spent and spent[0].verdict == "approved"
+            if spent is None or (is_yes and not is_seen and self._denials()):
+                continue
+            if found is None or (when and note.state.get("question") == self.question.text):
+                found = spent
+        return found
+
+    def _denials(self) -> list[Approval]:
+        """Return each denial in the place of the answers."""
+        answers = self.gate.answers
+        put = [] if answers is None else answers.about(self.question, self.gate.people)
+        return [each for each in put if each.verdict == "denied"]
 
     def _journalled(self) -> dict[str | None, datetime]:
         """Return when the journal was told of each record after the question, by its digest."""
