@@ -18,7 +18,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, get_args, get_origin
 from uuid import uuid4
 
-from safepoint.aio import Tenanted, for_one, in_thread
+from safepoint.aio import Tenanted, for_one, half_moved, in_thread
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -442,8 +442,6 @@ class SealedCheckpointStorage(Tenanted):
             for number, link in enumerate(self.ledger.back(thread)):
                 ours = link.kind == "state" and link.header.app == _APP
                 if ours and not number and link.state.get("left"):
-                    from safepoint.moving import half_moved
-
                     raise half_moved(thread)
                 if ours and link.label not in seen:
                     yield link

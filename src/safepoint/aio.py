@@ -8,7 +8,7 @@ from copy import copy
 from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from safepoint.core.errors import ConfigurationError
+from safepoint.core.errors import ConfigurationError, ResumeRefused
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_tenant
 
@@ -93,3 +93,10 @@ def for_one(
         return method(self._scoped(), *args, **options)
 
     return call
+
+
+def half_moved(thread: str) -> ResumeRefused:
+    """Return the error that an adapter raises for a thread that was not moved completely."""
+    return ResumeRefused(
+        f"{thread} was not moved in to its end.", "Move it in again, from where it was."
+    )

@@ -31,7 +31,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from safepoint.aio import Tenanted, for_one, in_thread
+from safepoint.aio import Tenanted, for_one, half_moved, in_thread
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     CheckpointError,
@@ -848,8 +848,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             own, notes = found
             if not self._reads_only:
                 if thread.high and thread.high.sequence - own.sequence < own.state.get("left", 0):
-                    from safepoint.moving import half_moved
-
                     raise half_moved(thread.name)
                 self._admit(own, newest == _Key.read(own.label))
                 if key and key != newest:

@@ -49,7 +49,6 @@ from safepoint.core.errors import (
     LimitExceeded,
     ModelRefused,
     NotFound,
-    ResumeRefused,
     ThreadDeleted,
     Unavailable,
     quoted,
@@ -221,13 +220,6 @@ def move(
             mover.write_down(moved)
             done.append(moved)
     return done
-
-
-def half_moved(thread: str) -> ResumeRefused:
-    """Return the error that an adapter raises for a thread that was not moved completely."""
-    return ResumeRefused(
-        f"{thread} was not moved in to its end.", "Move it in again, from where it was."
-    )
 
 
 def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _States]]:

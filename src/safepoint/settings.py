@@ -60,38 +60,43 @@ _SQLITE: Final = b"SQLite format 3\0"
 # The first bytes of a log, of its index in either byte order, and of a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 
-OPTIONS: Final = """
-key FILE. the key that sealed the records, secret or public; again for each older one
-revoked FILE=PATH. a stolen key, and a copy of the anchor from before: what it sealed later shows
-anchor PATH the folder or the file of its anchor, to notice a rollback
-tenant NAME whose threads, if not those of everybody
-approver NAME=FILE. who may approve a resume, and the file of their public key
-revoked-approver NAME=FILE. whose public key no longer counts: its approvals are warnings
-operator NAME=FILE. who may hold a run, and the file of their public key
-revoked-operator NAME=FILE. who no longer may: what they held stays held
-people N how many different people have to approve what a step asks (1)
-app NAME@VERSION. what runs today: threads that another version of it wrote show
-answers PATH the folder or the file of signed answers and holds
-answers-anchor PATH the folder or the file of the anchor of these
-journal PATH the folder or the file of the journal
-journal-key FILE. the key that signs the journal, secret or public; again for each older one
-journal-anchor PATH the folder or the file of the journal's own anchor
-journal-name NAME the journal's name (journal); in the default places it is the store's
-postgres DSN the connection string of your workers, without a password: name a PGPASSFILE
-postgres-anchor DSN that of the anchor, if it is in PostgreSQL
-postgres-journal DSN that of the journal
-postgres-answers DSN that of the answers
-"""
-"""Each option with its value: a dot means that it may be repeated, N is a number."""
-
-_PATHS: Final = ("PATH", "FILE", "FILE=PATH", "NAME=FILE")
+# The options whose values are paths, and those with a path after a name.
+_PATHS: Final = (
+    *("storage", "key", "anchor", "answers", "answers-anchor"),
+    *("journal", "journal-key", "journal-anchor", "paths"),
+)
+_PEOPLE: Final = ("approver", "revoked-approver", "operator", "revoked-operator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
     """The places of a store's parts, none of them opened yet.
 
-    The attributes are the `OPTIONS` and `storage`: a folder of files, or an SQLite file.
+    In a file, each is an option of the same name with `-` for `_`.
+
+    Attributes:
+        store: the name of the store.
+        storage: a folder of files, or an SQLite file.
+        key: the key files that sealed the records, secret or public, newest first.
+        revoked: `FILE=PATH`: a stolen key, and a copy of the anchor from before the theft.
+        anchor: the file of the anchor, which detects a rollback.
+        tenant: the tenant, if not all threads.
+        approver: `NAME=FILE`: who may approve a resume, and the file of their public key.
+        revoked_approver: approvers whose keys no longer count: their approvals are warnings.
+        operator: `NAME=FILE`: who may hold a run, and the file of their public key.
+        revoked_operator: operators who no longer may: what they held stays held.
+        people: how many different people must approve what a step asks.
+        app: `NAME@VERSION`: what runs today, so that threads of another version are found.
+        answers: the file of signed answers and holds.
+        answers_anchor: the anchor of the answers.
+        journal: the file of the journal.
+        journal_key: the key files that sign the journal, secret or public, newest first.
+        journal_anchor: the journal's own anchor.
+        journal_name: the journal's name; in the default places it is the store's.
+        postgres: the connection string of your workers, without a password: use a PGPASSFILE.
+        postgres_anchor: the connection string of the anchor, if it is in PostgreSQL.
+        postgres_journal: the connection string of the journal.
+        postgres_answers: the connection string of the answers.
     """
 
     store: str | None = None
@@ -249,7 +254,7 @@ class Settings:
     @property
     def paths(self) -> list[str]:
         """The paths that the audit checks in addition to the stores."""
-        found = self._below("PATH", self.audit.get("paths", []))
+        found = self._below("paths", self.audit.get("paths", []))
         if not isinstance(found, list) or not all(map(_is_text, found)):
             raise self._refusal(f"has {quoted(found)} as the paths of the audit", "a list of paths")
         return found
@@ -276,32 +281,30 @@ class Settings:
         check_name("store", name)
         if name not in self._stores:
             return in_default_places(name)
-        kinds = {line.split()[0]: line.split()[1].rstrip(".") for line in _lines()}
-        for option in self._stores[name]:
-            if option not in ("storage", *kinds):
-                known = ", ".join(["storage", *kinds])
-                raise self._refusal(f"says {quoted(option)} of the store {name}", known)
+        known = [each.name.replace("_", "-") for each in fields(Store) if each.name != "store"]
         parts: dict[str, Any] = {"store": name}
         for option, value in self._stores[name].items():
-            kind = kinds.get(option, "PATH")
-            parts[option.replace("-", "_")] = self._below(kind, value)
+            if option not in known:
+                said = f"says {quoted(option)} of the store {name}"
+                raise self._refusal(said, ", ".join(known))
+            parts[option.replace("-", "_")] = self._below(option, value)
         store = Store.of(parts)
         if self.says(name, "storage", "postgres"):
             return store
         return replace(in_default_places(name), **{each: getattr(store, each) for each in parts})
 
-    def _below(self, kind: str, value: Any) -> Any:
+    def _below(self, option: str, value: Any) -> Any:
         """Return a path, or a list of paths, relative to the file's folder."""
-        if kind not in _PATHS:
-            return value
         if isinstance(value, list):
-            return [self._below(kind, each) for each in value]
+            return [self._below(option, each) for each in value]
         if not isinstance(value, str):
             return value
-        name, equals, file = value.partition("=") if "=" in kind else ("", "", value)
-        if kind == "FILE=PATH":
-            return "=".join(self._path(each) for each in value.split("="))
-        return f"{name}{equals}{self._path(file)}" if file else value
+        if option == "revoked":
+            return "=".join(map(self._path, value.split("=")))
+        if option in _PEOPLE:
+            name, equals, file = value.partition("=")
+            return f"{name}{equals}{self._path(file)}" if file else value
+        return self._path(value) if option in _PATHS and value else value
 
     def _path(self, value: str) -> str:
         return str(self.folder / os.path.expanduser(value))  # noqa: PTH111 - of nobody, as it is
@@ -449,10 +452,6 @@ def _people(folder: Path) -> Iterator[str]:
             "Whose word counts is not known without it. Run this as the owner of the store.",
         ) from None
     yield from (f"{file.name.split('.')[0]}={file}" for file in files if file.suffix == ".pub")
-
-
-def _lines() -> list[str]:
-    return OPTIONS.strip().splitlines()
 
 
 def _check(name: str, values: Sequence[Any], *, is_many: bool) -> None:

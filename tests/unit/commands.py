@@ -7,12 +7,13 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
 from safepoint.command.cli import main
-from safepoint.settings import OPTIONS
+from safepoint.settings import Store
 
 
 def settled(folder: Path) -> dict[str, str]:
@@ -34,14 +35,14 @@ def in_settings(arguments: Sequence[str], file: Path) -> list[str]:
 
     They are told as `[PATH, "--store", NAME, "--key", FILE, ...]`, by the keys of its table.
     """
-    kinds = dict(line.split()[:2] for line in OPTIONS.strip().splitlines())
+    defaults = {each.name.replace("_", "-"): each.default for each in fields(Store)[2:]}
     parts: dict[str, object] = {}
     name, rest, given = "invoices", list[str](), iter(arguments)
     for each in given:
         key = each.removeprefix("--")
-        if each.startswith("--") and key in kinds:
-            value: object = int(next(given)) if kinds[key] == "N" else next(given)
-            many = kinds[key].endswith(".")
+        if each.startswith("--") and key in defaults:
+            value: object = int(next(given)) if key == "people" else next(given)
+            many = isinstance(defaults[key], tuple)
             parts[key] = [*cast("list[object]", parts.get(key, [])), value] if many else value
         elif each == "--store":
             name = next(given)

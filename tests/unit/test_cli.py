@@ -14,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +38,7 @@ from safepoint.core.errors import (
 from safepoint.core.keys import SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
-from safepoint.settings import OPTIONS
+from safepoint.settings import Store
 from safepoint.shared.terminal import imported, keyring_of
 from tests.harness.optional import need
 from tests.unit import commands
@@ -272,9 +273,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize(
-    "option", ["storage", *(each.split()[0] for each in OPTIONS.strip().splitlines())]
-)
+@pytest.mark.parametrize("option", [each.name.replace("_", "-") for each in fields(Store)[1:]])
 @pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.deep)])
 def test_a_setting_of_another_type_is_one_line(world: World, option: str, share: int) -> None:
     """Of the commands a share, and another one for the next value."""

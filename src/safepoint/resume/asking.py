@@ -370,8 +370,7 @@ class Asking(NamedTuple):
         A no in the place of the answers stays one: it does not expire, and comes before any yes,
         and before the end of the wait. What is not in time is no answer, whatever was signed.
         """
-        answers, left = self.gate.answers, self.question.left(now)
-        put = [] if answers is None else answers.about(self.question, self.gate.people)
+        put, left = self._put(), self.question.left(now)
         for each in put:
             if each.verdict == "denied":
                 return (each,)
@@ -478,18 +477,17 @@ class Asking(NamedTuple):
         for note in notes:
             when, is_seen = told.get(note.digest), anchored and note.sequence <= anchored.sequence
             spent = self._counting(note, when if is_seen or when is None else now)
-            is_yes = spent and spent[0].verdict == "approved"
-            if spent is None or (is_yes and not is_seen and self._denials()):
+            is_new_yes = not is_seen and spent and spent[0].verdict == "approved"
+            if spent is None or (is_new_yes and any(e.verdict == "denied" for e in self._put())):
                 continue
             if found is None or (when and note.state.get("question") == self.question.text):
                 found = spent
         return found
 
-    def _denials(self) -> list[Approval]:
-        """Return each denial in the place of the answers."""
+    def _put(self) -> list[Approval]:
+        """Return what people put in the place of the answers."""
         answers = self.gate.answers
-        put = [] if answers is None else answers.about(self.question, self.gate.people)
-        return [each for each in put if each.verdict == "denied"]
+        return [] if answers is None else answers.about(self.question, self.gate.people)
 
     def _journalled(self) -> dict[str | None, datetime]:
         """Return when the journal was told of each record after the question, by its digest."""
