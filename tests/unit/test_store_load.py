@@ -42,9 +42,9 @@ def race(store: Worked, thread: str) -> list[int]:
 
 
 def take_turns(store: Worked, thread: str) -> list[int]:
-    """Own the thread for one save after the other, and return the sequences that were saved."""
-    won = []
-    while store.ledger.storage.head(thread) < RACED:
+    """Own the thread for one save after the other, at least once, and return what was saved."""
+    won: list[int] = []
+    while not won or store.ledger.storage.head(thread) < RACED:
         try:
             owned = store.ledger.own(thread, f"worker-{os.getpid()}", seconds=3600)
         except NotOwner:
