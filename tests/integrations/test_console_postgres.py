@@ -58,11 +58,12 @@ class Office:
     """Who has which login and which key; handed to each process, which opens its own part."""
 
     def __init__(self, database: Database, folder: Path, people: int) -> None:
-        self.folder = folder
+        self.folder, approvers = folder, folder / "approvers"
+        approvers.mkdir()
         for name in ("writer", "journal", "dana", "erin"):
             key = SigningKey.generate()
             key.to_file(folder / f"{name}.key")
-            key.public.to_file(folder / f"{name}.pub")
+            key.public.to_file((approvers if name in ("dana", "erin") else folder) / f"{name}.pub")
         self.logins = {
             **{f"worker_{n}": database.worker(n) for n in range(WORKERS)},
             **{name: database.dsn(name, "safepoint_approver") for name in ("dana", "erin")},
@@ -79,12 +80,13 @@ class Office:
         return Store(
             store="invoices",
             key=(str(self.folder / "writer.pub"),),
-            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
+            approvers=str(self.folder / "approvers"),
             people=self.people,
-            postgres=dsn,
-            postgres_anchor=dsn,
-            postgres_answers=dsn,
-            postgres_journal=dsn if login == "auditor" else None,
+            storage=dsn,
+            anchor=dsn,
+            answers=dsn,
+            answers_anchor=dsn,
+            journal=dsn if login == "auditor" else None,
             journal_key=(str(self.folder / "journal.pub"),),
         )
 

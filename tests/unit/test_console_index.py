@@ -61,6 +61,9 @@ class Shop:
         for name, key in self.keys.items():
             key.public.to_file(folder / f"{name}.pub")
             key.to_file(folder / f"{name}.key")
+        for file in ("approvers/dana", "approvers/erin", "operators/opal"):
+            (folder / file[:9]).mkdir(exist_ok=True)
+            self.keys[file[10:]].public.to_file(folder / f"{file}.pub")
         self.storage, self.anchor, self.answers = self._parts()
         self.journal = InMemoryJournal()
 
@@ -108,15 +111,16 @@ class Shop:
         if (base := self.database) is not None:
             every = base.of_every_tenant
             given = {
-                "postgres": every(base.reader),
-                "postgres_anchor": every(base.auditor),
-                "postgres_answers": every(base.auditor),
+                "storage": every(base.reader),
+                "anchor": every(base.auditor),
+                "answers": every(base.auditor),
+                "answers_anchor": every(base.auditor),
             }
         return Store(
             store="invoices",
             key=(str(self.folder / "writer.pub"),),
-            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
-            operator=(f"opal={self.folder / 'opal.pub'}",),
+            approvers=str(self.folder / "approvers"),
+            operators=str(self.folder / "operators"),
             people=2,
             **given,
         )

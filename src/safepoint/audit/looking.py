@@ -56,7 +56,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.core.storage import is_thread
 from safepoint.resume.gate import Gate
-from safepoint.settings import Store, database_in, is_database
+from safepoint.settings import Store, database_in, is_database, open_anchor
 from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import absolute, location_refusals
@@ -103,11 +103,14 @@ class Place:
         self.store, self._stack, self.apps = store, stack, store.app
         self.closed: list[Finding] = []
         self.keys = self._ring(store.key, store.revoked)
-        self.anchor = self._heads(store.anchor, lambda: store.anchor_of(stack))
+        self._servers = store.databases
+        elsewhere: Any = dict.fromkeys(self._servers)
+        self._on_disk = replace(store, **elsewhere)
+        self.anchor = self._heads(self._on_disk.anchor)
         for part, name in (("store", store.store), ("journal", store.journal_name)):
             if name is not None:
                 check_name(part, name)
-        path = store.storage and database_in(store.storage)
+        path = self._on_disk.storage and database_in(self._on_disk.storage)
         self.database = path if path is not None and is_database(path) else None
         self.location = path if self.database is None else None
         is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
@@ -116,15 +119,15 @@ class Place:
         self.disk = self.folder or (None if self.foreign else self.database)
         self.where = "" if path is None else absolute(path)
         self.name = shell(self.where)
-        if store.postgres is not None:
+        if "storage" in self._servers:
             from safepoint.stores.postgres.connection import parsed, place
 
-            self.name = self.where = place(parsed(store.postgres))
+            self.name = self.where = place(parsed(self._servers["storage"]))
         self.unverified: list[Finding] = []
         self.gate = self._gate()
 
     def __str__(self) -> str:
-        if self.store.postgres is not None:
+        if "storage" in self._servers:
             return f"{self.name} in PostgreSQL"
         if self.foreign:
             return f"{self.name} ({self.foreign.name})"
@@ -151,30 +154,31 @@ class Place:
             return None
         return self._try("SP22", files[-1], lambda: keyring_of(paths, revoked))
 
-    def _heads(self, path: str | None, opens: Callable[[], Anchor | None]) -> Anchor | None:
+    def _heads(self, path: str | None) -> Anchor | None:
         """Open an anchor on disk, if there is one."""
         if path is None:
             return None
-        return self._try("SP15", _absolute(database_in(path)), opens, _anchor_modes(path))
+        where, modes = _absolute(database_in(path)), _anchor_modes(path)
+        return self._try("SP15", where, lambda: open_anchor(path, self._stack), modes)
 
     @property
     def is_anchored(self) -> bool:
         """Whether its anchor could be opened, if it has one on disk."""
-        return self.anchor is not None or self.store.anchor is None
+        return self.anchor is not None or self._on_disk.anchor is None
 
     def _gate(self) -> Gate | None:
         """Return who may approve and hold, if they and what they signed can be read."""
-        store = self.store
+        store, on_disk = self.store, self._on_disk
         answers = self._try(
             "SP19",
-            _absolute(store.answers) if store.answers else self.where,
+            _absolute(on_disk.answers) if on_disk.answers else self.where,
             lambda: store.answers_of(self._stack),
-            _anchor_modes(store.answers_anchor) if store.answers_anchor else (),
+            _anchor_modes(on_disk.answers_anchor) if on_disk.answers_anchor else (),
         )
-        if answers is None and (store.answers or store.postgres_answers):
+        if answers is None and store.answers:
             return None
-        file = (*store.approver, *store.operator, "")[0].partition("=")[2]
-        return self._try("SP19", _absolute(file), lambda: store.gate_of(answers))
+        folder = _absolute(store.approvers or store.operators or "")
+        return self._try("SP19", folder, lambda: store.gate_of(answers))
 
     @cached_property
     def is_journal(self) -> bool:
@@ -204,30 +208,28 @@ class Place:
     @property
     def is_sealed(self) -> bool:
         """Whether there are records that a key could verify, as far as can be told without it."""
-        there = self.disk if self.store.postgres is None else self._served
+        there = self._served if "storage" in self._servers else self.disk
         return there is not None and all(each.id != "SP02.unsealed" for each in self.contents)
 
     @cached_property
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
         store = self.store
-        there = self.disk or self.foreign or store.postgres
+        there = self.disk or self.foreign or self._servers.get("storage")
         if there is None or not (store.key or store.revoked):
             return None
         self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
         if self.foreign or self.keys is None:
             return None
         try:
-            anchor = self.anchor
-            if store.postgres_anchor is not None:
-                anchor = store.anchor_of(self._stack)
+            anchor = self.anchor or open_anchor(self._servers.get("anchor"), self._stack)
             options: Any = {"anchor": anchor, "tenant": self._tenant}
             ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.unverified.insert(0, refused("SP15", refusal, self.where))
             return None
         except (Unavailable, Unsafe):
-            if store.postgres is not None:
+            if "storage" in self._servers:
                 raise
             return None  # another check has said why
         self.unverified = []
@@ -254,7 +256,7 @@ class Place:
     @cached_property
     def _served(self) -> str | None:
         """Whom the login of a database serves; `*` is every tenant. None if it has no store."""
-        return None if self.store.postgres is None else tenant_of(self.store.postgres)
+        return tenant_of(self._servers["storage"]) if "storage" in self._servers else None
 
     def database_findings(self) -> Iterable[Finding]:
         """Look at the file of an SQLite storage, or say what others keep in it."""
@@ -264,15 +266,11 @@ class Place:
 
     def server(self) -> list[Finding]:
         """Look at the logins and the schemas of a store in PostgreSQL."""
-        store = self.store
-        parts = {
-            "store": store.postgres,
-            "anchor": store.postgres_anchor,
-            "journal": store.postgres_journal,
-            "answers": store.postgres_answers,
-        }
-        given = {part: dsn for part, dsn in parts.items() if dsn is not None}
-        return [] if store.postgres is None else check_postgres(given)
+        parts = ("storage", "anchor", "journal", "answers")
+        given = {each: self._servers[each] for each in parts if each in self._servers}
+        return (
+            check_postgres({"store": given.pop("storage"), **given}) if "storage" in given else []
+        )
 
     def verified(self) -> Iterator[Finding]:
         """Say whether there is anything to verify, and what keeps from it."""
@@ -286,24 +284,22 @@ class Place:
 
     def answers(self) -> Iterator[Finding]:
         """Look at where the answers are kept."""
-        if self.store.answers is not None:
-            path = database_in(self.store.answers)
+        if self._on_disk.answers is not None:
+            path = database_in(self._on_disk.answers)
             yield from check_database(path) if is_database(path) else check_location(path)
 
     def journal(self) -> Iterator[Finding]:
         """Verify the journal, and look at how the parts lie to each other."""
-        store = self.store
+        store = self._on_disk
         if store.journal is None:
             return
-        with ExitStack() as stack:
-            before = len(self.closed)
-            keys = self._ring(store.journal_key)
-            anchor = self._heads(store.journal_anchor, lambda: store.journal_anchor_of(stack))
-            if keys is not None and len(self.closed) == before:
-                name = store.journal_name
-                yield from check_journal(store.journal, keys, name=name, anchor=anchor)
-            else:
-                yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
+        before = len(self.closed)
+        keys, anchor = self._ring(store.journal_key), self._heads(store.journal_anchor)
+        if keys is not None and len(self.closed) == before:
+            name = store.journal_name
+            yield from check_journal(store.journal, keys, name=name, anchor=anchor)
+        else:
+            yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
         held = Path(store.key[0]).parent if store.key else None
         heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
         yield from check_places(
