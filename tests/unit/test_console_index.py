@@ -41,6 +41,7 @@ from safepoint.settings import Store
 from safepoint.shared import questions
 from tests.house import Toy
 from tests.unit.storage_helpers import python
+from tests.unit.test_deciding import listed
 
 if TYPE_CHECKING:
     from tests.harness.postgres import Database
@@ -62,8 +63,7 @@ class Shop:
             key.public.to_file(folder / f"{name}.pub")
             key.to_file(folder / f"{name}.key")
         for file in ("approvers/dana", "approvers/erin", "operators/opal"):
-            (folder / file[:9]).mkdir(exist_ok=True)
-            self.keys[file[10:]].public.to_file(folder / f"{file}.pub")
+            listed(self.keys[file[10:]], folder / f"{file}.pub")
         self.storage, self.anchor, self.answers = self._parts()
         self.journal = InMemoryJournal()
 
