@@ -46,8 +46,7 @@ ROUNDS = 21
 def consoles(folder: Path) -> None:
     """Measure both engines."""
     for name, key in KEYS.items():
-        place = folder / ("keys" if name == "writer" else "approvers")
-        place.mkdir(exist_ok=True)
+        (place := folder / ("keys" if name == "writer" else "approvers")).mkdir(exist_ok=True)
         key.public.to_file(place / f"{name}.pub")
     rows = [_measured("SQLite", _in_sqlite(folder))]
     with serving() as server:
@@ -115,9 +114,7 @@ def _in_postgres(folder: Path, server: Server) -> Store:
     return _store(
         folder,
         storage=server.dsn("reader", "console"),
-        anchor=server.dsn("auditor", "console"),
-        answers=server.dsn("auditor", "console"),
-        answers_anchor=server.dsn("auditor", "console"),
+        **dict.fromkeys(("anchor", "answers", "answers_anchor"), server.dsn("auditor", "console")),
     )
 
 
