@@ -25,7 +25,7 @@ from safepoint.audit.finding import content
 from safepoint.core.codec import Codec
 from safepoint.core.record import Place
 from safepoint.models import inspect
-from tests.unit.tampered import Toy
+from tests.house import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)
