@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sqlite3
+import threading
 import time
 from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from copy import copy
 from dataclasses import dataclass, make_dataclass
@@ -640,7 +642,7 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
         for _ in range(2)
     )
     first = _put(one, 0)
-    with pytest.raises(Conflict, match="Another worker"):
+    with pytest.raises(Conflict, match="Another run"):
         _put(two, 0)  # which had seen no thread
     assert two.get_tuple(_run("t"))
     second = _put(one, 1, first)
@@ -649,9 +651,6 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
     two.put_writes(second, [("value", "ours")], "task-2")
     with pytest.raises(Conflict):
         _put(two, 2, first)
-    with pytest.raises(Conflict):
-        _put(two, 3, first, source="fork")  # told again, until the graph begins anew
-    assert two.get_tuple(_run("t"))
     _put(two, 3, first, source="fork")
     with pytest.raises(Conflict):
         _put(one, 4, second)
@@ -660,6 +659,84 @@ def test_of_two_workers_that_go_on_from_one_checkpoint_one_gets_a_conflict(tmp_p
             found = saver.get_tuple(config)
             assert found is not None
             assert [each[2] for each in found.pending_writes or ()] == wrote
+
+
+@pytest.mark.parametrize("durability", ["async", "sync", "exit"])
+@pytest.mark.parametrize("count", [2, 8])
+@pytest.mark.parametrize("begun", [False, True])
+def test_of_runs_at_once_on_a_thread_one_completes(
+    durability: Any, count: int, begun: bool
+) -> None:
+    """A double click, or a client that tries again: the others end, and leave nothing."""
+    saver = _saver()
+    graph, read = _line("first", "second").compile(saver), saver.get_tuple
+    if begun:
+        graph.invoke({"steps": ["before"]}, _run("t"))
+    together = threading.Barrier(count)
+
+    def read_together(config: Any) -> Any:
+        found = read(config)
+        together.wait(60)
+        return found
+
+    def request(number: int) -> str:
+        try:
+            graph.invoke({"steps": [f"request {number}"]}, _run("t"), durability=durability)
+        except Conflict:
+            return "refused"
+        return f"request {number}"
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(count) as pool:
+        patch.setattr(saver, "get_tuple", read_together)
+        ended = [*pool.map(request, range(count))]
+    assert ended.count("refused") == count - 1
+    (served,) = {*ended} - {"refused"}
+    state = graph.get_state(_run("t"))
+    before = ["before", "first", "second"] if begun else []
+    assert state.values["steps"] == [*before, served, "first", "second"]
+    assert not state.next
+    assert graph.invoke({"steps": ["after"]}, _run("t"))["steps"][-3:] == [
+        "after",
+        "first",
+        "second",
+    ]
+
+
+def test_a_run_that_begins_in_the_midst_of_another_takes_over() -> None:
+    """It sees what the other has saved, which is told at its next save."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def wait_once(_: Any) -> Any:
+        if not inside.is_set():
+            inside.set()
+            assert go_on.wait(60)
+        return {"steps": ["waited"]}
+
+    saver = _saver()
+    graph = _line(("wait", wait_once), "end").compile(saver)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(graph.invoke, {"steps": ["request 1"]}, _run("t"))
+        assert inside.wait(60)
+        second = graph.invoke({"steps": ["request 2"]}, _run("t"))
+        go_on.set()
+        with pytest.raises(Conflict, match="Another run"):
+            first.result()
+    assert second["steps"] == ["request 1", "request 2", "waited", "end"]
+    assert graph.get_state(_run("t")).values == second
+
+
+def test_a_node_may_catch_what_another_graph_is_refused_for_and_try_again() -> None:
+    saver = _saver()
+    inner = _line(("look", lambda state: {"answer": Marker() if not state["amount"] else "yes"}))
+    other = inner.compile(saver)
+
+    def call(_: Any) -> Any:
+        with pytest.raises(EncodeError, match="Marker"):
+            other.invoke({"amount": 0}, _run("other"))
+        return {"answer": other.invoke({"amount": 1}, _run("other"))["answer"]}
+
+    graph = _line(("call", call), "end").compile(saver)
+    assert graph.invoke({"amount": 1}, _run("t"))["answer"] == "yes"
 
 
 def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_go_or_is_gone(
