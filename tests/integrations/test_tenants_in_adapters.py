@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
 from operator import add
-from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import pytest
@@ -42,7 +40,6 @@ from agent_framework import (
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Command, Send, interrupt
@@ -128,18 +125,6 @@ def begun(saver: Any) -> tuple[Any, str]:
     served("acme", lambda: graph.invoke({"payee": "alice"}, RUN))
     at = served("acme", lambda: graph.get_state(RUN).config["configurable"])
     return graph, at["checkpoint_id"]
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_guessed_thread_id_is_all_that_langgraphs_own_savers_ask_for(kind: str) -> None:
-    """By design: they keep what a graph gives them, and the application knows whose that is."""
-    rows = sqlite3.connect(":memory:", check_same_thread=False)
-    saver = InMemorySaver() if kind == "memory" else SqliteSaver(rows)
-    graph, ident = begun(saver)
-    assert all(served("globex", lambda: looks(graph, saver, ident)))
-    assert served("globex", lambda: acts(graph, saver, ident)) == ["5000000 to alice", "alice"]
-    assert served("acme", lambda: graph.get_state(RUN).values) == {}  # deleted
-    rows.close()
 
 
 def test_a_guessed_thread_id_finds_nothing_of_another_tenant() -> None:
@@ -468,15 +453,6 @@ async def tries(storage: Any, ident: str) -> list[object]:
         except WorkflowCheckpointException:
             got.append(None)
     return got
-
-
-def test_a_guessed_id_is_all_that_agent_frameworks_own_storage_asks_for(tmp_path: Path) -> None:
-    """By design: it keeps what a workflow gives it, and the application knows whose that is."""
-    storage = af.FileCheckpointStorage(tmp_path)
-    ident = awaited("acme", lambda: begins(storage))
-    got = awaited("globex", lambda: tries(storage, ident))
-    assert all(got)
-    assert got[4] == ["5000000 to alice, for globex"]
 
 
 @pytest.mark.parametrize("scope", [None, "orders"])
