@@ -325,6 +325,19 @@ IN_THE_OPEN = (
 )
 
 
+def test_a_variable_that_has_no_connection_string_is_not_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken for a path, which messages name."""
+    told = world.root / "told.toml"
+    told.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = 'env:WHERE'\n")
+    for value in ("u:hunter2@h/db", "env:hunter2", ""):
+        monkeypatch.setenv("WHERE", value)
+        status, out, err = commands.said("verify", "s", "--config", told)
+        line = "storage is in the variable 'WHERE', which has no connection string."
+        assert (status, out, err.startswith(line), "hunter2" in err) == (2, "", True, False)
+
+
 @pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
 def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: object) -> None:
     need("psycopg", "needs safepoint[postgres]")
