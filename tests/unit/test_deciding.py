@@ -306,6 +306,12 @@ def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(offic
     assert office.run("hold", "invoices", "order-7", *opal)[0] == 2
 
 
+def test_answers_without_an_anchor_are_not_opened(office: Office) -> None:
+    office.settle('key = ["writer.pub"]', 'answers = "answers"')
+    status, out, err = office.run("waiting", "invoices")
+    assert (status, out, err[:26]) == (2, "", "The answers have no anchor")
+
+
 def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> None:
     """An older copy of the records may ask what nobody asks any more. A no does no harm."""
     office.start()
