@@ -25,15 +25,20 @@ CEILINGS: Final = {
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 806),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 358),
     "moving": ([f"{PACKAGE}/moving.py"], 743),
-    "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 903),
+    "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 899),
     "models": ([f"{PACKAGE}/models"], 4748),
     "audit": ([f"{PACKAGE}/audit"], 2831),
     "attacks": ([f"{PACKAGE}/attacks"], 2987),
     "console": ([f"{PACKAGE}/console"], 1653),
     "testing": ([f"{PACKAGE}/testing"], 1023),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1898),
+<<<<<<< HEAD
     "all of src": (["src"], 25407),
-    "tests": (["tests"], 40912),
+    "tests": (["tests"], ),
+=======
+    "all of src": (["src"], 25403),
+    "tests": (["tests"], ),
+>>>>>>> main
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1499),
 }
