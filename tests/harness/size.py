@@ -32,13 +32,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1653),
     "testing": ([f"{PACKAGE}/testing"], 1023),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1898),
-<<<<<<< HEAD
-    "all of src": (["src"], 25407),
-    "tests": (["tests"], ),
-=======
     "all of src": (["src"], 25403),
-    "tests": (["tests"], ),
->>>>>>> main
+    "tests": (["tests"], 40852),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1499),
 }
