@@ -396,30 +396,18 @@ def test_a_yes_to_one_tenant_is_none_to_another() -> None:
 class Pay(af.Executor):
     """Waits for a person, and pays."""
 
-    def __init__(self, storage: Any = None) -> None:
-        super().__init__("pay")
-        self.storage = storage
-
     @af.handler
     async def draft(self, payee: str, ctx: WorkflowContext) -> None:
         ctx.set_state("payee", payee)
-        if self.storage is None:
-            await ctx.request_info(payee, int)
-        else:
-            await self.storage.ask(self, ctx, "pay", {"payee": payee})
+        await ctx.request_info(payee, int)
 
     @af.response_handler
     async def pay(self, payee: str, amount: int, ctx: WorkflowContext[str, str]) -> None:
         await ctx.yield_output(f"{amount} to {payee}, for {TENANT.get()}")
 
-    @af.response_handler
-    async def signed(self, asked: Question, said: object, ctx: WorkflowContext[str, str]) -> None:
-        yes = await self.storage.answered(self, asked, said)
-        await ctx.yield_output(f"{yes.arguments['payee']}, for {TENANT.get()}")
 
-
-def workflow(storage: Any, executor: Pay | None = None) -> af.Workflow:
-    pay = executor or Pay()
+def workflow(storage: Any) -> af.Workflow:
+    pay = Pay("pay")
     return WorkflowBuilder(name="orders", start_executor=pay, checkpoint_storage=storage).build()
 
 
@@ -497,7 +485,7 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
 ) -> None:
     ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=tenant).scope("orders")
-    one, pay = WorkflowCheckpoint("orders", "graph"), Pay(storage)
+    one, pay = WorkflowCheckpoint("orders", "graph"), Pay("pay")
     ctx: Any = None
     question: Any = None
     calls: dict[str, Callable[[], Any]] = {
@@ -541,30 +529,6 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
             with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
                 awaited("globex", partial(shared.run, "mally"))
     assert ledger.tenants() == ["acme"]
-
-
-def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
-    ledger = House().ledger()
-    storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=TENANT.get).scope("orders")
-
-    async def asks() -> tuple[str, Question]:
-        run = workflow(storage, Pay(storage))
-        await run.run("alice")
-        at = str(run.get_last_checkpoint_id())
-        (event,) = (await storage.load(at)).pending_request_info_events.values()
-        return at, event.data
-
-    async def answers(at: str, asked: Question, text: str) -> list[str]:
-        made = workflow(storage, Pay(storage))
-        run = await made.run(checkpoint_id=at, responses={asked.scope: text})
-        return [*run.get_outputs()]
-
-    acme, globex = (awaited(tenant, asks) for tenant in ("acme", "globex"))
-    assert (acme[1].tenant, globex[1].tenant) == ("acme", "globex")
-    signed = DANA.approve(acme[1])
-    with pytest.raises(ApprovalRefused):
-        awaited("globex", lambda: answers(globex[0], globex[1], signed))
-    assert awaited("acme", lambda: answers(acme[0], acme[1], signed)) == ["alice, for acme"]
 
 
 @pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])

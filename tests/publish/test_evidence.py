@@ -277,7 +277,7 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
         "- test: `tests/test_z.py`: edited amount is refused; memory: `a_b` (not run), "
         "`c` (not run)\n"
     ) in first
-    assert "[`SP01.readable`](command/checks.md#any.readable) (not run)" in first
+    assert "[`SP01.readable`](command/checks.md#sp01.readable) (not run)" in first
     assert ' not run, check planned"\n' in second
     write_run(root, attack._replace(result="failed"))
     (root / "tests/unit/test_z.py").write_text("z = 2\n", encoding="utf-8")

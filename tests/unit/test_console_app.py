@@ -38,7 +38,7 @@ from tests.unit.console_driver import (
     console,
     until,
 )
-from tests.unit.test_deciding import Office, tree
+from tests.unit.test_deciding import Office, listed, tree
 
 DANA = ("--as", "dana", "--key", "dana.locked")
 OPAL = ("--as", "opal", "--operator-key", "opal.locked")
@@ -417,7 +417,8 @@ def test_whoever_is_not_listed_does_not_begin(tmp_path: Path) -> None:
         assert "'dana' is no operator of invoices" in terminal.screen
     second = (tmp_path / "safepoint.toml").read_text().replace("invoices", "refunds")
     with (tmp_path / "safepoint.toml").open("a") as file:
-        file.write("\n" + second.replace('"dana=dana.pub", ', ""))
+        file.write("\n" + second.replace('"approvers"', '"others"'))
+    listed(office.keys["erin"], tmp_path / "others/erin.pub")
     with console(tmp_path, *DANA) as terminal:  # in one of them
         terminal.wait("'dana' is no approver of refunds, or their key is revoked.\n")
         terminal.link()
@@ -439,10 +440,12 @@ def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
         sent = tab.post(forms[0])
         terminal.wait(PROMPT)
         assert "tenant: acme" in terminal.screen
-        file.write_text(text.replace("=mally.pub", "=dana.pub").replace("erin=d", "dana=d"))
+        mays = tmp_path / "approvers/dana.pub"
+        mays.rename(gone := tmp_path / "approvers/revoked/dana.pub")
         terminal.type(f"{PASSPHRASE}\n")
         assert "'dana' is no approver of invoices" in tab.follow(sent).text
         assert tab.post(forms[1]).status == 409
+        gone.rename(mays)
         file.write_text(text.replace('"state"', '"other"'))
         page = tab.get("/run/invoices/order-7")
         assert (page.status, "The settings of invoices have changed" in page.text) == (503, True)
@@ -497,7 +500,7 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
                 "Give it one: ssh-keygen -p -a 64 -f dana.key",
                 "",
             ),
-            (("--as", "dana", "--key", "none"), "safepoint keys new none --passphrase", ""),
+            (("--as", "dana", "--key", "none"), "safepoint new-key none --passphrase", ""),
             (("--port", "99999"), "port must be 0-65535. Name another", ""),
             (("--port", port), "The console cannot listen at", ""),
             (("nowhere",), "There is no store nowhere", ""),

@@ -37,6 +37,7 @@ from safepoint.resume.workflow import Call, Run
 from safepoint.settings import Store
 from safepoint.shared import questions
 from tests.house import Toy
+from tests.unit.test_deciding import listed
 
 if TYPE_CHECKING:
     pass
@@ -55,6 +56,8 @@ class Shop:
         self.keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
         for name, key in self.keys.items():
             key.public.to_file(folder / f"{name}.pub")
+        for file in ("approvers/dana", "approvers/erin", "operators/opal"):
+            listed(self.keys[file[10:]], folder / f"{file}.pub")
         self.storage = FileCheckpointStorage(folder / "state")
         self.anchor = SQLiteAnchor(folder / "anchor/heads.db", create=True)
         heads = SQLiteAnchor(folder / "answers-anchor/heads.db", create=True)
@@ -67,8 +70,8 @@ class Shop:
         return Store(
             store="invoices",
             key=(str(self.folder / "writer.pub"),),
-            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
-            operator=(f"opal={self.folder / 'opal.pub'}",),
+            approvers=str(self.folder / "approvers"),
+            operators=str(self.folder / "operators"),
             people=2,
             storage=str(self.folder / "state"),
             anchor=str(self.folder / "anchor"),
