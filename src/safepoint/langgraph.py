@@ -736,7 +736,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             waits = asking.question
             self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
             raise
-        return asking.approved(said)
+        return asking.check_approved(said)
 
     def _asking(
         self,
@@ -746,7 +746,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        if self.gate.approvers is None:
+        if not self.gate.approvers:
             raise ConfigurationError(
                 "A node asks people, and the saver knows nobody who may approve.",
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',

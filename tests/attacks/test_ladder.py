@@ -148,7 +148,7 @@ def genuine(*_: object) -> bool:
 def trusting(asking: Asking, note: Link, told: object) -> tuple[Approval, ...] | None:
     """Take what a note says for what people answered."""
     with suppress(CheckpointError, KeyError, TypeError):
-        return tuple(asking.gate.people.open(text) for text in note.state["statements"]) or None
+        return tuple(asking.gate.approvers.open(text) for text in note.state["statements"]) or None
     return None
 
 

@@ -135,7 +135,7 @@ def is_yes(thread: str) -> bool:
 def work(office: Office, name: str, questions: dict[str, Question]) -> None:
     """Go on with what somebody answered, until nothing is left. Each begins elsewhere."""
     worker, left = Worker(office, name), list(questions)
-    answers, people = worker.answers, worker.gate.people
+    answers, people = worker.answers, worker.gate.approvers
     random.Random(name).shuffle(left)  # noqa: S311  no secret
     while left:
         for thread in list(left):
@@ -263,7 +263,7 @@ def test_each_run_is_answered_once_whoever_collides_and_whoever_is_killed(
             count = desk.ledger.verify(thread, every_signature=True)
             assert count == (4 if thread in yes else 3)
             assert desk.waits(thread) == []
-            said = desk.answers.about(questions[thread], desk.gate.people)
+            said = desk.answers.about(questions[thread], desk.gate.approvers)
             names = [each.approver for each in said]
             assert len(names) == len(set(names)) >= (people if thread in yes else 1)
             assert {each.verdict for each in said} == {"approved" if thread in yes else "denied"}

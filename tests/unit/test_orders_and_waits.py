@@ -16,7 +16,6 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    Keyring,
     Ledger,
     SigningKey,
     Workflow,
@@ -192,9 +191,12 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
         desk.payment().start(desk.ledger(), "order-7")
 
 
+@pytest.mark.parametrize("anchored_by", ["nobody", "a hold", "an operator"])
 @pytest.mark.parametrize("meanwhile", ["expired", "denied"])
-def test_a_note_that_was_held_back_counts_only_if_it_would_now(meanwhile: str) -> None:
-    """The journal was told of it, and an attacker with write access puts it back later."""
+def test_a_note_that_was_held_back_counts_only_if_it_would_now(
+    meanwhile: str, anchored_by: str
+) -> None:
+    """An attacker with write access puts it back later, and others move the anchor."""
 
     class Evil(InMemoryCheckpointStorage):
         held: tuple[Any, ...] = ()
@@ -205,37 +207,71 @@ def test_a_note_that_was_held_back_counts_only_if_it_would_now(meanwhile: str) -
                 raise Unavailable("The line is cut.", "Try again.")
             super().append(*record, **options)
 
-    paid, storage = list[int](), Evil()
-    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-    gate = Gate(None, Approvers({"dana": dana.key.public}), answers=answers)
-
-    def ask(state: State) -> Ask:
-        return Ask("pay", {})
-
-    def pay(state: State) -> None:
-        paid.append(1)
-
-    flow = Workflow("w", [ask, pay], gate=gate)
-    ledger = Ledger(
-        storage,
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-        anchor=InMemoryAnchor(),
-        journal=InMemoryJournal(),
-    )
-    flow.start(ledger, "order-7")
-    question = flow.question(ledger, "order-7")
+    desk, storage = Office(), Evil()
+    desk.storage = storage
+    desk.payment().start(desk.ledger(), "order-7")
+    question = desk.payment().question(desk.ledger(), "order-7")
     assert question is not None
-    answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
+    desk.answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
     with pytest.raises(Unavailable):
-        flow.resume(ledger, "order-7")
+        desk.payment().resume(desk.ledger(), "order-7")
     storage.append(*storage.held)
+    if anchored_by == "a hold":
+        hold = desk.answers.hold(omar, "invoices", "order-7").hold
+        with pytest.raises(NotOwner):
+            desk.payment().resume(desk.ledger(), "order-7")
+        desk.answers.release(omar, "invoices", "order-7", hold)
+    if anchored_by == "an operator":
+        desk.ledger().verify("order-7", anchor=True)
     if meanwhile == "denied":
-        answers.put(dana, dana.deny(question))
+        desk.answers.put(dana, dana.deny(question))
         for _ in range(2):
-            assert flow.resume(ledger, "order-7").denied
+            assert desk.payment().resume(desk.ledger(), "order-7").denied
     else:
         later = datetime.now(UTC) + timedelta(hours=2)
         with pytest.raises(ApprovalNeeded):
-            flow.resume(ledger, "order-7", now=later)
-    assert paid == []
+            desk.payment().resume(desk.ledger(), "order-7", now=later)
+    assert desk.paid == []
+
+
+def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
+    """A worker that was given another journal, or a restored one, finds the note all the same."""
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question)
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    other = desk.ledger(journal=InMemoryJournal())
+    with pytest.raises(ApprovalRefused, match="answered already"):
+        desk.payment().resume(other, "order-7", approvals=[yes])
+    desk.payment().resume(other, "order-7")
+    assert len(desk.paid) == 1
+    assert sum(link.label == SPENT for link in desk.ledger().back("order-7")) == 1
+
+
+def test_nobody_ends_a_wait_before_its_end() -> None:
+    """Code with the writer's key and the journal writes the end of a wait, too early."""
+    desk = Office(within=timedelta(hours=1), then="continue")
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    early = {"question": run.question.text, "statements": []}
+    desk.ledger().note("order-7", early, label=SPENT)
+    with pytest.raises(ApprovalNeeded):
+        desk.payment().resume(desk.ledger(), "order-7")
+    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(run.question)])
+    assert desk.told_expired == [False]
+
+
+def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question)
+    first = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    assert first.approved == desk.payment().rehydrate(desk.ledger(), "order-7").approved
+    with desk.ledger().own("order-7", "worker-2"):
+        with pytest.raises(NotOwner):
+            first.step()
+        with pytest.raises(ResumeRefused, match="owns the thread"):
+            desk.payment().resume(desk.ledger(), "order-7")
+    assert desk.paid == []

@@ -327,13 +327,13 @@ class _Walk:
 
     def _statement(self, text: str, header: Header) -> str:
         try:
-            said = self.desk.gate.people.open(text, revoked=True)
+            said = self.desk.gate.approvers.open(text, revoked=True)
         except ApprovalRefused as error:
             return f"an answer that does not verify: {error.what}"
         if not self._is_here(said.question):
             return f"an answer of {said.approver} that is not about this run"
         self.used.setdefault(said.text, (said, header))
-        gone = ", which is revoked by now" if said.key in self.desk.gate.people.revoked else ""
+        gone = ", which is revoked by now" if said.key in self.desk.gate.approvers.revoked else ""
         return f"{said.verdict} by {said.approver}, {utc(said.issued)}, key {said.key}{gone}"
 
     def _is_here(self, question: Question) -> bool:
@@ -351,7 +351,7 @@ class _Walk:
         with self.record.looking("answers"):
             for question in [*dict.fromkeys((*asked, *before))][:_QUESTIONS]:
                 if self.desk.answers is not None:
-                    put = self.desk.answers.about(question, self.desk.gate.people)
+                    put = self.desk.answers.about(question, self.desk.gate.approvers)
                     found |= {each.text: each for each in put}  # with its reason
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why

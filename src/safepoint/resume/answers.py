@@ -83,12 +83,12 @@ class Answers:
 
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
     key = SigningKey.generate()
-    dana, people = Approver("dana", key), Approvers({"dana": key.public})
+    dana, approvers = Approver("dana", key), Approvers({"dana": key.public})
     head, tools = Head(3, "sha256:" + "a" * 64), "sha256:" + "b" * 64
     question = Question("invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", {})
 
     answers.put(dana, dana.deny(question))
-    print([f"{each.approver} {each.verdict}" for each in answers.about(question, people)])
+    print([f"{each.approver} {each.verdict}" for each in answers.about(question, approvers)])
     #> ['dana denied']
     ```
 
@@ -228,7 +228,7 @@ class Answers:
 
     # --- what workers do
 
-    def about(self, question: Question, people: Approvers) -> list[Approval]:
+    def about(self, question: Question, approvers: Approvers) -> list[Approval]:
         """Return all that these people answered to a question, verified, as far as it is put here.
 
         It is genuine. Whether a yes counts now, its `check_time` tells. A no counts whichever
@@ -239,14 +239,14 @@ class Answers:
             SealBroken: the place cannot vouch for what is there.
         """
         found = []
-        for key_id, (name, key) in people.keys.items():
-            if key_id in people.revoked:
+        for key_id, (name, key) in approvers.keys.items():
+            if key_id in approvers.revoked:
                 continue
             chain = _chain("answer", key, question.subject)
             for opened in self._walk(self._view(key, question.tenant), chain, MOST):
                 with suppress(*_NONSENSE):  # nobody stops a run by what is no answer to it
                     put = read_json(opened.payload, _LIMITS.state_bytes)
-                    said = people.open(put["answer"])
+                    said = approvers.open(put["answer"])
                     is_no = said.verdict == "denied" and said.question.subject == question.subject
                     if said.approver == name and (is_no or said.question == question):
                         found.append(replace(said, why=str(put.get("why", ""))))
@@ -309,7 +309,7 @@ class Answers:
                 ) from error
 
     def every(
-        self, people: Approvers, operators: Approvers, *, tenant: str = ""
+        self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Approval | CheckpointError]:
         """Yield each verified approval and denial, as `about` does.
 
@@ -319,7 +319,7 @@ class Answers:
             Unavailable: the place cannot be asked.
         """
         with _answers_errors():
-            chains = self._chains((people, operators), tenant)
+            chains = self._chains((approvers, operators), tenant)
         for view, chain in chains:
             try:
                 with _answers_errors():
@@ -327,8 +327,8 @@ class Answers:
                         put = read_json(opened.payload, _LIMITS.state_bytes)
                         if "answer" not in put:
                             continue
-                        said = people.open(put["answer"], revoked=True)
-                        _, key = people.keys[opened.key]
+                        said = approvers.open(put["answer"], revoked=True)
+                        _, key = approvers.keys[opened.key]
                         if said.key != key.id or chain != _chain(
                             "answer", key, said.question.subject
                         ):

@@ -672,8 +672,9 @@ class Approvers:
         if key_id not in self.keys:
             raise ApprovalRefused(
                 f"The approval names key {key_id}, which is no approver's.",
-                "If that person may approve, add their public key to Approvers; if not, treat it as"
-                " forged.",
+                "If you know that key, list it in Approvers, as revoked if its owner may no longer"
+                " approve. If not, treat it as forged.",
+                "key",
             )
         name, key = self.keys[key_id]
         if key_id in self.revoked and not revoked:

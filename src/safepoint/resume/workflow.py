@@ -43,7 +43,6 @@ from safepoint.resume.asking import (
     Approved,
     Asking,
     anchor_end,
-    approved,
     check_held,
     check_journal,
     check_wait,
@@ -117,10 +116,11 @@ class Call:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: an idempotency key, made of store, tenant, thread, the checkpoint of the last step, and
-            step. It is the same if the step runs again after a crash, in another process, after an
-            approval, or in a later version in which it has the same name and still comes next. Pass
-            it to the service that acts, which should ignore a key that it has seen.
+        key: an idempotency key, made of store, tenant, thread, the last checkpoint, the older one
+            that the run went back to, and step. It is the same if the step runs again after a
+            crash, in another process, after an approval, or in a later version in which it has the
+            same name and still comes next. Pass it to the service that acts, which should ignore a
+            key that it has seen.
         expired: whether the previous step asked people, and the wait for them ended.
     """
 
@@ -440,7 +440,7 @@ class Wanted:
         decision, details, app = self.decision, list[str](), self.workflow.app
         if self.is_finished or not decision.reasons:
             return None
-        if decision.approvers is None:
+        if decision.people is None:
             never = [each for each in decision.reasons if self.gate.policy.needs(each) is None]
             raise ResumeRefused(
                 f"{self} cannot be resumed. {' '.join(decision.details)}",
@@ -463,7 +463,7 @@ class Wanted:
         with suppress(CheckpointError):
             end = Wanted(self.workflow, self.ledger, self.thread, to_ask=True)
             question = end.question()
-            spent = end.asking(question).spent() if question and question.action else None
+            spent = end.asking(question).find_answer() if question and question.action else None
             if spent == ():
                 yield f"Nobody approved it in time, at {end.at}."
             elif spent and spent[0].verdict == "denied":
@@ -472,10 +472,10 @@ class Wanted:
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
         do = _NOBODY
-        if self.gate.approvers is not None:
+        if self.gate.approvers:
             do = PUT if self.gate.answers is not None else _SHOW
         ledger, gate = self.ledger, self.gate
-        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, once=True)
+        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, True)
 
     def open_question(self) -> Question | None:
         """Return what people must still approve, or None if nothing.
@@ -484,7 +484,7 @@ class Wanted:
             ResumeRefused: nobody can approve it.
         """
         question = self.question()
-        if question and self.decision.approvers and self.asking(question).spent() is None:
+        if question and self.decision.people and self.asking(question).find_answer() is None:
             return question
         return None
 
@@ -496,6 +496,7 @@ class Wanted:
         """
         ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
+        run.origin = 0 if self.is_latest else self.at.sequence
         said = [*lost]
         if question is not None:
             asking = self.asking(question)
@@ -513,9 +514,9 @@ class Wanted:
                 # a wider tool set or a way back, leaves the run as it is.
                 run.denied = question.action != "" and self.is_latest
                 if not run.denied:
-                    asking.approved(spent)
+                    asking.check_approved(spent)
             elif spent and question.action:
-                run.approved = approved(spent)
+                run.approved = Approved.of(spent)
             by = [f"{each.verdict} by {each.approver}." for each in spent]
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
             said = [change, *by, *lost]
@@ -533,7 +534,7 @@ class Wanted:
         Raises:
             ApprovalRefused: they are about an earlier end of this thread; or nothing is asked.
         """
-        opened = [self.gate.people.open(text, revoked=True) for text in given]
+        opened = [self.gate.approvers.open(text, revoked=True) for text in given]
         ours = self.latest.store, self.latest.tenant, self.thread
         for each in opened:
             asked = each.question
@@ -577,6 +578,7 @@ class Run:
         notes: the gate's notes about tools and permissions that the run no longer has.
         expired: whether the wait for people ended, and no step has run since.
         denied: whether the run ended by a denial, or because nobody approved in time.
+        origin: the sequence that the run went back to, or 0. The next step starts from there.
     """
 
     workflow: Workflow
@@ -588,6 +590,7 @@ class Run:
     lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
+    origin: int = 0
     _at_odds: bool = field(default=False, init=False)
 
     @property
@@ -671,7 +674,7 @@ class Run:
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload)
-        self.approved, self.expired = None, False
+        self.approved, self.expired, self.origin = None, False, 0
         return checkpoint
 
     def record(self, payload: Payload) -> Checkpoint:
@@ -712,7 +715,8 @@ class Run:
         store = "" if self.at is None else self.at.store
         if self.at is not None and self.at.tenant:  # each may have a thread of that name
             store += f"/@{self.at.tenant}"
-        key = f"{store}/{self.thread}/{self.head}/{name}"
+        origin = f"-from-{self.origin}" if self.origin else ""
+        key = f"{store}/{self.thread}/{self.head}{origin}/{name}"
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
@@ -737,7 +741,7 @@ class Run:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
             Unsafe: an approver has the writer's key.
         """
-        if self.workflow.gate.approvers is None:
+        if not self.workflow.gate.approvers:
             raise ConfigurationError(
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
