@@ -427,7 +427,7 @@ class SealedCheckpointStorage(Tenanted):
         return thread_name(workflow_name)
 
     def _check_held(self, thread: str) -> None:
-        check_held(self.gate, self.ledger, thread, {"workflow": self._workflow})
+        check_held(self.gate, self.ledger, thread)
 
     def _has(self, thread: str, label: str) -> bool:
         """Tell whether a checkpoint was saved here, even if it was deleted later."""

@@ -591,7 +591,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             with self._lock(thread):
                 name = name or self._thread(thread, lambda _: True).name
                 for each in dict.fromkeys((name, _name(thread, 0))):
-                    check_held(self.gate, self.ledger, each, {"thread": thread})
+                    check_held(self.gate, self.ledger, each)
 
     def _known(self, ident: str, key: _Key) -> _Thread:
         """Return a thread of which the newest checkpoint of a namespace is known."""

@@ -134,16 +134,6 @@ def test_a_hold_does_not_void_a_yes_that_was_spent_before() -> None:
     assert len(desk.paid) == 1
 
 
-@pytest.mark.parametrize("forged", [["x"], {"order": ["x"]}, {"order": {}}])
-def test_what_a_thief_notes_as_an_order_does_not_hide_a_hold(forged: Any) -> None:
-    desk = Office()
-    desk.payment().start(desk.ledger(), "order-7")
-    desk.ledger().note("order-7", forged, label="ordered/")
-    desk.answers.hold(omar, "invoices", "order-7")
-    with pytest.raises(NotOwner, match="has held"):
-        desk.payment().resume(desk.ledger(), "order-7")
-
-
 @pytest.mark.parametrize("what", ["approves", "ends it too", "owns"])
 def test_whoever_ends_waits_leaves_a_run_alone_that_another_owns(what: str) -> None:
     """Another worker spends a yes just before the end, or ends the wait, and is about to go on."""
@@ -191,7 +181,7 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
         desk.payment().start(desk.ledger(), "order-7")
 
 
-@pytest.mark.parametrize("anchored_by", ["nobody", "a hold", "an operator"])
+@pytest.mark.parametrize("anchored_by", ["nobody", "an operator"])
 @pytest.mark.parametrize("meanwhile", ["expired", "denied"])
 def test_a_note_that_was_held_back_counts_only_if_it_would_now(
     meanwhile: str, anchored_by: str
@@ -216,11 +206,6 @@ def test_a_note_that_was_held_back_counts_only_if_it_would_now(
     with pytest.raises(Unavailable):
         desk.payment().resume(desk.ledger(), "order-7")
     storage.append(*storage.held)
-    if anchored_by == "a hold":
-        hold = desk.answers.hold(omar, "invoices", "order-7").hold
-        with pytest.raises(NotOwner):
-            desk.payment().resume(desk.ledger(), "order-7")
-        desk.answers.release(omar, "invoices", "order-7", hold)
     if anchored_by == "an operator":
         desk.ledger().verify("order-7", anchor=True)
     if meanwhile == "denied":

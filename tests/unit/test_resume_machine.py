@@ -956,7 +956,7 @@ class Answering(RuleBasedStateMachine):
             ["spend", "spend", "spend", "instead", "expire", "deny", "asked", "note"]
         ),
         pick=st.integers(0, 3),
-        label=st.sampled_from(["ordered/", "spent/"]),
+        label=st.sampled_from(["other/", "spent/"]),
         voices=voices,
     )
     def seal_with_the_stolen_key(

@@ -29,7 +29,7 @@ from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import Approval, Question
-from safepoint.resume.asking import ORDERED, SPENT
+from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.desk import Desk, Verb, Wait
@@ -298,11 +298,8 @@ class _Walk:
         """Yield who stands behind a record, as far as signatures tell."""
         header, statements = opened.header, list[Any]()
         try:
-            if header.kind == "note" and header.label in (SPENT, ORDERED):
+            if header.kind == "note" and header.label == SPENT:
                 note = self._json(opened)
-                if header.label == ORDERED:
-                    yield self._order(note)
-                    return
                 statements = note["statements"]
                 if not statements:
                     asked = Question.from_text(note["question"])
@@ -318,12 +315,6 @@ class _Walk:
             self.record.unread["history"] = _named(error)
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
-
-    def _order(self, note: Any) -> str:
-        order = self.orders.get(note["order"])
-        if order is None:
-            return "an order that the place of the answers does not vouch for"
-        return f"{order.what} by {order.by}, {utc(order.at)}, key {order.key}"
 
     def _statement(self, text: str, header: Header) -> str:
         try:

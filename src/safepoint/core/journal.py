@@ -121,7 +121,6 @@ What = Literal[
     "deny",
     "expire",
     "hold",
-    "release",
     "act",
     "rotate",
     "prune",

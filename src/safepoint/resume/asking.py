@@ -11,8 +11,8 @@ note that counts is the answer for good. A walk from the end back to the record 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,6 @@ from safepoint.core.errors import (
     ApprovalRefused,
     ConfigurationError,
     Conflict,
-    NotFound,
     NotOwner,
     ResumeRefused,
     quoted,
@@ -29,14 +28,13 @@ from safepoint.core.errors import (
 from safepoint.core.journal import RESUMING, Actor, Entry, Outcome, What
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, digest_of
-from safepoint.resume.answers import Order, in_force
+from safepoint.resume.answers import in_force
 from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
 MAX_WAIT: Final = timedelta(days=3660)
 _REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
-SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
-ORDERED: Final = "ordered/"
+SPENT: Final = "spent/"  # no checkpoint of anybody has this label
 TRIES: Final = 1000  # of a note that others come before
 _ANSWER: Final = (
     "Show this error's question to the others, and answer with the list of all that they signed."
@@ -139,72 +137,27 @@ def check_wait(within: timedelta | None) -> None:
         )
 
 
-def check_held(
-    gate: Gate, ledger: Ledger, thread: str, value: Mapping[str, Any] | None = None
-) -> None:
-    """Refuse to go on with a thread that an operator holds.
-
-    A hold that stops the thread, and the release of such a one, is copied into it as a note, and
-    written down. So whoever reads the thread sees why it stood still.
-
-    Args:
-        gate: who may hold it, and where their orders are.
-        ledger: where the thread is.
-        thread: the thread.
-        value: what else the note says, so that an adapter knows it for its own.
+def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
+    """Refuse to continue a thread that an operator holds, and write that to the journal.
 
     Raises:
         NotOwner: it is held.
-        SealBroken: the place of the orders cannot vouch for what is there.
+        SealBroken: the place of the orders does not verify.
     """
     if gate.answers is None or not gate.operators.keys:
         return
-    tenant, operators = ledger.tenant_name, gate.operators
-    orders = gate.answers.orders(ledger.store, thread, operators, tenant=tenant)
-    holding = in_force(orders, operators)
-    with suppress(NotFound):  # what was never begun is held all the same
-        _copy_new(ledger, thread, orders, holding, value or {})
-    for each in holding[:1]:
+    store, tenant, operators = ledger.store, ledger.tenant_name, gate.operators
+    for each in in_force(gate.answers.orders(store, thread, operators, tenant=tenant), operators):
+        who = Actor(each.by, f"signature of key {each.key}")
+        ledger.log.write("hold", "done", thread, detail=str(each), actor=who)
         whose = f" --tenant {tenant}" if tenant else ""
         raise NotOwner(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            f"No step runs. An operator ends it: safepoint release {ledger.store} {thread}{whose}"
+            f"No step runs. An operator ends it: safepoint release {store} {thread}{whose}"
             f" --digest {each.hold}, or answers.release in code.",
             "held",
         )
-
-
-def _copy_new(
-    ledger: Ledger,
-    thread: str,
-    orders: list[Order],
-    holding: list[Order],
-    value: Mapping[str, Any],
-) -> None:
-    """Copy each hold that stops the thread, and each release of one that did."""
-    if not orders:
-        return
-    known = set[str]()
-    for link in ledger.back(thread):
-        if link.kind != "note":
-            break
-        if link.label == ORDERED and type(link.state) is dict:
-            # Whoever has the writer's key can write anything there. It stops and frees nothing.
-            known.add(str(link.state.get("order")))
-    stopped = {each.hold for each in orders if each.text in known}
-    ended = stopped - {each.hold for each in holding}
-    for each in orders:
-        ends = each.what == "release" and each.hold in ended
-        if each.text not in known and (ends or each in holding):
-            _copy(ledger, thread, each, value)
-
-
-def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
-    who = Actor(order.by, f"signature of key {order.key}")
-    ledger.log.write(order.what, "intended", thread, detail=str(order), actor=who)
-    ledger.note(thread, {**value, "order": order.text}, label=ORDERED)
-    ledger.log.write(order.what, "done", thread, detail=str(order), actor=who)
 
 
 def anchor_end(ledger: Ledger, thread: str) -> None:
@@ -310,7 +263,7 @@ class Asking(NamedTuple):
         thread, ours, mine = self.question.thread, Answer(), ""
         for left in range(TRIES, -1, -1):
             self.ledger.owners.keep(thread)
-            check_held(self.gate, self.ledger, thread, self.tag)
+            check_held(self.gate, self.ledger, thread)
             end, spent = self._look(now)
             if spent is not None:
                 break
