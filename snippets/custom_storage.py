@@ -4,7 +4,6 @@
 import sqlite3
 
 from safepoint import Conflict, NotFound
-from safepoint.core.errors import RolledBack
 
 
 class TableStorage:
@@ -17,25 +16,15 @@ class TableStorage:
         )
 
     def append(self, thread, sequence, record):
-        query = "insert into records values (?, ?, ?)"
-        row = (thread, sequence, record)
-        try:
+        with self.db:
+            self.db.execute("begin immediate")
             if self.head(thread) not in (0, sequence - 1):
-                raise sqlite3.IntegrityError
-            with self.db:
-                self.db.execute("begin immediate")
-                head = self.head(thread)
-                if head and sequence > head + 1:
-                    raise RolledBack(
-                        f"{thread} is at #{head}.",
-                        "Load the latest, and decide again.",
-                    )
-                self.db.execute(query, row)
-        except sqlite3.IntegrityError:
-            raise Conflict(
-                f"{thread} #{sequence} is not the next one.",
-                "Load the latest, and decide again.",
-            ) from None
+                raise Conflict(
+                    f"{thread} #{sequence} is not the next one.",
+                    "Load the latest, and decide again.",
+                )
+            row = (thread, sequence, record)
+            self.db.execute("insert into records values (?, ?, ?)", row)
 
     def read(self, thread, sequence):
         query = (

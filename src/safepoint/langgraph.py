@@ -410,7 +410,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         # Also by tenant, because tenants may have threads with the same id.
         self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
         self._threads: dict[_Whose, _Thread] = {}
-        self._refused: Final[dict[_Whose, Exception]] = {}
+        # By run, and by thread, since a node may run another graph.
+        self._refused: Final[dict[tuple[int, _Whose], tuple[RunControl, Exception]]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # A separate pool: a call that waits for a checkpoint must not block the thread that saves.
         self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
@@ -476,26 +477,30 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     # --- write
 
     @contextmanager
-    def _writing(self, thread: str) -> Iterator[None]:
-        """Hold the lock of a thread; raise an earlier refusal again until a graph starts again.
+    def _writing(self, thread: str, control: RunControl | None) -> Iterator[None]:
+        """Hold the lock of a thread; a run that was refused once is refused until it ends.
 
         LangGraph drops the error of a subgraph's save if that subgraph asks a person, and would
         continue without the save. The next write is the parent graph's, which gets the error.
         """
-        whose = self._whose(thread)
         self._refuse_reader()
         with self._lock(thread):
-            if refused := self._refused.get(whose):
-                raise refused
+            self._check_run(thread, control)
             try:
                 yield
             except Exception as error:
                 if isinstance(error, EncodeError):
                     line = error.do.replace("Codec([", "SealedSaver(ledger, types=[")
                     error = EncodeError(error.what, line)
-                with self._guard:
-                    _remember(self._refused, whose, error)
+                if control is not None:
+                    with self._guard:
+                        at = id(control), self._whose(thread)
+                        _remember(self._refused, at, (control, error))
                 raise error from None
+
+    def _check_run(self, thread: str, control: RunControl | None) -> None:
+        if refused := self._refused.get((id(control), self._whose(thread))):
+            raise refused[1]
 
     def put(
         self,
@@ -534,24 +539,25 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         control = _control(config)
         if control is None:  # somebody updates the state
             self._check_free(place.thread)
-        with self._writing(place.thread):
+        with self._writing(place.thread, control):
             thread = self._known(place.thread, key)
             early = self._early.pop((self._whose(place.thread), key), [])
-            if again := thread.find(key):  # keep its writes
-                own, notes = again
+            if before := thread.find(key):  # keep its writes
+                record, notes = before
                 wrote = [{each: note.state[each] for each in _WROTE} for note in notes]
-                early = [*own.state["early"], *wrote, *early]
+                early = [*record.state["early"], *wrote, *early]
             value["early"] = early
             for left in reversed(range(_TRIES)):
                 newest = thread.tops.get(key.space)
-                begins = not parent and (newest in thread.mine or (key.space and self.time_travel))
+                own = newest in thread.mine and (key.space or control is None)
+                begins = not parent and (own or (key.space and self.time_travel))
                 free = branches or begins or parent in thread.addressed
                 if not free and newest not in (parent, key):
                     raise Conflict(
                         f"{thread.name} has a newer checkpoint in this namespace than the parent of"
                         " the one to save.",
-                        "Another worker went on from there. Nothing was overwritten: invoke the"
-                        " graph again, or let one worker alone have the thread.",
+                        "Another run went on from there first. Nothing was overwritten: invoke the"
+                        " graph again, or let the requests of a thread wait for one another.",
                     )
                 how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
@@ -632,7 +638,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
     ) -> None:
         place = _Place.of(config)
-        if _control(config) is None:
+        control = _control(config)
+        if control is None:
             self._check_free(place.thread)
         ident = place.ident or ""
         key = _Key.of(place.space, ident)
@@ -641,7 +648,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             for number, (channel, value) in enumerate(writes)
         ]
         made = {"task": task_id, "path": path, "writes": rows}
-        with self._writing(place.thread):
+        with self._writing(place.thread, control):
             thread = self._sought(place.thread, key, ident)
             if key not in thread.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
@@ -801,8 +808,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     known = self._sought(thread, key, info.checkpoint_id)
                     if at := known.checkpoints.get(key):
                         return known.name, at
-                if refused := self._refused.get(self._whose(thread)):
-                    raise refused
+                self._check_run(thread, _control(get_config()))
             time.sleep(0.005)
         raise ConfigurationError(
             f"The checkpoint that this node runs from was not saved in {_PATIENCE:.0f} seconds.",
@@ -833,8 +839,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return key in known.checkpoints if key else known.tops.get(space)
 
         with self._lock(place.thread):
-            if not place.space and not self._reads_only:
-                self._refused.pop(self._whose(place.thread), None)
+            if not place.space and not self._reads_only:  # a node may try another graph again
+                self._refused.pop((id(_control(config)), self._whose(place.thread)), None)
             if self.ledger.owners.held.worker is not None and not self._reads_only:
                 # Before a task runs, not after it.
                 self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)

@@ -114,13 +114,11 @@ def test_certificate_and_authority_change_while_a_worker_saves(
 
 def test_the_rules_to_copy_let_nobody_in_from_elsewhere(server: Server) -> None:
     file = (ROOT / "snippets" / "pg_hba.conf").read_text("ascii")
-    server.hba(
-        [
-            *file.splitlines(),
-            "host all postgres 127.0.0.1/32 scram-sha-256",
-            "host checkpoints worker_1 127.0.0.1/32 scram-sha-256",
-        ]
-    )
+    for database, login in (("all", "postgres"), ("checkpoints", "worker_1")):
+        file += f"host {database} {login} 127.0.0.1/32 scram-sha-256\n"
+    (server.folder / "data" / "pg_hba.conf").write_text(file)
+    server.kill()
+    server.start()
     PostgresCheckpointStorage(server.dsn("worker_1", "checkpoints")).close()
     for login, database in (("worker_1", "postgres"), ("worker_2", "checkpoints")):
         with pytest.raises(Unavailable) as refused:

@@ -16,7 +16,7 @@ from safepoint import (
     Ledger,
     SigningKey,
 )
-from tests.unit.tampered import Memory
+from tests.house import Memory
 
 KEYS = Keyring(SigningKey.generate())
 THREADS = ("order-7", "order-8")

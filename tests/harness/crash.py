@@ -13,13 +13,6 @@ calls and statements change nothing, so a kill after them shows nothing new; the
 sync, because a killed process loses nothing that it wrote. What goes through `open()` is not seen.
 `also=["psycopg:Connection.execute"]` makes calls of other Python functions steps, too. `failed`
 lets each step raise an OSError in place of the kill: what raised, left nothing behind.
-
-Where several threads work, a step cannot be counted. `hunted` kills at random instants instead:
-
-    def save(folder: Path, say: Say, told: Told) -> None:    # goes on where the last one was killed
-        ...
-
-    told = hunted(save, tmp_path, seed=7)       # told[n] is what the nth process had acknowledged
 """
 
 from __future__ import annotations
@@ -28,19 +21,15 @@ import errno
 import importlib
 import json
 import os
-import random
 import re
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -55,8 +44,6 @@ READING: Final = re.compile(
     r"select|begin|commit|--|pragma (?!journal_mode|user_version|wal)", re.IGNORECASE
 )
 """How statements of SQLite begin that change no file, or that end what did not."""
-Say = Callable[[str], object]
-Told = list[list[str]]
 PIECE = 200  # bytes that one write takes, or a quarter: what is written in pieces can tear
 
 
@@ -88,7 +75,6 @@ class _Order(NamedTuple):
     prepared: str
     also: Sequence[str] = ()
     code: int = 0
-    seed: int | None = None
 
 
 def killed(
@@ -124,23 +110,6 @@ failed: Final = partial(killed, code=errno.ENOSPC)
 """Let the first step of `act` raise an OSError, then the second, and so on; syncs count."""
 
 
-def hunted(act: Callable[..., object], ground: Path, *arguments: str | int, seed: int) -> Told:
-    """Kill `act` at a random instant, and its successor, until one comes to its end.
-
-    Args:
-        act: a function of a module, which gets the folder, a function that tells a line through a
-            pipe, what its predecessors told, and the arguments. It raises if it misses something.
-        ground: the folder for all of them.
-        arguments: for `act`.
-        seed: of the instants. They are counted in lines, so that a slow machine gets as far.
-
-    Returns:
-        What each process told. The last one was not killed.
-    """
-    order = _Order(act.__module__, act.__qualname__, arguments, str(ground), "", seed=seed)
-    return _driven(order)
-
-
 def _driven(order: _Order) -> list[Any]:
     # One driver forks a child per run: that costs a fork and not a start of Python, and a process
     # of its own has no threads that a fork would cut off.
@@ -154,42 +123,6 @@ def _driven(order: _Order) -> list[Any]:
     )
     assert done.returncode == 0, done.stdout[-9_000:] + done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
-
-
-def _hunt(order: _Order) -> Iterator[list[str]]:
-    act: Any = attrgetter(order.name)(importlib.import_module(order.module))
-    chance, begun, status = random.Random(order.seed), time.monotonic(), -1  # noqa: S311
-    told: Told = []
-    while status:
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if not pid:
-            _live(order, act, told, writer)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            lines = [*islice(pipe, chance.randrange(8))]
-            spent, many = time.monotonic() - begun, sum(map(len, told)) + len(lines)
-            time.sleep(chance.random() * 2 * spent / (many or 100))
-            os.kill(pid, signal.SIGKILL)
-            told.append([line.rstrip() for line in (*lines, *pipe)])
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        if status not in (0, -signal.SIGKILL):
-            sys.exit(f"Process {len(told)} ended with {status}. The last ones told {told[-3:]}.")
-        yield told[-1]
-
-
-def _live(order: _Order, act: Callable[..., object], told: Told, writer: int) -> None:
-    """Do the work in a forked process, which ends here."""
-
-    def say(line: str) -> None:
-        os.write(writer, f"{line}\n".encode())
-
-    try:
-        act(Path(order.ground), say, told, *order.arguments)
-    except BaseException:  # noqa: BLE001  told to the caller, whatever it is
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
 
 
 def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
@@ -290,5 +223,5 @@ def _child(order: _Order, act: Callable[..., object], last: int, writer: int) ->
 
 if __name__ == "__main__":
     given = _Order(*json.loads(sys.argv[1]))
-    for run in _drive(given) if given.seed is None else _hunt(given):
+    for run in _drive(given):
         print(json.dumps(run), flush=True)

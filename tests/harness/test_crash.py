@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.harness.crash import Say, Told, failed, hunted, killed
+from tests.harness.crash import failed, killed
 
 
 def publish(folder: Path, text: str) -> None:
@@ -48,21 +47,6 @@ def helper(folder: Path) -> None:
 
 def wrong(_: Path) -> None:
     raise LookupError("no step, and a mistake")
-
-
-def count(folder: Path, say: Say, told: Told, early: int) -> None:
-    """Count to 20 in a file, and tell each number: too early, or once it is there."""
-    file = folder / "log"
-    done = file.read_text().split() if file.exists() else []
-    assert {number for lines in told for number in lines} <= {*done}, "a number was lost"
-    for number in map(str, range(len(done), 20)):
-        if early:
-            say(number)
-        time.sleep(0.01)
-        with file.open("a") as log:
-            log.write(f"{number}\n")
-        if not early:
-            say(number)
 
 
 def test_a_run_is_killed_after_each_step(tmp_path: Path) -> None:
@@ -110,13 +94,3 @@ def test_work_that_the_driver_cannot_see_is_a_failure(tmp_path: Path) -> None:
         killed(helper, tmp_path)
     with pytest.raises(AssertionError, match="no step, and a mistake"):
         killed(wrong, tmp_path)
-
-
-def test_work_is_killed_at_random_instants_until_it_is_done(tmp_path: Path) -> None:
-    """What was told before it was so is found out."""
-    told = hunted(count, tmp_path, 0, seed=1)
-    assert len(told) > 2
-    assert (tmp_path / "log").read_text().split() == [str(number) for number in range(20)]
-    (tmp_path / "log").unlink()
-    with pytest.raises(AssertionError, match="a number was lost"):
-        hunted(count, tmp_path, 1, seed=1)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -20,6 +17,7 @@ import pytest
 
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
+from tests.house import Memory, ledger_in, opened
 
 need("agent_framework", "needs safepoint[agent-framework]")
 
@@ -27,14 +25,6 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 from pydantic import BaseModel
 
-from safepoint import InMemoryCheckpointStorage as Memory
-from safepoint import (
-    Keyring,
-    Ledger,
-    SigningKey,
-    SQLiteAnchor,
-    SQLiteCheckpointStorage,
-)
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.core.errors import (
     CheckpointError,
@@ -42,7 +32,6 @@ from safepoint.core.errors import (
     DecodeError,
     EncodeError,
     MissingPackage,
-    RolledBack,
     Unavailable,
 )
 
@@ -332,16 +321,9 @@ WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
 }
 
 
-def sealed(folder: Path, *, anchor: bool = True, **options: Any) -> SealedCheckpointStorage:
+def sealed(folder: Path, types: Any = TYPES) -> SealedCheckpointStorage:
     """Open the store as a new process would."""
-    SQLiteAnchor(folder / "anchor/heads.db", create=True)
-    ledger = Ledger(
-        SQLiteCheckpointStorage(folder / "state" / "ledger.db"),
-        store="invoices",
-        keys=Keyring(SigningKey.from_file(folder / "keys" / "writer.key", create=True)),
-        anchor=SQLiteAnchor(folder / "anchor/heads.db") if anchor else None,
-    )
-    return SealedCheckpointStorage(ledger, types=options.pop("types", TYPES), **options)
+    return SealedCheckpointStorage(ledger_in(folder, "sqlite"), types=types)
 
 
 def files(folder: Path) -> Any:
@@ -472,21 +454,17 @@ class Full(Memory):
         raise Unavailable("The disk is gone.", "Mend it.")
 
 
-def ledger_of(storage: Any) -> Ledger:
-    return Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-
-
 def test_the_framework_goes_on_after_a_failed_save_and_with_us_the_run_stops() -> None:
     done = run(fan_out(Gone()).run(42))
     assert done.get_outputs() == ["z 21 + m 21 + a 21"]  # and no checkpoint of it
 
-    unlisted = SealedCheckpointStorage(ledger_of(Memory()))
+    unlisted = SealedCheckpointStorage(opened(Memory()))
     with pytest.raises(NotCheckpointed, match=r"types=\[Question\]") as stopped:
         run(fan_out(unlisted).run(42))
     assert type(stopped.value.__cause__) is EncodeError
     assert not isinstance(stopped.value, Exception)
     with pytest.raises(NotCheckpointed, match=r"The disk is gone\.") as stopped:
-        run(fan_out(SealedCheckpointStorage(ledger_of(Full()), types=TYPES)).run(42))
+        run(fan_out(SealedCheckpointStorage(opened(Full()), types=TYPES)).run(42))
     assert isinstance(stopped.value.__cause__, CheckpointError)
 
 
@@ -541,7 +519,7 @@ def test_what_could_not_come_back_is_refused_at_save_with_its_place_and_the_line
     name: str,
 ) -> None:
     checkpoint, where, do = REFUSED[name]
-    storage = SealedCheckpointStorage(ledger_of(Memory()), types=TYPES)
+    storage = SealedCheckpointStorage(opened(Memory()), types=TYPES)
     with pytest.raises(NotCheckpointed) as stopped:
         run(storage.save(checkpoint))
     refused = stopped.value.__cause__
@@ -649,7 +627,7 @@ class Counting(Memory):
 
 def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:
     storage = Counting()
-    ledger, counts = ledger_of(storage), []
+    ledger, counts = opened(storage), []
     for many in (10, 190):
         kept = SealedCheckpointStorage(ledger)
         for n in range(many):
@@ -660,119 +638,3 @@ def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None
         assert latest.checkpoint_id == f"{many}-{many - 1}"
         counts.append(storage.reads - before)
     assert counts[0] == counts[1] > 0
-
-
-# --- somebody who can write the store, and has no key
-
-
-Sql = Callable[[sqlite3.Connection], object]
-
-
-def does(*statements: str) -> Sql:
-    return lambda store: [store.execute(statement) for statement in statements]
-
-
-ATTACKS: dict[str, Sql] = {
-    "edit": does(
-        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), 'alice', 'mally')"
-        " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
-    ),
-    "change a type's tag": does(
-        "UPDATE checkpoints SET record = CAST(replace(CAST(record AS TEXT), 'Question', 'question')"
-        " AS BLOB) WHERE thread = 'payments' AND sequence = 3"
-    ),
-    "swap workflows": does(
-        "UPDATE checkpoints SET record = (SELECT record FROM checkpoints WHERE thread = 'refunds'"
-        " AND sequence = 3) WHERE thread = 'payments' AND sequence = 3"
-    ),
-    "replay an old one": does(
-        "UPDATE checkpoints SET record = (SELECT record FROM checkpoints WHERE thread = 'payments'"
-        " AND sequence = 2) WHERE thread = 'payments' AND sequence = 3"
-    ),
-    "truncate": does(
-        "UPDATE checkpoints SET record = substr(record, 1, 300)"
-        " WHERE thread = 'payments' AND sequence = 3"
-    ),
-    "plant": does(
-        "INSERT INTO checkpoints (thread, sequence, record)"
-        " VALUES ('payments', 4, CAST('{}' AS BLOB))"
-    ),
-    "remove from the middle": does(
-        "DELETE FROM checkpoints WHERE thread = 'payments' AND sequence = 2"
-    ),
-    "delete the newest": does("DELETE FROM checkpoints WHERE thread = 'payments' AND sequence = 3"),
-    "remove a workflow": does(
-        "DELETE FROM checkpoints WHERE thread = 'payments'",
-        "DELETE FROM threads WHERE thread = 'payments'",
-    ),
-    "restore a copy": does(),  # of all files, below
-    "undelete": does("DELETE FROM checkpoints WHERE thread = 'drafts' AND sequence = 4"),
-}
-NEEDS_AN_ANCHOR = {"delete the newest", "remove a workflow", "restore a copy", "undelete"}
-
-
-def attack(folder: Path, name: str) -> None:
-    path = folder / "state" / "ledger.db"
-    with closing(sqlite3.connect(path)) as store:
-        triggers = store.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-        for trigger, _ in (held := triggers.fetchall()):
-            store.execute(f"DROP TRIGGER {trigger}")
-        ATTACKS[name](store)
-        for _, sql in held:
-            store.execute(sql)
-        store.commit()
-
-
-async def told(storage: SealedCheckpointStorage) -> dict[str, Any]:
-    """Ask all that the framework asks; a refusal is the name of its error."""
-    found: dict[str, Any] = {}
-    for thread, key in (("payments", "p3"), ("drafts", "d3")):
-        for what, ask in (
-            ("latest", storage.get_latest(workflow_name=thread)),
-            ("load", storage.load(key)),
-            ("ids", storage.list_checkpoint_ids(workflow_name=thread)),
-            ("list", storage.list_checkpoints(workflow_name=thread)),
-        ):
-            try:
-                found[f"{what} of {thread}"] = await ask
-            except (CheckpointError, af.WorkflowCheckpointException) as refusal:
-                found[f"{what} of {thread}"] = type(refusal)
-    return found
-
-
-async def lived(folder: Path, *, anchor: bool) -> None:
-    storage = sealed(folder, anchor=anchor)
-    for n in (1, 2, 3):
-        for thread in ("payments", "refunds", "drafts"):
-            paid = Question("alice", n)
-            await storage.save(point(thread, f"{thread[0]}{n}", paid=paid))
-        if n == 2:
-            shutil.copytree(folder / "state", folder / "copy")
-    await storage.delete("d3")
-
-
-@pytest.mark.parametrize("name", ATTACKS)
-@pytest.mark.parametrize("anchor", [True, False], ids=["anchored", "not anchored"])
-def test_somebody_who_can_write_the_store_is_refused(
-    name: str, anchor: bool, tmp_path: Path
-) -> None:
-    run(lived(tmp_path, anchor=anchor))
-    before = run(told(sealed(tmp_path, anchor=anchor)))
-    assert before["load of drafts"] is af.WorkflowCheckpointException
-    if name == "restore a copy":
-        shutil.rmtree(tmp_path / "state")
-        shutil.move(tmp_path / "copy", tmp_path / "state")
-    attack(tmp_path, name)
-    after = run(told(sealed(tmp_path, anchor=anchor)))
-    struck = "drafts" if name == "undelete" else "payments"
-    hit = {what: got for what, got in after.items() if what.endswith(struck)}
-    if name == "remove from the middle":  # the newest one is genuine, and the gap shows in a list
-        assert hit["latest of payments"].checkpoint_id == "p3"
-        assert {hit["ids of payments"], hit["list of payments"]} == {RolledBack}
-    elif anchor or name not in NEEDS_AN_ANCHOR:
-        assert all(isinstance(got, type) for got in hit.values()), hit
-        with pytest.raises((CheckpointError, NotCheckpointed)):  # nor is anything built on it
-            run(sealed(tmp_path, anchor=anchor).save(point(struck, "new")))
-    else:  # what passes without an anchor, as the page says
-        assert not any(isinstance(got, type) for what, got in hit.items() if "latest" in what)
-        assert hit != {what: before[what] for what in hit}

@@ -24,8 +24,6 @@ from uuid import UUID
 import pytest
 
 from safepoint import (
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
@@ -39,6 +37,7 @@ from safepoint.core.errors import (
     Unavailable,
 )
 from tests.harness.optional import need
+from tests.house import House
 
 need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
 need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
@@ -72,7 +71,6 @@ from tests.integrations.langgraph_plays import (
     subgraph,
 )
 
-KEYS = Keyring(SigningKey.generate())
 SYNC = [play for play in PLAYS if play is not asynchronous]  # which SqliteSaver does not have
 SPLIT = [human_in_the_loop, fork, fan_out, subgraph, conversation, functional]
 """Enough for the savers whose values lie in another table."""
@@ -107,8 +105,7 @@ TYPES = [Colour, Item, Order, Point]
 
 
 def ledger(**options: Any) -> Ledger:
-    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-    return Ledger(storage, store="moved", keys=KEYS, anchor=anchor, **options)
+    return House().ledger(store="moved", **options)
 
 
 @dataclass

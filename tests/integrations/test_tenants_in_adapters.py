@@ -16,15 +16,8 @@ from typing import Annotated, Any, TypedDict, TypeVar
 import pytest
 
 from safepoint import (
-    Approver,
     Approvers,
     Gate,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InMemoryJournal,
-    Keyring,
-    Ledger,
-    SigningKey,
 )
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -34,6 +27,7 @@ from safepoint.core.errors import (
 )
 from safepoint.resume.approval import Question
 from tests.harness.optional import need
+from tests.house import DANA, House
 
 need("langgraph", "needs langgraph")
 need("agent_framework", "needs safepoint[agent-framework]")
@@ -58,24 +52,13 @@ from safepoint.langgraph import SealedSaver
 
 T = TypeVar("T")
 TENANT: ContextVar[str] = ContextVar("tenant")
-DANA = SigningKey.generate()
-GATE = Gate(approvers=Approvers({"dana": DANA.public}))
+GATE = Gate(approvers=Approvers({"dana": DANA.key.public}))
 RUN: Any = {"configurable": {"thread_id": "order-7"}}
 RUNTIME = "__pregel_runtime"  # where LangGraph has what belongs to one run
 FORGED = {
     **dict.fromkeys(["tenant", "tenant_id", "tenant_name", "user_id", "owner"], "acme"),
     "langgraph_auth_user": {"identity": "acme"},
 }
-
-
-def opened() -> Ledger:
-    return Ledger(
-        InMemoryCheckpointStorage(),
-        store="orders",
-        keys=Keyring(SigningKey.generate()),
-        anchor=InMemoryAnchor(),
-        journal=InMemoryJournal(),
-    )
 
 
 def served(tenant: str, call: Callable[[], T]) -> T:
@@ -160,7 +143,7 @@ def test_a_guessed_thread_id_is_all_that_langgraphs_own_savers_ask_for(kind: str
 
 
 def test_a_guessed_thread_id_finds_nothing_of_another_tenant() -> None:
-    ledger = opened()
+    ledger = House().ledger()
     saver = SealedSaver(ledger, time_travel=True, tenant=TENANT.get)
     graph, ident = begun(saver)
     before = served("acme", lambda: [*saver.list(None)])
@@ -206,7 +189,7 @@ def shop(saver: SealedSaver) -> Any:
 @pytest.mark.parametrize("way", ["threads", "tasks"])
 def test_requests_of_two_tenants_at_once_stay_apart(durability: Any, way: str) -> None:
     """Each hop carries the context: LangGraph's executors and tasks, and the saver's threads."""
-    ledger = opened()
+    ledger = House().ledger()
     saver = SealedSaver(ledger, tenant=TENANT.get)
     graph, jobs = shop(saver), [(tenant, n) for n in range(4) for tenant in ("acme", "globex")]
 
@@ -308,7 +291,7 @@ UNNAMED: list[tuple[Callable[[], str], type[CheckpointError]]] = [
 def test_without_a_name_every_operation_of_the_saver_is_refused(
     tenant: Callable[[], str], refusal: type[CheckpointError]
 ) -> None:
-    ledger = opened()
+    ledger = House().ledger()
     saver = SealedSaver(ledger, gate=GATE, tenant=tenant)
     calls = saver_calls(saver)
     public = {name for name in vars(SealedSaver) if name[0] != "_"} | {"ledger"}
@@ -324,7 +307,7 @@ def test_without_a_name_every_operation_of_the_saver_is_refused(
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: str) -> None:
     """With durability="exit" LangGraph saves when its generator is closed, wherever that is."""
-    ledger = opened()
+    ledger = House().ledger()
     graph: Any = payments(SealedSaver(ledger, tenant=TENANT.get))
     how: Any = {"stream_mode": "tasks", "durability": "exit"}
     streams: list[Any] = []
@@ -359,7 +342,7 @@ def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: st
 def test_what_a_stream_yields_chooses_no_tenant(mode: Any, way: str) -> None:
     """An event is what a server sends to a client: it is JSON, and what comes back from it names
     a thread of whoever sends it."""
-    ledger = opened()
+    ledger = House().ledger()
     saver = SealedSaver(ledger, tenant=TENANT.get)
     graph: Any = payments(saver)
     if way == "sync":
@@ -382,7 +365,7 @@ def test_what_a_stream_yields_chooses_no_tenant(mode: Any, way: str) -> None:
 
 def test_a_save_of_a_run_that_began_elsewhere_is_refused() -> None:
     """Whose run it is was not seen here, and the request that is served may be another's."""
-    ledger = opened()
+    ledger = House().ledger()
     saver = SealedSaver(ledger, tenant=TENANT.get)
     runtime = Runtime(control=RunControl())
     run: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": "", RUNTIME: runtime}}
@@ -396,7 +379,7 @@ def test_a_save_of_a_run_that_began_elsewhere_is_refused() -> None:
 
 
 def test_a_stream_that_is_read_on_in_another_request_begins_no_subgraph_there() -> None:
-    ledger = opened()
+    ledger = House().ledger()
     graph = shop(SealedSaver(ledger, tenant=TENANT.get))
     stream = served("acme", lambda: graph.stream({"whose": "acme"}, RUN, stream_mode="tasks"))
     served("acme", lambda: next(stream))
@@ -406,7 +389,7 @@ def test_a_stream_that_is_read_on_in_another_request_begins_no_subgraph_there() 
 
 
 def test_a_yes_to_one_tenant_is_none_to_another() -> None:
-    saver = SealedSaver(opened(), gate=GATE, tenant=TENANT.get)
+    saver = SealedSaver(House().ledger(), gate=GATE, tenant=TENANT.get)
     builder = StateGraph(Order)
     builder.add_node("pay", lambda _: {"paid": str(saver.ask("pay", {"amount": 42}).arguments)})
     builder.add_edge(START, "pay")
@@ -415,7 +398,7 @@ def test_a_yes_to_one_tenant_is_none_to_another() -> None:
         tenant: served(tenant, lambda: graph.invoke({}, RUN))["__interrupt__"][0].value
         for tenant in ("acme", "globex")
     }
-    signed = Approver("dana", DANA).approve(Question.from_text(asked["acme"]))
+    signed = DANA.approve(Question.from_text(asked["acme"]))
     assert Question.from_text(asked["acme"]).tenant == "acme"
     with pytest.raises(ApprovalRefused):
         served("globex", lambda: graph.invoke(Command(resume=signed), RUN))
@@ -498,7 +481,7 @@ def test_a_guessed_id_is_all_that_agent_frameworks_own_storage_asks_for(tmp_path
 
 @pytest.mark.parametrize("scope", [None, "orders"])
 def test_a_guessed_id_finds_no_checkpoint_of_another_tenant(scope: str | None) -> None:
-    ledger = opened()
+    ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, tenant=TENANT.get)
     storage = storage.scope(scope) if scope else storage
     ident = awaited("acme", lambda: begins(storage))
@@ -512,7 +495,7 @@ def test_a_guessed_id_finds_no_checkpoint_of_another_tenant(scope: str | None) -
 
 
 def test_workflows_of_two_tenants_at_once_stay_apart() -> None:
-    ledger = opened()
+    ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, tenant=TENANT.get)
 
     async def request(tenant: str, number: int) -> list[str]:
@@ -536,7 +519,7 @@ def test_workflows_of_two_tenants_at_once_stay_apart() -> None:
 def test_without_a_name_every_operation_of_the_storage_is_refused(
     tenant: Callable[[], str], refusal: type[CheckpointError]
 ) -> None:
-    ledger = opened()
+    ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=tenant).scope("orders")
     one, pay = WorkflowCheckpoint("orders", "graph"), Pay(storage)
     ctx: Any = None
@@ -567,7 +550,7 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
 
 def test_one_workflow_that_serves_two_tenants_stops() -> None:
     """Agent Framework keeps the state of a run for the next one of the same workflow."""
-    ledger = opened()
+    ledger = House().ledger()
     naive, ours = af.InMemoryCheckpointStorage(), SealedCheckpointStorage(ledger, tenant=TENANT.get)
     for storage in (naive, ours):
         shared = workflow(storage)
@@ -585,7 +568,7 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
 
 
 def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
-    ledger = opened()
+    ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=TENANT.get).scope("orders")
 
     async def asks() -> tuple[str, Question]:
@@ -602,7 +585,7 @@ def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
 
     acme, globex = (awaited(tenant, asks) for tenant in ("acme", "globex"))
     assert (acme[1].tenant, globex[1].tenant) == ("acme", "globex")
-    signed = Approver("dana", DANA).approve(acme[1])
+    signed = DANA.approve(acme[1])
     with pytest.raises(ApprovalRefused):
         awaited("globex", lambda: answers(globex[0], globex[1], signed))
     assert awaited("acme", lambda: answers(acme[0], acme[1], signed)) == ["alice, for acme"]
@@ -611,4 +594,4 @@ def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
 @pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])
 def test_the_ledger_of_a_tenant_has_no_tenants(adapter: Any) -> None:
     with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
-        adapter(opened().tenant("acme"), tenant=TENANT.get)
+        adapter(House().ledger().tenant("acme"), tenant=TENANT.get)

@@ -30,9 +30,9 @@ from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call
+from tests.house import Memory
 from tests.unit.resume_account import Kept, State, World
 from tests.unit.resume_helpers import DANA, ERIN
-from tests.unit.tampered import Memory
 
 WITHIN = timedelta(hours=2)
 FINN, GUS, OMAR, OLGA = (

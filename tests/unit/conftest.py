@@ -1,12 +1,12 @@
-"""A storage, without an anchor and with one, and a desk with people."""
+"""A storage, without an anchor and with one, a house, and a desk with people."""
 
 from __future__ import annotations
 
 import pytest
 
 from safepoint import InMemoryAnchor
+from tests.house import House, Memory, Plain
 from tests.unit.desk import Desk
-from tests.unit.tampered import Memory, Plain
 
 
 @pytest.fixture(params=[Memory, Plain])
@@ -23,3 +23,8 @@ def anchor(request: pytest.FixtureRequest) -> InMemoryAnchor | None:
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
+
+
+@pytest.fixture
+def house() -> House:
+    return House()

@@ -35,6 +35,7 @@ from safepoint.core.record import Place, open_sealed
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Call, Migration
+from tests.house import Memory
 from tests.unit.resume_helpers import (
     APPROVERS,
     DANA,
@@ -43,7 +44,6 @@ from tests.unit.resume_helpers import (
     WRITER,
     migrated,
 )
-from tests.unit.tampered import Memory
 
 State = dict[str, Any]
 Death = tuple[str, str, int]

@@ -9,10 +9,27 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import SkipTest
 
 import pytest
 
 from safepoint.stores.files import FileCheckpointStorage
+from safepoint.testing import StorageSuite
+
+CLAIMS = [name for name in vars(StorageSuite) if name.startswith("test_")]
+
+
+def try_claim(suite: type[StorageSuite], claim: str) -> str:
+    """Run one claim of the suite; return why it was skipped, if it was."""
+    tried = suite()
+    tried.setup_method()
+    try:
+        getattr(tried, claim)()
+    except SkipTest as reason:
+        return str(reason)
+    finally:
+        tried.teardown_method()
+    return ""
 
 
 def python(code: str, *arguments: str) -> str:

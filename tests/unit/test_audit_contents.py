@@ -26,7 +26,7 @@ from safepoint.core.codec import Codec
 from safepoint.core.errors import Unavailable
 from safepoint.core.record import Place
 from safepoint.models import inspect
-from tests.unit.tampered import Toy
+from tests.house import Toy
 
 WIDE = Limits(state_bytes=100_000, depth=1000, items=100_000)
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)

@@ -49,7 +49,7 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Migration, Wanted
-from tests.unit.tampered import Toy
+from tests.house import Toy
 
 State = dict[str, Any]
 DANA, ERIN, STRANGER = (SigningKey.generate() for _ in range(3))

@@ -14,30 +14,30 @@ from safepoint.core.storage import InMemoryCheckpointStorage
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing import StorageSuite
-from safepoint.testing.storages import claims
 from tests.harness.blocks import ROOT, expand
+from tests.unit.storage_helpers import CLAIMS, try_claim
 
-OPENINGS = {name for name in claims() if name.startswith("another_opening")}
+OPENINGS = {name for name in CLAIMS if name.startswith("test_another_opening")}
 OF_A_PRUNED_THREAD = {
-    "a_base_comes_back_byte_for_byte",
-    "a_scan_that_a_prune_overtakes_tells_no_lie",
-    "a_thread_may_begin_at_any_sequence",
-    "a_thread_never_moves_backwards",
-    "another_opening_sees_the_prune",
-    "of_prunes_that_race_the_highest_counts",
-    "prune_removes_what_is_below",
+    "test_a_base_comes_back_byte_for_byte",
+    "test_a_scan_that_a_prune_overtakes_tells_no_lie",
+    "test_a_thread_may_begin_at_any_sequence",
+    "test_a_thread_never_moves_backwards",
+    "test_another_opening_sees_the_prune",
+    "test_of_prunes_that_race_the_highest_counts",
+    "test_prune_removes_what_is_below",
 }
 OF_FOUR_METHODS = {
-    "methods_come_in_whole_sets",
-    "a_record_comes_back_byte_for_byte",
-    "a_second_record_at_a_place_is_refused",
-    "threads_do_not_mix",
-    "the_head_is_the_highest_sequence",
-    "another_opening_sees_each_record",
-    "racers_fill_each_place_once",
-    "a_reader_sees_whole_records",
-    "a_ledger_saves_and_verifies",
-    "a_place_out_of_order_is_refused",
+    "test_methods_come_in_whole_sets",
+    "test_a_record_comes_back_byte_for_byte",
+    "test_a_second_record_at_a_place_is_refused",
+    "test_threads_do_not_mix",
+    "test_the_head_is_the_highest_sequence",
+    "test_another_opening_sees_each_record",
+    "test_racers_fill_each_place_once",
+    "test_a_reader_sees_whole_records",
+    "test_a_ledger_saves_and_verifies",
+    "test_a_place_out_of_order_is_refused",
 }
 
 
@@ -105,11 +105,11 @@ LACKS: dict[type[StorageSuite], set[str]] = {
     SQLite: set(),
     Postgres: set(),
     PostgresOfAWorker: {*OF_A_PRUNED_THREAD},
-    OnThePage: {*claims()} - OF_FOUR_METHODS,
+    OnThePage: {*CLAIMS} - OF_FOUR_METHODS,
 }
 
 
-@pytest.mark.parametrize("claim", claims())
+@pytest.mark.parametrize("claim", CLAIMS)
 @pytest.mark.parametrize("suite", LACKS, ids=lambda suite: suite.__name__)
 def test_a_storage_keeps_the_claim(
     suite: type[StorageSuite], claim: str, request: pytest.FixtureRequest
@@ -118,5 +118,5 @@ def test_a_storage_keeps_the_claim(
         database = request.getfixturevalue("database")
         login = database.operator if suite is Postgres else database.worker(1)
         suite.dsn = database.of_every_tenant(login)
-    tried = suite.tried(claim)
-    assert tried.outcome == ("not offered" if claim in LACKS[suite] else "passed"), tried.message
+    lacking = try_claim(suite, claim)
+    assert bool(lacking) == (claim in LACKS[suite]), lacking

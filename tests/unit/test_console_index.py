@@ -39,8 +39,8 @@ from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Run
 from safepoint.settings import Store
 from safepoint.shared import questions
+from tests.house import Toy
 from tests.unit.storage_helpers import python
-from tests.unit.tampered import Toy
 
 if TYPE_CHECKING:
     from tests.harness.postgres import Database

@@ -9,72 +9,54 @@ from copy import copy
 import pytest
 
 from safepoint import (
-    Approver,
-    Approvers,
-    Gate,
-    InMemoryAnchor,
-    InMemoryJournal,
-    Ledger,
     RolledBack,
-    SigningKey,
 )
 from safepoint.core.errors import NotOwner
 from safepoint.core.names import Head
-from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import Asking, check_held
-from tests.unit.tampered import KEYS, STORE, THREAD, Memory, opened
-
-DANA, OMAR = (Approver(name, SigningKey.generate()) for name in ("dana", "omar"))
+from tests.house import DANA, OPAL, STORE, THREAD, House, opened
 
 
-class Case:
+class Case(House):
     """A thread that asks, with people who answer, and the storage in somebody's hands."""
 
     def __init__(self) -> None:
-        self.storage, self.anchor = Memory(), InMemoryAnchor()
-        self.ledger = Ledger(
-            self.storage, store=STORE, keys=KEYS, anchor=self.anchor, journal=InMemoryJournal()
-        )
-        self.answers = Answers(Memory(), InMemoryAnchor())
-        self.gate = Gate(
-            approvers=Approvers({"dana": DANA.key.public}),
-            answers=self.answers,
-            operators=Approvers({"omar": OMAR.key.public}),
-        )
-        self.ledger.save(THREAD, {"n": 1})
-        saved = self.ledger.save(THREAD, {"n": 2})
+        super().__init__()
+        self.book = self.ledger()
+        self.book.save(THREAD, {"n": 1})
+        saved = self.book.save(THREAD, {"n": 2})
         head, tools = Head(saved.sequence, saved.digest), "sha256:" + "b" * 64
         self.question = Question(
             STORE, THREAD, head, head, "invoice", tools, ("asked",), "pay", {"amount": 42}
         )
 
     def spend(self, text: str) -> None:
-        Asking(self.ledger, self.gate, self.question, lambda _: False, {}).spend(text)
+        Asking(self.book, self.gate, self.question, lambda _: False, {}).spend(text)
 
     def hold(self) -> str:
-        held = self.answers.hold(OMAR, STORE, THREAD)
+        held = self.answers.hold(OPAL, STORE, THREAD)
         with pytest.raises(NotOwner, match="has held"):
-            check_held(self.gate, self.ledger, THREAD)
+            check_held(self.gate, self.book, THREAD)
         return held.hold
 
     def release(self) -> None:
-        self.answers.release(OMAR, STORE, THREAD, self.hold())
-        check_held(self.gate, self.ledger, THREAD)
+        self.answers.release(OPAL, STORE, THREAD, self.hold())
+        check_held(self.gate, self.book, THREAD)
 
     def prune(self) -> None:
-        self.ledger.note(THREAD, {"written": 1}, rides_along=True)
-        assert self.ledger.prune(THREAD, keep=1) == 1
+        self.book.note(THREAD, {"written": 1}, rides_along=True)
+        assert self.book.prune(THREAD, keep=1) == 1
 
 
 DONE: dict[str, Callable[[Case], object]] = {
-    "save": lambda case: case.ledger.save(THREAD, {"n": 3}),
-    "note": lambda case: case.ledger.note(THREAD, {"payment": "begun"}),
+    "save": lambda case: case.book.save(THREAD, {"n": 3}),
+    "note": lambda case: case.book.note(THREAD, {"payment": "begun"}),
     "spend": lambda case: case.spend(DANA.approve(case.question)),
     "deny": lambda case: case.spend(DANA.deny(case.question)),
     "hold": Case.hold,
     "release": Case.release,
-    "delete": lambda case: case.ledger.delete(THREAD),
+    "delete": lambda case: case.book.delete(THREAD),
     "prune": Case.prune,
 }
 
@@ -90,7 +72,7 @@ def test_what_was_done_is_anchored_before_the_call_returns(what: str) -> None:
 
 def test_a_pending_write_is_the_exception() -> None:
     case = Case()
-    case.ledger.note(THREAD, {"written": 1}, rides_along=True)
+    case.book.note(THREAD, {"written": 1}, rides_along=True)
     case.storage.remove(THREAD, 3)
     assert opened(case.storage, case.anchor).latest(THREAD).state == {"n": 2}
 
@@ -100,13 +82,11 @@ def test_a_spend_that_nobody_anchored_is_anchored_by_whoever_finds_it() -> None:
     case = Case()
     text = DANA.approve(case.question)
     with pytest.MonkeyPatch.context() as patch, suppress(ZeroDivisionError):
-        patch.setattr(case.ledger._view, "_move", lambda *_: 1 / 0)
+        patch.setattr(case.book._view, "_move", lambda *_: 1 / 0)
         case.spend(text)
     assert case.storage.head(THREAD) == 3
     again = copy(case)
-    again.ledger = Ledger(
-        case.storage, store=STORE, keys=KEYS, anchor=case.anchor, journal=case.ledger.journal
-    )
+    again.book = case.ledger()
     again.spend(text)
     case.storage.remove(THREAD, 3)
     with pytest.raises(RolledBack, match="the anchor has seen"):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
 from typing import Any
@@ -21,7 +22,6 @@ from safepoint import (
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    InMemoryJournal,
     Keyring,
     Ledger,
     LimitExceeded,
@@ -33,7 +33,6 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
     SQLiteJournal,
-    Workflow,
 )
 from safepoint.core.errors import (
     ConfigurationError,
@@ -44,13 +43,13 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.journal import Entry, Journal
+from safepoint.core.journal import Journal
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
 from safepoint.moving import Unsigned, move
+from tests.house import KEY, KEYS, STORE, THREAD, USES, House, Memory, Plain, fill, opened
 from tests.unit.desk import FullDisk
-from tests.unit.tampered import KEY, KEYS, STORE, THREAD, USES, Memory, Plain, fill, opened
 
 GENERATED = SigningKey.generate()
 State = dict[str, Any]
@@ -205,7 +204,7 @@ class Untouchable:
 
 @pytest.mark.parametrize("thread", ["", "..", "A", "a/b", "a\nb", None, 7])
 def test_a_bad_name_reaches_no_storage(thread: Any) -> None:
-    ledger = Ledger(Memory(), store=STORE, keys=KEYS)
+    ledger = opened(Memory())
     ledger._view.storage = Untouchable()  # type: ignore[assignment]
     for act in (
         lambda: ledger.save(thread, 1),
@@ -240,11 +239,8 @@ class Fixed:
     [
         (lambda: opened(Memory()).latest(THREAD), NotFound),
         (lambda: opened(Memory()).accept_loss(THREAD), ConfigurationError),
-        (lambda: opened(Memory(), Fixed()).accept_loss(THREAD), ConfigurationError),  # type: ignore[arg-type]
-        *(
-            (lambda s=s: Ledger(Memory(), store=s, keys=KEYS), InvalidId)
-            for s in ("My", "safepoint-x")
-        ),
+        (lambda: opened(Memory(), Fixed()).accept_loss(THREAD), ConfigurationError),
+        *((lambda s=s: opened(Memory(), store=s), InvalidId) for s in ("My", "safepoint-x")),
         *(
             (lambda k=k: opened(Memory()).prune(THREAD, keep=k), ConfigurationError)
             for k in (0, True)
@@ -282,7 +278,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     options: dict[str, Any] = {"keys": KEYS}
     if what == "journal":
         with pytest.raises(Unsafe, match="is the ledger's and the journal's"):
-            Ledger(Memory(), store=STORE, keys=KEYS, journal=Journal(Memory(), keys=KEYS))
+            opened(Memory(), journal=Journal(Memory(), keys=KEYS))
         options["journal"] = SQLiteJournal(
             tmp_path / inside / "journal.db", keys=Keyring(GENERATED), create=True
         )
@@ -294,7 +290,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
     with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        Ledger(storage, store=STORE, **options)
+        opened(storage, **options)
 
 
 def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
@@ -398,40 +394,8 @@ def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
 # ---------------------------------------------------------------- one worker owns a thread
 
 
-class Farm:
-    """One store and many workers, with everything in memory."""
-
-    def __init__(self) -> None:
-        self.late = timedelta(0)
-        self.storage = InMemoryCheckpointStorage(clock=lambda: datetime.now(UTC) + self.late)
-        self.anchor, self.journal = InMemoryAnchor(), InMemoryJournal()
-        self.ran: list[str] = []
-
-    def ledger(self, **options: Any) -> Ledger:
-        actor = Actor("worker-1", "its certificate")
-        given = {"anchor": self.anchor, "journal": self.journal, "actor": actor, **options}
-        return Ledger(self.storage, store=STORE, **{"keys": KEYS, **given})
-
-    def workflow(self) -> Workflow:
-        def act(state: State) -> None:
-            self.ran.append("act")
-
-        return Workflow("invoice", [act])
-
-    def told(self) -> list[str]:
-        return [f"{each.what} {each.outcome}" for each in self.journal.show()]
-
-    def last(self) -> Entry:
-        return list(self.journal.show())[-1]
-
-
-@pytest.fixture
-def farm() -> Farm:
-    return Farm()
-
-
-def test_only_the_owner_writes(farm: Farm) -> None:
-    owner, other = farm.ledger(), farm.ledger()
+def test_only_the_owner_writes(house: House) -> None:
+    owner, other = house.ledger(), house.ledger()
     with owner.own(THREAD, "worker-1", seconds=60) as owned:
         owner.save(THREAD, {})
         with pytest.raises(NotOwner):
@@ -447,18 +411,18 @@ def test_only_the_owner_writes(farm: Farm) -> None:
     owner.owners.keep(THREAD)
 
 
-def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None:
-    old = farm.ledger()
+def test_a_former_owner_is_refused_and_its_step_does_not_run(house: House) -> None:
+    old = house.ledger()
     owned = old.own(THREAD, "worker-1", seconds=60)
-    run = farm.workflow().begin(old, thread=THREAD)
-    farm.late = timedelta(hours=1)
-    farm.storage.acquire(THREAD, "worker-2", 9999)  # it took over
+    run = house.workflow().begin(old, thread=THREAD)
+    house.late = timedelta(hours=1)
+    house.storage.acquire(THREAD, "worker-2", 9999)  # it took over
     with pytest.raises(NotOwner, match="Stop this run: another one took it over"):
         run.step()
     with pytest.raises(NotOwner):
         old.save(THREAD, {})
-    assert (farm.ran, farm.ledger().latest(THREAD).sequence) == ([], 1)
-    assert farm.told() == [
+    assert (house.ran, house.ledger().latest(THREAD).sequence) == ([], 1)
+    assert house.told() == [
         "own done",
         "save intended",
         "own refused",
@@ -467,25 +431,25 @@ def test_a_former_owner_is_refused_and_its_step_does_not_run(farm: Farm) -> None
     ]
     owned.release()
     owned.release()
-    assert farm.ledger().owners.owner(THREAD) == "worker-2"
+    assert house.ledger().owners.owner(THREAD) == "worker-2"
 
 
-def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(farm: Farm) -> None:
+def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(house: House) -> None:
     """The storage refuses the save of anybody but the last holder, so nobody else acts first."""
-    other = farm.ledger()
-    run = farm.workflow().begin(other, thread=THREAD)
-    farm.late = -timedelta(hours=1)
-    farm.storage.acquire(THREAD, "worker-1", 60)  # and it died
-    farm.late = timedelta(0)
+    other = house.ledger()
+    run = house.workflow().begin(other, thread=THREAD)
+    house.late = -timedelta(hours=1)
+    house.storage.acquire(THREAD, "worker-1", 60)  # and it died
+    house.late = timedelta(0)
     assert (other.owners.owner(THREAD), other.owners.other(THREAD)) == ("worker-1", "worker-1")
     with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
-        farm.workflow().resume(other, thread=THREAD)
+        house.workflow().resume(other, thread=THREAD)
     with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
         run.step()
-    assert farm.ran == []
+    assert house.ran == []
     with other.own(THREAD, "worker-2"):
-        farm.workflow().resume(other, thread=THREAD)
-    assert farm.ran == ["act"]
+        house.workflow().resume(other, thread=THREAD)
+    assert house.ran == ["act"]
 
 
 # ---------------------------------------------------------------- claimed by whoever writes first
@@ -500,14 +464,11 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
     elif kind == "sqlite":
         storage = SQLiteCheckpointStorage(tmp_path / "store.db")
     storage._clock = lambda: datetime.now(UTC) + late[0]
-
-    def worker(name: str | None) -> Ledger:
-        return Ledger(storage, store=STORE, keys=KEYS, worker=name)
-
-    one, two = worker("one"), worker("two")
+    worker = partial(opened, storage, None)
+    one, two = worker(worker="one"), worker(worker="two")
     one.save(THREAD, {})
     one.save(THREAD, {})
-    for other in (two, worker("three"), worker(None)):
+    for other in (two, worker(worker="three"), worker()):
         with pytest.raises(NotOwner, match="is owned by worker"):
             other.save(THREAD, {})
         with pytest.raises(NotOwner):
@@ -527,13 +488,13 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
     two.owners.keep(THREAD)  # a step acts before it writes
     assert two.owners.owner(THREAD) == "two"
     two.save("order-8", {})
-    worker("two").save("order-8", {})  # it was restarted, and its former self is fenced off
+    worker(worker="two").save("order-8", {})  # it was restarted, and its former self is fenced off
     with pytest.raises(NotOwner):
         two.rotated(KEYS).save("order-8", {})
 
 
-def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(farm: Farm) -> None:
-    run = farm.workflow().begin(old := farm.ledger(worker="one"), THREAD)
+def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(house: House) -> None:
+    run = house.workflow().begin(old := house.ledger(worker="one"), THREAD)
     owned = old.owners.held.threads["", THREAD]
     before = owned.lease
     old.save("order-8", {})
@@ -541,18 +502,18 @@ def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(fa
     owned.renewed -= 31  # half of it has passed
     old.save(THREAD, old.latest(THREAD).state, app="invoice")
     assert (owned.lease.token, owned.lease.expires > before.expires) == (1, True)
-    new = farm.ledger(worker="new")
+    new = house.ledger(worker="new")
     with pytest.raises(ResumeRefused, match="Worker 'one' owns the thread"):
-        farm.workflow().resume(new, THREAD)
+        house.workflow().resume(new, THREAD)
     old.owners.release()
-    farm.late = -timedelta(hours=1)
-    farm.storage.acquire(THREAD, "dead", 60)
-    farm.late = timedelta(0)
-    farm.workflow().resume(new, THREAD)
-    assert farm.ran == ["act"]
+    house.late = -timedelta(hours=1)
+    house.storage.acquire(THREAD, "dead", 60)
+    house.late = timedelta(0)
+    house.workflow().resume(new, THREAD)
+    assert house.ran == ["act"]
     with pytest.raises(CheckpointError):
         run.step()
-    assert farm.ran == ["act"]
+    assert house.ran == ["act"]
 
 
 def test_threads_of_one_process_claim_once() -> None:
@@ -564,7 +525,7 @@ def test_threads_of_one_process_claim_once() -> None:
                 self.both.wait(0.2)  # for another one, who must not come
             return super().acquire(thread, owner, seconds)
 
-    ledger = Ledger(Slow(), store=STORE, keys=KEYS, worker="one")
+    ledger = opened(Slow(), worker="one")
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(ledger.owners.keep, THREAD) for _ in range(2)]:
             done.result()
@@ -574,7 +535,7 @@ def test_threads_of_one_process_claim_once() -> None:
 def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:
     """Two handles of one process take no thread from each other: neither by turns nor at once."""
     storage = Memory()
-    ledger, other = (Ledger(storage, store=STORE, keys=KEYS, worker=f"w-{n}") for n in range(2))
+    ledger, other = (opened(storage, worker=f"w-{n}") for n in range(2))
     first, second = ledger.tenant("acme"), ledger.tenant("acme")
     for sequence, each in enumerate((first, second, first, second.rotated(KEYS)), 1):
         assert each.save(THREAD, {}).sequence == sequence
@@ -593,7 +554,7 @@ def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another(
 def test_what_was_claimed_before_a_fork_stays_with_the_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ledger = Ledger(Memory(), store=STORE, keys=KEYS, worker="one")
+    ledger = opened(Memory(), worker="one")
     ledger.save(THREAD, {})
     owners, threads = ledger.owners, ledger.owners.held.threads
     held, process = dict(threads), os.getpid()
@@ -610,48 +571,49 @@ def test_what_was_claimed_before_a_fork_stays_with_the_parent(
 
 def test_a_worker_has_a_name_and_needs_leases() -> None:
     with pytest.raises(InvalidId, match="is not a worker name"):
-        Ledger(Memory(), store=STORE, keys=KEYS, worker="The Worker")
+        opened(Memory(), worker="The Worker")
     with pytest.raises(ConfigurationError, match="Four knows no owners"):
-        Ledger(Four(), store=STORE, keys=KEYS, worker="one")
+        opened(Four(), worker="one")
 
 
 # ---------------------------------------------------------------- what is written down
 
 
-def test_a_save_is_written_down_with_its_digest_before_it_happens(farm: Farm) -> None:
-    saved = farm.ledger().save(THREAD, {"secret": "canary"})
-    entry = farm.last()
+def test_a_save_is_written_down_with_its_digest_before_it_happens(house: House) -> None:
+    worker = Actor("worker-1", "its certificate")
+    saved = house.ledger(actor=worker).save(THREAD, {"secret": "canary"})
+    entry = house.last()
     assert (entry.what, entry.outcome, entry.sequence) == ("save", "intended", 1)
-    assert (entry.digest, entry.actor) == (saved.digest, Actor("worker-1", "its certificate"))
+    assert (entry.digest, entry.actor) == (saved.digest, worker)
     with pytest.raises(EncodeError):
-        farm.ledger().save(THREAD, {"password": object(), "canary": 1})
+        house.ledger().save(THREAD, {"password": object(), "canary": 1})
     with pytest.raises(Conflict):
-        farm.ledger().save(THREAD, {}, after=0)
-    assert farm.last().detail == "Conflict: order-7 is at #1, and this save builds on #0."
-    assert "canary" not in str(farm.journal._view.storage._records)  # type: ignore[attr-defined]
-    farm.ledger(actor=None).save(THREAD, {})
-    assert farm.last().actor == Actor.process()
-    assert farm.ledger(journal=None, actor=None).log.actor is None
-    lines = len(farm.told())
+        house.ledger().save(THREAD, {}, after=0)
+    assert house.last().detail == "Conflict: order-7 is at #1, and this save builds on #0."
+    assert "canary" not in str(house.journal._view.storage._records)  # type: ignore[attr-defined]
+    house.ledger().save(THREAD, {})
+    assert house.last().actor == Actor.process()
+    assert house.ledger(journal=None).log.actor is None
+    lines = len(house.told())
     with pytest.raises(NotFound):  # what is not there is no news
-        farm.ledger().latest("order-9")
-    assert len(farm.told()) == lines
+        house.ledger().latest("order-9")
+    assert len(house.told()) == lines
 
 
-def test_without_a_journal_nothing_is_saved(farm: Farm) -> None:
+def test_without_a_journal_nothing_is_saved(house: House) -> None:
     with pytest.raises(Unavailable, match="There is no room"):
-        farm.ledger(journal=FullDisk(0)).save(THREAD, {})
-    assert farm.storage.head(THREAD) == 0
+        house.ledger(journal=FullDisk(0)).save(THREAD, {})
+    assert house.storage.head(THREAD) == 0
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["an edit", "a rollback"])
-def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> None:
+def test_each_failure_to_verify_is_written_down(house: House, *, cut: bool) -> None:
     for amount in (41, 42):
-        farm.ledger().save(THREAD, {"amount": amount})
-    records = farm.storage._records[THREAD]
+        house.ledger().save(THREAD, {"amount": amount})
+    records = house.storage._records[THREAD]
     if cut:
         del records[2]
-        farm.storage._heads[THREAD] = 1
+        house.storage._heads[THREAD] = 1
     else:
         records[2] = records[2].replace(b"amount\x2a", b"amount\x2b")
     for look in (
@@ -660,23 +622,23 @@ def test_each_failure_to_verify_is_written_down(farm: Farm, *, cut: bool) -> Non
         lambda ledger: ledger.load(THREAD, 1),
         lambda ledger: ledger.verify(THREAD, anchor=True),
     ):
-        before = len(farm.told())
+        before = len(house.told())
         with pytest.raises(
             (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
         ) as refusal:
-            look(farm.ledger())  # type: ignore[no-untyped-call]
+            look(house.ledger())  # type: ignore[no-untyped-call]
         with pytest.raises(
             (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
         ):  # it stands, also where none can be written
-            look(farm.ledger(journal=FullDisk(0)))  # type: ignore[no-untyped-call]
-        assert farm.told()[before:] == ["verify refused"]
-        assert farm.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
+            look(house.ledger(journal=FullDisk(0)))  # type: ignore[no-untyped-call]
+        assert house.told()[before:] == ["verify refused"]
+        assert house.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
 
 
 ACTS: dict[str, Callable[[Ledger], object]] = {
     "prune": lambda ledger: ledger.prune(THREAD, keep=2),
     "accept-loss": lambda ledger: ledger.accept_loss(THREAD),
-    "copy": lambda ledger: ledger.copy_to(Farm().ledger()),
+    "copy": lambda ledger: ledger.copy_to(House().ledger()),
     "own": lambda ledger: ledger.own("order-8", "worker-1").release(),
     "rotate": lambda ledger: ledger.rotated(KEYS.rotated(GENERATED).revoking(KEY, until=None)),
     "delete": lambda ledger: ledger.delete(THREAD),
@@ -684,34 +646,34 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
 }
 
 
-def test_what_an_operator_does_is_written_down_or_does_not_happen(farm: Farm) -> None:
+def test_what_an_operator_does_is_written_down_or_does_not_happen(house: House) -> None:
     for _ in range(3):
-        farm.ledger().save(THREAD, {})
-    before = dict(farm.storage._records[THREAD])
+        house.ledger().save(THREAD, {})
+    before = dict(house.storage._records[THREAD])
     for what, act in ACTS.items():
         with pytest.raises(
             ConfigurationError if what == "erase" else Unavailable,
             match=r"There is no room|is not deleted",
         ):
-            act(farm.ledger(journal=FullDisk(0)))
-    assert (farm.storage._records[THREAD], farm.storage.base(THREAD)) == (before, None)
-    assert (farm.ledger().owners.owner("order-8"), len(farm.told())) == (None, 3)
+            act(house.ledger(journal=FullDisk(0)))
+    assert (house.storage._records[THREAD], house.storage.base(THREAD)) == (before, None)
+    assert (house.ledger().owners.owner("order-8"), len(house.told())) == (None, 3)
     for what, act in ACTS.items():
         if what == "erase":  # of what is deleted by now
             with pytest.raises(Unavailable, match="There is no room"):
-                act(farm.ledger(journal=FullDisk(0)))
-            assert len(farm.storage._records[THREAD]) == 3
-        act(farm.ledger())
-        told = [line for line in farm.told() if line.startswith(what)]
+                act(house.ledger(journal=FullDisk(0)))
+            assert len(house.storage._records[THREAD]) == 3
+        act(house.ledger())
+        told = [line for line in house.told() if line.startswith(what)]
         # A tombstone is a record, and its digest is in the entry that was written before it.
         outcomes = {"own": ["done"], "delete": ["intended"]}.get(what, ["intended", "done"])
         assert told == [f"{what} {outcome}" for outcome in outcomes]
-    (rotation,) = (each for each in farm.journal.show(what="rotate") if each.outcome == "done")
+    (rotation,) = (each for each in house.journal.show(what="rotate") if each.outcome == "done")
     assert f" to Keyring(signing={GENERATED}, keys=[" in rotation.detail
     assert f"'{GENERATED.id}'], revoked=['" in rotation.detail
 
 
-def test_a_move_of_unsigned_state_is_written_down(farm: Farm, tmp_path: Path) -> None:
+def test_a_move_of_unsigned_state_is_written_down(house: House, tmp_path: Path) -> None:
     unsigned = [Unsigned(THREAD, {"amount": 42})]
-    move(unsigned, farm.ledger(), report=tmp_path / "report", vouched_by="dora")
-    assert "move intended" in farm.told()
+    move(unsigned, house.ledger(), report=tmp_path / "report", vouched_by="dora")
+    assert "move intended" in house.told()

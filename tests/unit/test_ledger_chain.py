@@ -34,7 +34,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Revoked
 from safepoint.core.record import Place, seal
-from tests.unit.tampered import (
+from tests.house import (
     KEY,
     KEYS,
     STORE,

@@ -25,7 +25,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.names import Head
-from tests.unit.tampered import (
+from tests.house import (
     KEY,
     KEYS,
     STORE,

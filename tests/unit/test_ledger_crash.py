@@ -15,7 +15,7 @@ from safepoint import SigningKey
 from safepoint.core.errors import ThreadDeleted
 from safepoint.core.names import Head
 from tests.harness.crash import killed
-from tests.unit.tampered import KEY, THREAD, fill, ledger_in, opened, states
+from tests.house import KEY, THREAD, fill, ledger_in, opened, states
 
 NEW = SigningKey(bytes(32))
 

@@ -11,7 +11,6 @@ import pytest
 
 from safepoint import (
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     SigningKey,
@@ -27,39 +26,42 @@ from safepoint.core.errors import (
     SealBroken,
     Unavailable,
 )
-from safepoint.core.journal import InMemoryJournal, Journal
+from safepoint.core.journal import Journal
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
+from tests.house import KEY, KEYS, STORE, THREAD, House, Memory, fill, opened
+
+NEW = SigningKey.generate()
 
 
-def test_a_thread_that_does_not_verify_is_not_anchored_by_a_second_try() -> None:
+def frozen(anchor: InMemoryAnchor) -> InMemoryAnchor:
+    """The point up to which a stolen key counts: where the anchor is now."""
+    point = InMemoryAnchor()
+    point.advance(STORE, THREAD, cast("Head", anchor.read(STORE, THREAD)))
+    return point
+
+
+def test_a_thread_that_does_not_verify_is_not_anchored_by_a_second_try(house: House) -> None:
     """Nothing vouches for its past yet, so all of it is looked at, whatever was read before."""
-    keys, storage = Keyring(SigningKey.generate()), InMemoryCheckpointStorage()
-    for number in range(3):
-        Ledger(storage, store="invoices", keys=keys).save("order-7", {"n": number})
-    del storage._records["order-7"][1]
-    ledger = Ledger(storage, store="invoices", keys=keys, anchor=InMemoryAnchor())
-    assert ledger.latest("order-7").sequence == 3
+    fill(opened(house.storage), 3)
+    house.storage.remove(THREAD, 1)
+    ledger = house.ledger()
+    assert ledger.latest(THREAD).sequence == 3
     for _ in range(2):
         with pytest.raises(RolledBack, match="is gone, and nothing signed"):
-            ledger.save("order-7", {"n": 4})
-    assert ledger.anchored("order-7") is None
+            ledger.save(THREAD, {"n": 4})
+    assert ledger.anchored(THREAD) is None
 
 
-def test_a_record_that_this_process_knew_and_somebody_pruned_is_not_found() -> None:
-    ledger = Ledger(
-        InMemoryCheckpointStorage(),
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-        anchor=InMemoryAnchor(),
-    )
-    first = ledger.save("order-7", {"n": 1})
-    ledger.save("order-7", {"n": 2})
-    ledger.prune("order-7", keep=1)
+def test_a_record_that_this_process_knew_and_somebody_pruned_is_not_found(house: House) -> None:
+    ledger = house.ledger()
+    first = ledger.save(THREAD, {"n": 1})
+    ledger.save(THREAD, {"n": 2})
+    ledger.prune(THREAD, keep=1)
     with pytest.raises(NotFound):
-        ledger.load("order-7", Head(1, first.digest))
+        ledger.load(THREAD, Head(1, first.digest))
     with pytest.raises(InvalidId):
-        ledger.prune("order-7", keep=1, since=0)
+        ledger.prune(THREAD, keep=1, since=0)
 
 
 class Odd:
@@ -90,180 +92,137 @@ class Odd:
 
 def test_an_anchor_that_is_empty_is_still_one() -> None:
     anchor = Odd()
-    keys = Keyring(SigningKey.generate())
-    whole = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
-    whole.tenant("acme").save("order-7", {})
-    assert anchor.asked == ["@acme", "order-7"]
+    opened(Memory(), anchor).tenant("acme").save(THREAD, {})
+    assert anchor.asked == ["@acme", THREAD]
 
 
 def test_an_anchor_that_answers_with_no_head_is_unavailable() -> None:
     anchor = Odd(SimpleNamespace(sequence=0, digest="none"))
-    keys = Keyring(SigningKey.generate())
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys, anchor=anchor)
     with pytest.raises(Unavailable, match="InvalidId"):
-        ledger.save("order-7", {})
+        opened(Memory(), anchor).save(THREAD, {})
 
 
 def test_a_ledger_cannot_have_the_name_of_a_journal() -> None:
     """Both would be known to one anchor under one name."""
     with pytest.raises(InvalidId, match="kept for this package"):
-        Ledger(InMemoryCheckpointStorage(), store="journal", keys=Keyring(SigningKey.generate()))
+        opened(Memory(), store="journal")
 
 
-def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said() -> None:
-    stolen, new = SigningKey.generate(), SigningKey.generate()
-    storage, anchor, journal = InMemoryCheckpointStorage(), InMemoryAnchor(), InMemoryJournal()
-    options: dict[str, Any] = {"store": "invoices", "anchor": anchor, "journal": journal}
-    ledger = Ledger(storage, keys=Keyring(stolen), **options)
-    for number in range(2):
-        ledger.save("order-7", {"n": number})
-    ledger.prune("order-7", keep=1)
-    anchor.rewind("invoices", "order-7", None)
-    ledger.accept_loss("order-7")
-    [entry] = [e for e in journal.show(what="accept-loss") if e.outcome == "done"]
-    assert entry.detail == "from none to #2"
-    storage._records["order-7"].clear()
-    storage._heads.clear()
-    ring = Keyring(stolen).rotated(new).revoking(stolen, until=None)
+def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said(house: House) -> None:
+    ledger = house.ledger()
+    fill(ledger, 2)
+    ledger.prune(THREAD, keep=1)
+    house.anchor.rewind(STORE, THREAD, None)
+    ledger.accept_loss(THREAD)
+    assert (house.last().what, house.last().detail) == ("accept-loss", "from none to #2")
+    house.storage.remove(THREAD, 2)
+    ring = KEYS.rotated(NEW).revoking(KEY, until=None)
     with pytest.raises(SealBroken, match="which was revoked"):
-        Ledger(storage, keys=ring, **options).accept_loss("order-7")
+        house.ledger(keys=ring).accept_loss(THREAD)
 
 
-def test_a_revoked_key_is_not_undone_by_another_name_in_line_1() -> None:
+def test_a_revoked_key_is_not_undone_by_another_name_in_line_1(house: House) -> None:
     """The id of the key is a hint: no signature and no digest covers it."""
-    stolen, new = SigningKey.generate(), SigningKey.generate()
-    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-    ledger = Ledger(storage, store="invoices", keys=Keyring(stolen), anchor=anchor)
-    for number in (1, 2):
-        ledger.save("order-7", {"n": number})
-    before = InMemoryAnchor()
-    before.advance("invoices", "order-7", cast("Head", anchor.read("invoices", "order-7")))
-    ledger.save("order-7", {"n": "of a thief"})
-    ledger = ledger.rotated(ledger.keys.rotated(new))
-    ledger.save("order-7", {"n": 4})
-    ledger = ledger.rotated(ledger.keys.revoking(stolen, until=before))
+    ledger = house.ledger()
+    fill(ledger, 2)
+    before = frozen(house.anchor)
+    ledger.save(THREAD, {"n": "of a thief"})
+    ledger = ledger.rotated(KEYS.rotated(NEW))
+    ledger.save(THREAD, {"n": 4})
+    ledger = ledger.rotated(ledger.keys.revoking(KEY, until=before))
     with pytest.raises(SealBroken, match="which was revoked"):
-        ledger.load("order-7", 3)
-    records = storage._records["order-7"]
-    records[3] = records[3].replace(stolen.id.encode(), new.id.encode(), 1)
-    with pytest.raises(SealBroken, match="was changed after it was sealed"):
-        ledger.load("order-7", 3)
-    with pytest.raises(SealBroken, match="was changed after it was sealed"):
-        ledger.verify("order-7")
+        ledger.load(THREAD, 3)
+    record = house.storage.read(THREAD, 3)
+    house.storage.put(THREAD, 3, record.replace(KEY.id.encode(), NEW.id.encode(), 1))
+    for use in (lambda: ledger.load(THREAD, 3), lambda: ledger.verify(THREAD)):
+        with pytest.raises(SealBroken, match="was changed after it was sealed"):
+            use()
 
 
 def test_a_copy_moves_no_anchor_over_a_fork() -> None:
-    key = SigningKey.generate()
-    options: dict[str, Any] = {"store": "invoices", "keys": Keyring(key)}
     anchor = InMemoryAnchor()
-    first = Ledger(InMemoryCheckpointStorage(), anchor=anchor, **options)
-    other = Ledger(InMemoryCheckpointStorage(), anchor=InMemoryAnchor(), **options)
-    for number in range(2):
-        first.save("order-7", {"n": number})
-        other.save("order-7", {"n": -number})
-    other.save("order-7", {})
-    target = Ledger(InMemoryCheckpointStorage(), anchor=anchor, **options)
+    first, other = opened(Memory(), anchor), opened(Memory(), InMemoryAnchor())
+    fill(first, 2)
+    fill(other, 3)
+    target = opened(Memory(), anchor)
     with pytest.raises(RolledBack, match="is not the record that the anchor"):
         other.copy_to(target)
     assert target.storage.threads() == []
     assert first.copy_to(target) == 2
 
 
-def test_a_point_that_knows_no_tenants_is_no_point() -> None:
+def test_a_point_that_knows_no_tenants_is_no_point(house: House) -> None:
     class Plain:
         def read(self, store: str, thread: str) -> None:
             raise AssertionError
 
-    stolen, new = SigningKey.generate(), SigningKey.generate()
-    options: dict[str, Any] = {"store": "invoices", "anchor": InMemoryAnchor(), "tenant": "acme"}
-    storage = InMemoryCheckpointStorage()
-    Ledger(storage, keys=Keyring(stolen), **options).save("order-7", {})
-    keys = Keyring(new, revoked=Revoked(stolen, Plain()))
+    house.ledger().tenant("acme").save(THREAD, {})
+    keys = Keyring(NEW, revoked=Revoked(KEY, Plain()))
     with pytest.raises(Unavailable, match="AttributeError"):
-        Ledger(storage, keys=keys, **options).latest("order-7")
+        house.ledger(keys=keys, tenant="acme", journal=None).latest(THREAD)
 
 
-def test_a_loss_is_not_accepted_with_what_a_revoked_key_may_have_forged() -> None:
+def test_a_loss_is_not_accepted_with_what_a_revoked_key_may_have_forged(house: House) -> None:
     """Below the point the anchor vouches for its records, and a loss sets the anchor back."""
-    stolen, new = SigningKey.generate(), SigningKey.generate()
-    options: dict[str, Any] = {"store": "invoices", "anchor": InMemoryAnchor()}
-    storage, forged = InMemoryCheckpointStorage(), InMemoryCheckpointStorage()
-    ledger = Ledger(storage, keys=Keyring(stolen), **options)
-    for number in range(5):
-        ledger.save("order-7", {"n": number})
-    before = InMemoryAnchor()
-    before.advance("invoices", "order-7", cast("Head", ledger.anchored("order-7")))
-    keys = Keyring(stolen).rotated(new).revoking(stolen, until=before)
-    for number in range(3):
-        Ledger(forged, store="invoices", keys=Keyring(stolen)).save("order-7", {"n": -number})
+    forged = Memory()
+    fill(house.ledger(), 5)
+    before = frozen(house.anchor)
+    keys = KEYS.rotated(NEW).revoking(KEY, until=before)
+    fill(opened(forged), 3)
     with pytest.raises(SealBroken, match="#5, up to which that counts, is not in the storage"):
-        Ledger(forged, keys=keys, **options).accept_loss("order-7")
-    ledger = Ledger(storage, keys=keys, **options)
-    ledger.save("order-7", {"n": 6})
-    del storage._records["order-7"][6]
-    storage._heads["order-7"] = 5
-    assert Ledger(storage, keys=keys, **options).accept_loss("order-7")[1] == before.read(
-        "invoices", "order-7"
-    )
+        opened(forged, house.anchor, keys=keys).accept_loss(THREAD)
+    house.ledger(keys=keys).save(THREAD, {"n": 6})
+    house.storage.remove(THREAD, 6)
+    _, left = house.ledger(keys=keys).accept_loss(THREAD)
+    assert left == before.read(STORE, THREAD)
 
 
-@pytest.mark.parametrize("use", [lambda it: it.latest("order-7"), lambda it: it.save("order-7", 2)])
+@pytest.mark.parametrize("use", [lambda it: it.latest(THREAD), lambda it: it.save(THREAD, 2)])
 def test_a_tombstone_that_this_process_wrote_is_not_cut_off_unnoticed(
     use: Callable[[Ledger], object],
 ) -> None:
-    storage = InMemoryCheckpointStorage()
-    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-    ledger.save("order-7", 1)
-    ledger.delete("order-7")
-    del storage._records["order-7"][2]
-    storage._heads["order-7"] = 1
+    storage = Memory()
+    ledger = opened(storage)
+    ledger.save(THREAD, 1)
+    ledger.delete(THREAD)
+    storage.remove(THREAD, 2)
     with pytest.raises(RolledBack, match="this process has seen #2"):
         use(ledger)
 
 
-def test_a_thread_that_is_gone_is_not_begun_anew_by_whoever_knew_it() -> None:
-    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-    keys = Keyring(SigningKey.generate())
-    ledger = Ledger(storage, store="invoices", keys=keys, anchor=anchor)
-    for number in range(3):
-        ledger.save("order-7", number)
-    storage._records.clear()
-    storage._heads.clear()
+def test_a_thread_that_is_gone_is_not_begun_anew_by_whoever_knew_it(house: House) -> None:
+    ledger = house.ledger()
+    fill(ledger, 3)
+    house.storage.remove(THREAD, 1, 2, 3)
     with pytest.raises(RolledBack, match="order-7 is gone, and the anchor has seen #3"):
-        ledger.save("order-7", 3)
-    assert storage.threads() == []
+        ledger.save(THREAD, 3)
+    assert house.storage.head(THREAD) == 0
 
 
 def test_a_copy_of_what_was_pruned_meanwhile_is_a_conflict_and_no_alarm() -> None:
-    keys = Keyring(SigningKey.generate())
-    source, target = (
-        Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys) for _ in range(2)
-    )
-    for number in range(3):
-        source.save("order-7", number)
+    source, target = opened(Memory()), opened(Memory())
+    fill(source, 3)
     source.copy_to(target)
-    for number in range(3, 6):
-        source.save("order-7", number)
-    source.prune("order-7", keep=1)
+    fill(source, 3)
+    source.prune(THREAD, keep=1)
     with pytest.raises(Conflict, match="Copy into a new, empty storage"):
         source.copy_to(target)
 
 
 def test_what_is_deleted_is_erased_and_not_pruned() -> None:
-    storage = InMemoryCheckpointStorage()
-    ledger = Ledger(storage, store="invoices", keys=Keyring(SigningKey.generate()))
-    ledger.save("order-7", 1)
-    ledger.delete("order-7")
-    assert ledger.prune("order-7", keep=1) == 0
-    assert len(storage._records["order-7"]) == 2
+    ledger = opened(Memory())
+    ledger.save(THREAD, 1)
+    ledger.delete(THREAD)
+    assert ledger.prune(THREAD, keep=1) == 0
+    assert ledger.verify(THREAD) == 2
 
 
 def test_a_journal_is_kept_apart_from_the_storage_like_an_anchor(tmp_path: Path) -> None:
-    keys, writer = Keyring(SigningKey.generate()), Keyring(SigningKey.generate())
+    keys = Keyring(NEW)
     storage = SQLiteCheckpointStorage(tmp_path / "state/checkpoints.db")
     for journal in (
         SQLiteJournal(tmp_path / "state/journal.db", keys=keys, create=True),
         Journal(SQLiteCheckpointStorage(tmp_path / "state/other.db"), keys=keys),
     ):
         with pytest.raises(ConfigurationError, match=r"The journal .* is in one place with"):
-            Ledger(storage, store="invoices", keys=writer, journal=journal)
+            opened(storage, journal=journal)

@@ -23,7 +23,7 @@ from safepoint import (
 )
 from safepoint.core.chain import View
 from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
-from tests.unit.tampered import (
+from tests.house import (
     KEY,
     STORE,
     THREAD,

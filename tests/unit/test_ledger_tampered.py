@@ -25,7 +25,7 @@ from safepoint import (
 from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
-from tests.unit.tampered import (
+from tests.house import (
     KEY,
     KEYS,
     STORE,

@@ -35,9 +35,9 @@ from safepoint.core.ledger import with_codec
 from safepoint.models.plain import strict_json
 from safepoint.moving import MOVED, Moved, Unsigned, move, read_state, state_files
 from tests.harness.crash import killed
+from tests.house import STORE, THREAD, Memory, opened
 from tests.unit.codec_types import Colour
 from tests.unit.storage_helpers import fail
-from tests.unit.tampered import STORE, THREAD, Memory, opened
 
 KEY = SigningKey(bytes(range(32)))
 

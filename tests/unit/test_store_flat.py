@@ -17,7 +17,7 @@ from safepoint import InMemoryAnchor, Ledger, SQLiteCheckpointStorage
 from safepoint.core.anchor import Anchor
 from safepoint.stores import database as engine
 from tests.harness.postgres import Database
-from tests.unit.tampered import KEYS, STORE
+from tests.house import KEYS, STORE
 
 COUNTS = (10, 2_000)
 

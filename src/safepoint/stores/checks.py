@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from safepoint.core.errors import LimitExceeded, RolledBack, SealBroken, shell
+from safepoint.core.errors import LimitExceeded, RolledBack, SealBroken, quoted, shell
+from safepoint.core.names import MAX_SEQUENCE
 
 _REMOVED: Final = (
     "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
@@ -33,6 +34,17 @@ def malformed_base(path: str) -> SealBroken:
     )
 
 
+def sequence_of(thread: str, found: int) -> int:
+    """Return a sequence that was read from a database, if it is one that a record can have.
+
+    Raises:
+        SealBroken: it is too large or too small.
+    """
+    if 1 <= found <= MAX_SEQUENCE:
+        return found
+    raise _foreign(f"Thread '{thread}' has a checkpoint {quoted(found)}")
+
+
 def sized(record: bytes, limit: int) -> bytes:
     """Return the record as immutable `bytes`, if it is within the limit.
 
@@ -55,11 +67,12 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
         return record
     if record is None and type(size) is int and size > limit:
         raise _too_large(size, limit)
-    raise SealBroken(
-        f"Checkpoint {sequence} of thread '{thread}' is not bytes.",
-        "This storage never keeps anything else. Put the database back from a backup.",
-        "form",
-    )
+    raise _foreign(f"Checkpoint {sequence} of thread '{thread}' is not bytes")
+
+
+def _foreign(what: str) -> SealBroken:
+    do = "This storage never keeps such a thing. Put the database back from a backup."
+    return SealBroken(f"{what}.", do, "form")
 
 
 def _too_large(size: int, limit: int) -> LimitExceeded:

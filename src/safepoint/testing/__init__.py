@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from safepoint.testing.storages import Claim, NotOffered, Report, StorageSuite
+from safepoint.testing.storages import StorageSuite
 
-__all__ = ["Claim", "NotOffered", "Report", "StorageSuite"]
+__all__ = ["StorageSuite"]

@@ -22,13 +22,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from safepoint.core.errors import (
-    ConfigurationError,
     Unavailable,
     missing,
     quoted,
@@ -160,27 +159,6 @@ class Server:
         self._close_shell()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-    def hba(self, lines: Iterable[str]) -> None:
-        """Replace `pg_hba.conf`, which says who may connect from where and how, and load it.
-
-        Raises:
-            ConfigurationError: the server does not understand it, and goes on with the old one.
-        """
-        # As its own user: a root that writes into the folder of another one can be led elsewhere.
-        text = "".join(f"{line}\n" for line in lines)
-        self._run("tee", str(self.folder / "data" / "pg_hba.conf"), text=text)
-        # A line for TLS, which these programs have not, is read and matches nobody.
-        wrong = self.psql("select error from pg_hba_file_rules where error !~ 'cannot match'")
-        if wrong:
-            raise ConfigurationError(
-                f"PostgreSQL refuses this pg_hba.conf: {quoted(wrong)}.", "Correct it."
-            )
-        loaded = ["select pg_conf_load_time()", "select pg_reload_conf()"]
-        before = self.psql("; ".join(loaded)).split("\n")[0]
-        with suppress(Unavailable):  # the new one may let nobody in
-            while self.psql(loaded[0]) == before:
-                time.sleep(0.01)
 
     def tls(self, *names: str) -> TLSFront:
         """Open a second port that speaks TLS alone, with a certificate for these host names.

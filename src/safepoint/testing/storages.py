@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 from unittest import SkipTest
 
 from safepoint.core.anchor import InMemoryAnchor
@@ -33,7 +32,6 @@ from safepoint.core.names import MAX_SEQUENCE
 from safepoint.core.storage import MAX_SECONDS, Lease
 
 T = TypeVar("T")
-Outcome = Literal["passed", "failed", "not offered"]
 
 PATIENCE = 60.0
 """For how many seconds to wait for racers, and for a lease that is about to end."""
@@ -60,44 +58,6 @@ ODD: Final[dict[type, tuple[type[CheckpointError], tuple[Any, ...]]]] = {
     int: (InvalidId, (0, -1, True, 1.0, "1", None, MAX_SEQUENCE + 1, 2**64)),
     float: (ConfigurationError, (0, -1, float("nan"), float("inf"), MAX_SECONDS + 1, 10**400)),
 }
-
-
-class NotOffered(SkipTest):
-    """The storage does not offer what a claim is about. A test runner takes it for a skip."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One claim of the suite, and what became of it.
-
-    Attributes:
-        name: the name of its method, without `test_`.
-        outcome: `passed`, `failed`, or `not offered`: the storage lacks what it is about.
-        message: why it failed, or what is not offered.
-    """
-
-    name: str
-    outcome: Outcome
-    message: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.outcome:<11}  {self.name}{self.message and ': '}{self.message}"
-
-
-class Report(tuple[Claim, ...]):
-    """What became of each claim, in the order of the suite. It prints as a table."""
-
-    __slots__ = ()
-
-    @property
-    def failed(self) -> tuple[Claim, ...]:
-        """The claims that the storage does not keep."""
-        return tuple(claim for claim in self if claim.outcome == "failed")
-
-    def __str__(self) -> str:
-        found = [claim.outcome for claim in self]
-        counts = (f"{found.count(each)} {each}" for each in ("passed", "failed", "not offered"))
-        return "\n".join([*map(str, self), f"{len(found)} claims: {', '.join(counts)}"])
 
 
 class Asked:
@@ -184,11 +144,6 @@ def _shown(method: str, given: tuple[Any, ...]) -> str:
     return f"{method}({', '.join(quoted(each) for each in given)})"
 
 
-def _line(text: str) -> str:
-    """Return a text on one line, in ASCII, at most 300 characters of it."""
-    return re.sub(r"\s+", " ", text.encode("ascii", "backslashreplace").decode())[:300].strip()
-
-
 def claim(*methods: str) -> Callable[[Callable[[Any, Asked], None]], Callable[[Any], None]]:
     """Make a test of a claim: it is given the storage, if that has the methods."""
 
@@ -215,11 +170,6 @@ class StorageSuite:
     class TestMyStorage(StorageSuite):
         def open(self, folder):
             return FileCheckpointStorage(folder / "store")
-
-
-    report = TestMyStorage.check()  # without pytest
-    print([claim.name for claim in report.failed])
-    #> []
     ```
 
     What a storage does not have, such as `prune` or leases, is skipped, with a reason; the four
@@ -248,29 +198,6 @@ class StorageSuite:
         if callable(close):
             close()
 
-    @classmethod
-    def check(cls) -> Report:
-        """Try each claim in a temporary folder of its own."""
-        return Report(cls.tried(name) for name in claims())
-
-    @classmethod
-    def tried(cls, name: str) -> Claim:
-        """Try one claim."""
-        suite = cls()
-        suite.setup_method()
-        try:
-            try:
-                getattr(suite, f"test_{name}")()
-            finally:
-                suite.teardown_method()
-        except NotOffered as lack:
-            return Claim(name, "not offered", _line(str(lack)))
-        except AssertionError as error:
-            return Claim(name, "failed", _line(str(error)))
-        except Exception as error:  # noqa: BLE001  the storage is yours, and may raise anything
-            return Claim(name, "failed", f"{type(error).__name__} came: {_line(str(error))}")
-        return Claim(name, "passed")
-
     def setup_method(self) -> None:
         """Make a folder; pytest calls this before each claim."""
         self._temp = tempfile.TemporaryDirectory(prefix="safepoint-")
@@ -291,19 +218,19 @@ class StorageSuite:
         storage = Asked(self.open(self.folder))
         self._opened.append(storage.storage)
         if lacking := [method for method in methods if not storage.has(method)]:
-            raise NotOffered(f"It has no {' and no '.join(lacking)}.")
+            raise SkipTest(f"It has no {' and no '.join(lacking)}.")
         return storage
 
     def _another(self) -> Asked:
         """Open it once more, as another process would."""
         if not self.shared:
-            raise NotOffered("It lives in one process: shared = False.")
+            raise SkipTest("It lives in one process: shared = False.")
         return self._asked()
 
     def _rivals(self, storage: Asked) -> Asked | None:
         """Return what racers share: nothing if each can open it, else this opening."""
         if not self.shared and not self.threadsafe:
-            raise NotOffered("One thread of one process uses it: nobody can race.")
+            raise SkipTest("One thread of one process uses it: nobody can race.")
         return None if self.shared else storage
 
     def _race(self, count: int, run: Callable[[int, Asked], T], one: Asked | None) -> list[T]:
@@ -400,7 +327,7 @@ class StorageSuite:
     def test_odd_arguments_are_refused(self, storage: Asked) -> None:
         """Names, sequences and seconds that are none reach no file and no query."""
         if not self.guarded:
-            raise NotOffered("It leaves such arguments to the ledger: guarded = False.")
+            raise SkipTest("It leaves such arguments to the ledger: guarded = False.")
         lease = storage.acquire("l", "w", 60) if storage.has("acquire") else None
         for method, *given in (
             ("append", "a", 1, b""),
@@ -816,11 +743,6 @@ class StorageSuite:
                 Asked(second).refuses(NotOwner, "save", "a", 6)
                 Asked(second).refuses(NotOwner, "own", "a", "worker-b")
             second.save("a", 6)
-
-
-def claims() -> list[str]:
-    """Return the name of each claim, in order."""
-    return [name.removeprefix("test_") for name in vars(StorageSuite) if name.startswith("test_")]
 
 
 def _scanned(storage: Asked, first: int, last: int, wanted: list[int]) -> None:

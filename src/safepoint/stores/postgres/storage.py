@@ -10,9 +10,9 @@ from typing import Any, Final, Unpack
 import psycopg
 
 from safepoint.core.errors import Unavailable
-from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_sequence
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name
 from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
-from safepoint.stores.checks import record_of, sized
+from safepoint.stores.checks import record_of, sequence_of, sized
 from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
@@ -130,7 +130,7 @@ class Records(Server):
     def newest(self, thread: str) -> tuple[int, bytes | None]:
         """Return the head and its record; None in place of a record that is too large."""
         rows = self._of(_NEWEST, thread, self._limit)
-        return (check_sequence(rows[0][0]), rows[0][2]) if rows else (0, None)
+        return (sequence_of(thread, rows[0][0]), rows[0][2]) if rows else (0, None)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is lower.
@@ -247,7 +247,7 @@ class PostgresCheckpointStorage(Records):
         rows = self._call(_KEPT, thread, self._limit)
         if not rows or rows[0][1] is None:
             return None
-        first = check_sequence(rows[0][0])
+        first = sequence_of(thread, rows[0][0])
         return first, self._record(thread, first, *rows[0][1:3])
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
@@ -362,7 +362,7 @@ class PostgresCheckpointStorage(Records):
 
     def _first(self, thread: str) -> int:
         rows = self._call(_KEPT, thread, 0)
-        return check_sequence(rows[0][0]) if rows else 1
+        return sequence_of(thread, rows[0][0]) if rows else 1
 
     def _call(self, statement: str, thread: str, *values: object) -> list[Row]:
         return self._rows(statement, self._tenant, check_name("thread", thread), *values)

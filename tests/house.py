@@ -1,32 +1,42 @@
-"""A storage in the hands of somebody who can write it, and ledgers on it.
+"""The house that tests live in: a store with its keys, anchor, journal, answers and people.
 
-That each storage gives back what was put into it is the storage suite's to hold, and attacks on
-what is on disk are the ladder's.
+Its storage is in the hands of whoever can write it. That each storage gives back what was put into
+it is the storage suite's to hold, and attacks on what is on disk are the ladder's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from safepoint import (
+    Approver,
+    Approvers,
     FileCheckpointStorage,
+    Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
+    InMemoryJournal,
     Keyring,
     Ledger,
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
+    Workflow,
 )
+from safepoint.core.journal import Entry
 from safepoint.core.record import Place
 from safepoint.core.storage import CheckpointStorage
+from safepoint.resume.answers import Answers
 
 KEY = SigningKey(bytes(range(32)))
 KEYS = Keyring(KEY)
 STORE = "invoices"
 THREAD = "order-7"
+DANA, ERIN, OPAL = (Approver(name, SigningKey.generate()) for name in ("dana", "erin", "opal"))
+"""Two who approve, and an operator."""
 
 
 class Memory(InMemoryCheckpointStorage):
@@ -36,8 +46,9 @@ class Memory(InMemoryCheckpointStorage):
         self._records.setdefault(thread, {})[sequence] = record
         self._heads[thread] = max(self._records[thread])
 
-    def remove(self, thread: str, sequence: int) -> None:
-        del self._records[thread][sequence]
+    def remove(self, thread: str, *sequences: int) -> None:
+        for sequence in sequences:
+            del self._records[thread][sequence]
         self._heads[thread] = max(self._records[thread], default=0)
 
     def put_base(self, thread: str, first: int, record: bytes) -> None:
@@ -54,17 +65,48 @@ class Plain(Memory):
     scan: Any = None
 
 
+class House:
+    """A store in memory, with a clock that a test moves, and people who sign."""
+
+    def __init__(self) -> None:
+        self.late = timedelta(0)
+        self.storage = Memory(clock=lambda: datetime.now(UTC) + self.late)
+        self.anchor, self.journal = InMemoryAnchor(), InMemoryJournal()
+        self.answers = Answers(Memory(), InMemoryAnchor())
+        self.gate = Gate(
+            approvers=Approvers({each.name: each.key.public for each in (DANA, ERIN)}),
+            answers=self.answers,
+            operators=Approvers({OPAL.name: OPAL.key.public}),
+        )
+        self.ran: list[str] = []
+
+    def ledger(self, **options: Any) -> Ledger:
+        """Open the store as another process would."""
+        given = {"store": STORE, "keys": KEYS, "anchor": self.anchor, "journal": self.journal}
+        return Ledger(self.storage, **{**given, **options})
+
+    def workflow(self) -> Workflow:
+        """Return one step, which writes down that it ran."""
+
+        def act(state: dict[str, Any]) -> None:
+            self.ran.append("act")
+
+        return Workflow("invoice", [act])
+
+    def told(self) -> list[str]:
+        """Return what the journal says, in short."""
+        return [f"{each.what} {each.outcome}" for each in self.journal.show()]
+
+    def last(self) -> Entry:
+        return list(self.journal.show())[-1]
+
+
 Use = Callable[[Ledger], Any]
 
 
-def opened(
-    storage: CheckpointStorage,
-    anchor: InMemoryAnchor | None = None,
-    *,
-    keys: Keyring = KEYS,
-) -> Ledger:
+def opened(storage: CheckpointStorage, anchor: Any = None, **options: Any) -> Ledger:
     """A ledger as a new process would open it."""
-    return Ledger(storage, store=STORE, keys=keys, anchor=anchor)
+    return Ledger(storage, anchor=anchor, **{"store": STORE, "keys": KEYS, **options})
 
 
 def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
