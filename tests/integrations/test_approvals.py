@@ -442,14 +442,6 @@ def test_two_people_where_the_policy_wants_two(kind: Kind) -> None:
 
 
 @ALL
-def test_a_worker_whose_clock_is_behind_takes_no_answer(kind: Kind) -> None:
-    office = kind()
-    yes = DANA.approve(office.start())
-    with _at_time(hours=-1), pytest.raises(ApprovalRefused, match="and it is only"):
-        office.look(yes)
-
-
-@ALL
 def test_what_cannot_be_answered_is_not_asked(kind: Kind) -> None:
     options: list[dict[str, Any]] = [{"approvers": None}, {"journal": None}, {"anchor": None}]
     for cannot in options:
