@@ -1,12 +1,15 @@
-"""What people answered, and what they ordered: whether a run goes on.
+"""Spends the answers of people, and stops runs that an operator holds.
 
-`Asking` spends answers, `check_held` tells whether an operator stopped the run. Both look into the
-place of the answers, if the gate knows one.
+A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in the same way:
 
-Our own workflow, a graph of LangGraph and a workflow of Agent Framework spend an answer in one way:
-by a note of its own, sealed and anchored before anybody is given the arguments. It is appended to
-the very end of the thread that was looked at, so of several workers one is first, and the first
-note that counts is the answer for good. A walk from the end back to the record that asks finds it.
+1. A worker appends a note with the signed answer to the end of the thread, and anchors it. If
+   another worker was faster, it looks again.
+2. It writes to the journal that the answer is used: `approve done`, `deny done` or `expire done`,
+   with the digest of the note. The first such entry decides which note is the answer.
+3. It hands out the signed arguments.
+
+A note that was never used counts only if it would count now, and a denial comes before it. So it
+does not matter who held it back, or who moved the anchor over it.
 """
 
 from __future__ import annotations
@@ -46,15 +49,15 @@ PUT: Final = (
 
 
 class Approved(NamedTuple):
-    """What people approved, out of the statements that they signed.
+    """An approved action, read from the statements that people signed.
 
     Attributes:
-        action: what may be done.
-        arguments: with what, exactly.
-        by: the names of those who approved it.
-        key: an idempotency key, in a framework's node: the digest of the question. Whoever runs the
-            node again gets the same. Give it to whatever acts, and let that drop what it has seen.
-            In a step of a `Workflow` it is "": there, `Call.key` is that.
+        action: the action.
+        arguments: its exact arguments.
+        by: the names of the people who approved it.
+        key: an idempotency key, in a framework's node: the digest of the question. It is the same
+            if the node runs again. Pass it to the service that acts, which should ignore a key that
+            it has seen. In a step of a `Workflow` it is "": use `Call.key`.
     """
 
     action: str
@@ -101,16 +104,16 @@ def _is_denied(answer: Iterable[Approval]) -> bool:
 
 
 def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
-    """Refuse what must be written down, where there is no journal.
+    """Refuse a ledger without a journal.
 
     Args:
-        ledger: where the thread is.
-        why: what could not be done, as the beginning of a sentence.
-        anchor: whether there must be an anchor as well: an older copy of the store has no note of
-            what was spent since.
+        ledger: the ledger of the thread.
+        why: the refused action, as the beginning of a sentence.
+        anchor: also refuse a ledger without an anchor: an older copy of the store does not have
+            the later notes about spent answers.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it has none.
     """
     if anchor and ledger.anchor is None:
         raise ConfigurationError(
@@ -125,10 +128,10 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
 
 
 def check_wait(within: timedelta | None) -> None:
-    """Refuse a wait of no time, and one that no calendar could tell of.
+    """Refuse a wait that is too short or too long.
 
     Raises:
-        ConfigurationError: it is one.
+        ConfigurationError: it is.
     """
     if within is not None and not timedelta(seconds=1) <= within <= MAX_WAIT:
         raise ConfigurationError(
@@ -161,7 +164,7 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
 
 
 def anchor_end(ledger: Ledger, thread: str) -> None:
-    """See to it that the anchor knows the end of a thread: who wrote it may have died before."""
+    """Move the anchor to the end of a thread, if its writer died before that."""
     anchored = ledger.anchored(thread)
     if ledger.anchor is not None and anchored != next(ledger.back(thread)).opened.head:
         ledger.verify(thread, anchor=True)

@@ -84,8 +84,8 @@ class Ask:
             "continue" runs the next step, with `Call.expired` set and nothing approved.
 
     Raises:
-        ConfigurationError: the action is no word, the arguments cannot be kept exactly, or the
-            wait is no time.
+        ConfigurationError: the action is not a word, the arguments cannot be stored exactly, or
+            the wait is too short or too long.
     """
 
     action: str
@@ -138,7 +138,7 @@ class Call:
 
     @property
     def approved(self) -> Approved:
-        """What people approved, from the texts that they signed. Only this step gets it.
+        """The approved action, from the texts that people signed. Only this step gets it.
 
         Raises:
             ConfigurationError: nobody was asked.
@@ -295,9 +295,9 @@ def question_of(
         checkpoint: the checkpoint.
         head: the end of the thread.
         decision: what the gate said.
-        payload: what the checkpoint asks, with what `app` makes of the rest: steps and tools.
-        app: what is to run it.
-        details: what is to be said besides.
+        payload: the question in the checkpoint, with the steps and tools of `app`.
+        app: the program that would run it.
+        details: further sentences.
     """
     asked, at, until = payload.asked, _head(checkpoint), ""
     if asked and asked.within and at == head:  # whoever goes back is asked anew
@@ -492,7 +492,7 @@ class Wanted:
         """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
-            ResumeRefused: they are too few, do not count, or are a no.
+            ResumeRefused: they are too few, do not count, or are a denial.
         """
         ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
@@ -620,7 +620,7 @@ class Run:
 
     @property
     def question(self) -> Question | None:
-        """What people are asked to approve or deny, exactly, or None if the run does not wait."""
+        """The exact question to people, or None if the run does not wait."""
         if not self.paused:
             return None
         return Wanted(self.workflow, self.ledger, self.thread, to_ask=True).question()
@@ -631,7 +631,7 @@ class Run:
         A step that raises changes nothing: the state and the last checkpoint stay.
 
         Raises:
-            ResumeRefused: there is no step left.
+            ResumeRefused: every step has run.
             ConfigurationError: the step did not return what changes.
             ApprovalNeeded: the run waits for people.
             NotOwner: another worker owns the thread by now. The step did not run.
@@ -974,7 +974,7 @@ class Workflow:
 
         Args:
             ledger: where the threads are.
-            now: the time, if not that of the clock.
+            now: the time, instead of the clock's.
         """
         ended, problems = list[Run](), list[Exception]()
         self.gate.check_apart(ledger.keys)
