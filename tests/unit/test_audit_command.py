@@ -130,19 +130,17 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
     assert (code, err) == (1, [])
     assert rules(lines) == [
         *["SP04 error"] * 3,  # key and stray are no folders; others can write a record
-        "SP11 error",  # deep.json
         "SP08 error",  # key
         "SP15 error",  # the newest is gone
-        *["SP03 warning"] * 2,  # stray, and what may be JSON
         *["SP10 warning"] * 2,
-        *["SP13 warning"] * 3,
+        *["SP03 warning"] * 2,  # stray, and what may be JSON
         *["SP15 note"] * 2,
     ]
     assert len(set(lines)) == len(lines)
     for number in range(30):
-        (state / f"{number}.json").write_bytes(b"[" * 500)
+        (state / f"t{number}").write_bytes(b"[" * 500)
     lines = out(deployed.sealed)[1]
-    assert rules(lines).count("SP11 error") == 31  # no error is cut
+    assert rules(lines).count("SP04 error") == 33  # no error is cut
     assert "SP10 warning: There are 12 more findings like these." in " ".join(lines)
 
 
@@ -374,12 +372,12 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
     code, lines, err = out(deployed.sealed)
     assert (code, err) == (2, [])
     assert rules(lines) == ["SP01 warning", "SP15 warning", "SP07 warning"]
-    begins = f"Not checked (records on {deployed.state}): The storage could not list the threads:"
-    assert lines[3].startswith(begins)
-    assert ": 3 warnings, 1 of them about what was not seen, 1 check not made." in lines[4]
+    begins = f"audit.failed error: {deployed.state} was not checked (records): The storage could"
+    assert lines[0].startswith(begins)
+    assert ": 1 error, 3 warnings, 2 of them about what was not seen." in lines[4]
 
 
-@pytest.mark.parametrize("name", ["location", "contents", "records"])
+@pytest.mark.parametrize("name", ["places", "contents", "records"])
 def test_a_check_that_fails_is_said_and_the_others_are_made(
     deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -392,9 +390,9 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
     whole = out(deployed.anchored)[1]
     monkeypatch.setitem(CHECKS, name, fails)
     code, lines, err = out(deployed.anchored)
-    failed = f"The check {name} failed: OverflowError. Report it."
-    assert (code, err, lines[-2]) == (2, [], f"Not checked ({name} on {deployed.state}): {failed}")
-    assert set(lines[:-2]) <= set(whole)
+    failed = f"was not checked ({name}): It failed with OverflowError. Report it."
+    assert (code, err) == (2, [])
+    assert {*lines[:-1]} - {*whole} == {f"audit.failed error: {deployed.state} {failed}"}
     assert "SP15 note" in rules(lines)
 
 
@@ -530,7 +528,7 @@ def test_approvals_are_verified_by_the_keys_of_people(
     gone = ("--revoked-approver", files["dana"])
     assert said("order-8", files["erin"], *gone) == ["SP19 warning:"]
     code, _, err = out([*deployed.anchored, "--approver", *two[:-1], "3"])
-    assert (code, err[0].partition(",")[0]) == (2, "The number of approvers is 2")
+    assert (code, "The number of approvers is 2" in err[0]) == (2, True)
 
 
 def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:

@@ -95,7 +95,7 @@ def test_each_call_fills_the_blanks_and_no_others() -> None:
         for which in ids(call.args[0]) if call.args else ():
             seen.add(which)
             assert given | more == (blanks(which) | more) - GIVEN, which
-    assert len(seen) > 100
+    assert len(seen) > 50
 
 
 @pytest.mark.parametrize("which", CATALOGUE)

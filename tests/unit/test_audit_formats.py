@@ -19,7 +19,7 @@ from safepoint import settings
 from safepoint.audit.accepting import Entry, accept, entries
 from safepoint.audit.finding import Accepted, Finding, Severity, finding
 from safepoint.audit.formats import FORMATS
-from safepoint.audit.report import Failure, Report
+from safepoint.audit.report import FAILED, Report
 from safepoint.command import cli
 from safepoint.core.errors import ConfigurationError
 from safepoint.shared.terminal import Screen
@@ -33,12 +33,12 @@ THREAD = finding("SP31.over", "order-7", last="order-7 #3", over=TODAY)
 UNSEEN = replace(finding("SP13.unseen", "/srv/closed", reason="Permission denied"), seen=False)
 OKAY = replace(ERROR, accepted=Accepted("Moves in May.", date(2027, 5, 31)))
 BLIND = replace(UNSEEN, accepted=Accepted("Of another team.", date(2027, 5, 31)))
-FAILURE = Failure("privileges", "db.example", "The server does not answer. Start it.")
+FAILURE = finding(FAILED, "db", check="records", why="It does not answer.", do="Start it.")
 LOOKED = ("/srv/state: a folder of records",)
 
 
-def report(*findings: Finding, failures: tuple[Failure, ...] = ()) -> Report:
-    return Report(LOOKED, findings, failures)
+def report(*findings: Finding) -> Report:
+    return Report(LOOKED, findings)
 
 
 STATUS: dict[str, tuple[Report, dict[Severity, int]]] = {
@@ -50,9 +50,9 @@ STATUS: dict[str, tuple[Report, dict[Severity, int]]] = {
     "accepted, and another": (report(OKAY, WARNING), {"error": 0, "warning": 1, "note": 1}),
     "not seen": (report(UNSEEN), {"error": 2, "warning": 1, "note": 1}),
     "not seen, which is accepted": (report(BLIND), {"error": 0, "warning": 0, "note": 0}),
-    "a check failed": (report(failures=(FAILURE,)), {"error": 2, "warning": 2, "note": 2}),
-    "failed, and found": (report(ERROR, failures=(FAILURE,)), {"error": 2, "note": 2}),
-    "nothing looked at": (Report((), (), ()), {"error": 2, "warning": 2, "note": 2}),
+    "a check failed": (report(FAILURE), {"error": 2, "warning": 2, "note": 2}),
+    "failed, and found": (report(FAILURE, ERROR), {"error": 2, "note": 2}),
+    "nothing looked at": (Report((), ()), {"error": 2, "warning": 2, "note": 2}),
 }
 
 
@@ -77,13 +77,10 @@ def test_each_format_says_all_of_it_and_the_status(case: str, name: str) -> None
         for each in which.findings:
             assert each.what in text
             assert each.do in text
-            assert name == "text" or each.id in text
+            assert name == "text" or each.id in text or each == FAILURE
             if each.accepted is not None:
                 assert each.accepted.reason in text
                 assert str(each.accepted.until) in text
-        for failure in which.failures:
-            assert failure.why in text
-            assert failure.check in text
         assert name in ("sarif", "json") or "ooked at" in text.splitlines()[-1]
         if name == "json":
             told = json.loads(text)
@@ -96,7 +93,7 @@ def test_each_format_says_all_of_it_and_the_status(case: str, name: str) -> None
             (run,) = read_sarif(text)["runs"]
             (invocation,) = run["invocations"]
             assert invocation["exitCode"] == status
-            assert invocation["executionSuccessful"] is not bool(which.failures)
+            assert invocation["executionSuccessful"] is (FAILURE not in which.findings)
 
 
 def read_sarif(text: str) -> Any:
@@ -115,17 +112,17 @@ def read_sarif(text: str) -> Any:
 
 
 def test_the_summary_counts_and_says_how_to_learn_more() -> None:
-    whole = report(OKAY, UNSEEN, WARNING, NOTE, failures=(FAILURE,))
+    whole = report(OKAY, UNSEEN, WARNING, NOTE)
     for name in ("text", "github"):
         assert said(whole, name).splitlines()[-1] == (
             "Looked at /srv/state: a folder of records: 2 warnings, 1 note, 1 of them about what"
-            " was not seen, 1 accepted, 1 check not made. Learn more: safepoint explain SP13.unseen"
+            " was not seen, 1 accepted. Learn more: safepoint explain SP13.unseen"
         )
     assert said(report(WARNING), "text", "error").splitlines()[-1] == (
         "Looked at /srv/state: a folder of records: 1 warning. None of them fails it (--fail-on"
         " error). Learn more: safepoint explain SP03.pickle"
     )
-    assert said(Report((), (), ()), "text") == "Nothing was looked at.\n"
+    assert said(Report((), ()), "text") == "Nothing was looked at.\n"
 
 
 def test_text_cuts_long_rows_but_none_that_matters() -> None:
@@ -152,7 +149,8 @@ HOSTILE = "/srv/a:b,c%0A\n::error::x\r\x1b[31m\udcff\u202e[see](https://evil.exa
 
 def test_a_name_writes_no_line_link_colour_or_half_a_character() -> None:
     bad = Finding("SP03.pickle", "warning", f"{HOSTILE} is bad.", "Mend it.", HOSTILE)
-    whole = report(bad, failures=(Failure("x", HOSTILE, f"{HOSTILE} fails."),))
+    failed = replace(FAILURE, what=f"{HOSTILE} fails.", where=HOSTILE)
+    whole = report(bad, failed)
     whole = replace(whole, looked=(*LOOKED, "/srv/##[set-output name=sarif;]x"))
     for name in FORMATS:
         text = said(whole, name)
@@ -160,14 +158,14 @@ def test_a_name_writes_no_line_link_colour_or_half_a_character() -> None:
         assert text.encode()
         assert "##[" not in text  # which a runner of GitHub obeys anywhere in a line
     shown = said(whole, "github").splitlines()
-    assert [line.partition(" ")[0] for line in shown] == ["::warning", "::error", "Looked"]
+    assert [line.partition(" ")[0] for line in shown] == ["::error", "::warning", "Looked"]
     begin = r"::warning file=/srv/a%3Ab%2Cc%250A%0A%3A%3Aerror%3A%3Ax%0D\x1b[31m\udcff\u202e[see]("
-    assert shown[0].startswith(begin)
+    assert shown[1].startswith(begin)
     (result,) = read_sarif(said(whole, "sarif"))["runs"][0]["results"]
     assert "](" not in result["message"]["text"]
     uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert uri.startswith("file:///srv/a%3Ab%2Cc%250A%0A%3A%3Aerror%3A%3Ax%0D%1B%5B31m%FF%E2%80%AE")
-    where = json.loads(said(whole, "json"))["findings"][0]["where"]
+    where = json.loads(said(whole, "json"))["findings"][1]["where"]
     assert where == HOSTILE.replace("\udcff", r"\udcff")
 
 

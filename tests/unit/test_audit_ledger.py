@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,10 @@ from safepoint import (
     VerifyingKey,
 )
 from safepoint.audit import Finding
-from safepoint.audit.folder import check_places
 from safepoint.audit.ledger import check_anchor, check_journal, check_keys, check_operators
 from safepoint.audit.reading import read
 from safepoint.core.codec import Codec
-from safepoint.core.errors import ConfigurationError, InvalidId, Unavailable
+from safepoint.core.errors import Unavailable
 from safepoint.core.journal import Actor, Event
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head, digest_of
@@ -100,8 +99,7 @@ class Desk:
 
     def found(self) -> list[Finding]:
         ledger = self.ledger(tenant="")
-        keys = check_keys(ledger.keys, self.root / "state", ledger=ledger)
-        return [*check_records(ledger), *check_anchor(ledger), *keys]
+        return [*check_records(ledger), *check_anchor(ledger), *check_keys(ledger)]
 
 
 def saved_bare(desk: Desk, count: int, thread: str = "a") -> Ledger:
@@ -180,20 +178,6 @@ def broken_head(desk: Desk) -> None:
         other.execute("UPDATE heads SET digest = 'nonsense' WHERE thread = 'a'")
 
 
-def keys_inside(desk: Desk) -> None:
-    for name, content in {
-        "a.txt": b"-----BEGIN EC PRIVATE KEY-----\n",
-        "b.txt": b"\n-----BEGIN ENCRYPTED PRIVATE KEY-----\n",
-        "c.txt": b"-----BEGIN PRIVATE KEY-----\nMC4",
-        "d.txt": b"-----BEGIN OPENSSH PRIVATE KEY-----\n",
-        "e.txt": b"ssh-ed25519 AAAAC3Nz",
-        "f.txt": b"-----BEGIN PUBLIC KEY-----\n",
-        "g.txt": b"about ssh-ed25519 AAAA",
-    }.items():
-        (desk.home / "a" / name).write_bytes(content)
-    os.mkfifo(desk.home / "a/pipe")
-
-
 def unsigned(desk: Desk) -> None:
     """The links hold, and still nobody could load that record."""
     first, rest = desk.record(2).read_bytes().split(b"\n", 1)
@@ -240,14 +224,10 @@ STORES: dict[str, Callable[[Desk], Any]] = {
     "records that name another key": misnamed,
     "a revoked key": lambda d: d.rotate(revoked=Revoked(OLD, until=None)),
     "a key revoked since": revoked_since,
-    "keys in the storage": keys_inside,
 }
 
 
 # --- the journal
-
-
-PLACED = ("SP22.together", "SP22.key-astray", "SP22.readable")
 
 
 class Journal:
@@ -256,7 +236,6 @@ class Journal:
     def __init__(self, root: Path) -> None:
         self.root, self.path = root, root / "journal"
         self.keys, self.anchor = Keyring(OLD), InMemoryAnchor()
-        self.storage: Path | None = None
         self.fill(3, self.anchor)
 
     def fill(self, count: int, anchor: Any = None, **of: Any) -> None:
@@ -292,31 +271,13 @@ class Journal:
         self.path.rename(self.root / "aside")
         self.path.touch()
 
-    def open(self) -> None:
-        self.path.chmod(0o755)
-        self.file.chmod(0o640)
-
-    def apart(self, storage: str) -> None:
-        self.storage = self.root / "link"
-        (self.root / storage).mkdir(exist_ok=True, mode=0o700)
-        self.storage.symlink_to(self.root / storage)
-
     def take_another_anchor(self) -> None:
         other = SQLiteAnchor(self.root / "anchor/heads.db", create=True)
         other.advance("other", "journal", Head(3, OTHER))
         self.anchor = other  # type: ignore[assignment]
 
-    def sign_from_inside(self) -> None:
-        shutil.rmtree(self.path)
-        self.path.mkdir(mode=0o700)
-        self.keys = Keyring(SigningKey.from_file(self.path / "own.key", create=True))
-        self.anchor = InMemoryAnchor()
-        self.fill(1, self.anchor)
-
     def found(self) -> list[Finding]:
-        places = check_places(self.storage, journal=self.path)
-        wrong = [each for each in places if each.id in PLACED]
-        return [*check_journal(self.file, self.keys, anchor=self.anchor), *wrong]
+        return check_journal(str(self.path), self.keys, "journal", self.anchor)
 
 
 JOURNALS: dict[str, Callable[[Journal], Any]] = {
@@ -331,22 +292,15 @@ JOURNALS: dict[str, Callable[[Journal], Any]] = {
     "a journal that was cut": lambda j: j.rewrite("DELETE FROM checkpoints WHERE sequence = 3"),
     "a journal that others write": lambda j: j.file.chmod(0o666),
     "a journal whose folder others write": lambda j: j.path.chmod(0o770),
-    "a journal that others read": Journal.open,
     "a journal with a link in it": Journal.link,
     "a journal without an anchor": lambda j: setattr(j, "anchor", None),
     "a journal of another key": lambda j: setattr(j, "keys", Keyring(STRANGER)),
     "a journal with the anchor of another": Journal.take_another_anchor,
-    "a journal in the storage": lambda j: j.apart("."),
-    "a journal that is the storage": lambda j: j.apart("journal"),
-    "a journal around the storage": lambda j: j.apart("journal/state"),
-    "a journal beside the storage": lambda j: j.apart("state"),
-    "a journal with its key in it": Journal.sign_from_inside,
 }
 FOUND = {
     "": (
         "honest; a journal; a journal ahead by two, as of a writer that died; "
-        "a tenant's journal; "
-        "a journal beside the storage"
+        "a tenant's journal; a retired key that seals nothing"
     ),
     "SP02.seal-broken": "never sealed; a base that is none; sealed by a stranger",
     "SP12.seal-broken": "edited; with no signature; of another place",
@@ -368,32 +322,24 @@ FOUND = {
     "SP15.rolled-back SP15.rolled-back SP15.never-anchored": "another record was anchored",
     "SP15.unavailable SP15.unavailable SP15.one-owner SP15.one-device": ("a head that is none"),
     "SP08.retired-in-use": "a retired key; a new key that sealed nothing yet",
-    "SP08.unused": "a retired key that seals nothing",
     "SP12.seal-broken SP12.seal-broken SP15.not-compared": "records that name another key",
     "SP08.seal-broken SP08.seal-broken SP15.not-compared SP15.not-compared SP08.revoked-in-use": (
         "a revoked key"
     ),
     "SP15.never-anchored SP15.never-anchored SP08.revoked-in-use": "a key revoked since",
-    "SP08.inside SP08.inside SP08.inside SP08.inside SP08.public-inside": "keys in the storage",
     "SP20.behind": "a journal ahead by three; a tenant's journal ahead by three",
     "SP20.unavailable": "a journal that is missing; a journal that is a file",
-    "SP20.writable": "a journal that others write",
+    "SP20.writable": "a journal that others write; a journal whose folder others write",
     "SP20.link": "a journal with a link in it",
     "SP20.seal-broken": (
         "a journal that was edited; a journal that was cut; a journal of another key;"
         " a journal with the anchor of another"
     ),
-    "SP20.writable SP22.readable": "a journal whose folder others write",
-    "SP22.readable": "a journal that others read",
     "SP20.no-anchor": "a journal without an anchor",
-    "SP22.together": (
-        "a journal in the storage; a journal that is the storage; a journal around the storage"
-    ),
-    "SP22.key-astray": "a journal with its key in it",
 }
 
 
-def ids(found: list[Finding]) -> str:
+def ids(found: Iterable[Finding]) -> str:
     return " ".join(each.id for each in found)
 
 
@@ -513,41 +459,16 @@ def test_an_anchor_or_a_storage_that_fails_is_said(desk: Desk) -> None:
 
     assert ids(check_anchor(desk.ledger(anchor=Failing()))) == "SP15.unavailable SP15.unavailable"
     ledger = Ledger(Broken(), store="s", keys=Keyring(NEW, verify=[OLD]), anchor=desk.anchor)
-    for check in (check_records, check_anchor, lambda each: check_keys(each.keys, ledger=each)):
+    for check in (check_records, check_anchor, check_keys):
         with pytest.raises(Unavailable):
-            check(ledger)
+            list(check(ledger))
 
 
-def test_the_age_of_the_newest_key(tmp_path: Path) -> None:
-    """Not of one that was retired or revoked, nor of one that is in no file."""
-    path = tmp_path / "keys/key"
-    old = SigningKey.from_file(path, create=True)
-    later = datetime.now(UTC) + timedelta(days=366)
-    assert check_keys(Keyring(old)) == check_keys(Keyring(NEW), now=later) == []
-    assert ids(check_keys(Keyring(old), now=later)) == "SP08.age"
-    assert check_keys(Keyring(old), now=later, max_age_days=366) == []
-    for keys in (
-        Keyring(NEW, verify=[old]),
-        Keyring(verify=[NEW], revoked=Revoked(old, until=None)),
-        Keyring(revoked=Revoked(old, until=None)),
-    ):
-        assert check_keys(keys, now=later) == []
-    assert [each.where for each in check_keys(Keyring(old), path.parent)] == [str(path)]
-    (tmp_path / "link").symlink_to("keys")
-    path.unlink()
-    assert check_keys(Keyring(old), now=later) == []
-    assert [each.where for each in check_keys(Keyring(old), tmp_path / "link")] == [str(path)]
-
-
-def test_a_base_counts_as_a_record_and_nothing_is_unused_while_some_is_unread(desk: Desk) -> None:
+def test_a_base_counts_as_a_record(desk: Desk) -> None:
     resealed(desk)
-    ledger = desk.ledger()
-    assert ids(check_keys(ledger.keys, ledger=ledger)) == "SP08.unused"
-    desk.record(1).chmod(0o666)
-    assert check_keys(ledger.keys, ledger=desk.ledger()) == []
-    desk.record(1).chmod(0o600)
+    assert ids(check_keys(desk.ledger())) == ""
     pruned(desk)
-    assert ids(check_keys(ledger.keys, ledger=desk.ledger())) == "SP08.retired-in-use"
+    assert ids(check_keys(desk.ledger())) == "SP08.retired-in-use"
 
 
 DESKS: dict[str, tuple[Any, list[str]]] = {
@@ -591,12 +512,3 @@ def test_what_a_desk_lacks_is_said(tmp_path: Path, name: str) -> None:
     found = check_operators(ledger, gate)
     assert [f"{e.id} {e.where.replace(f'{tmp_path}/', '')}" for e in found] == wanted
     assert [each for each in found if secret.split("\n")[3] in str(each)] == []
-
-
-def test_wrong_arguments_are_one_clear_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"no time zone\. Write now=datetime"):
-        check_keys(Keyring(NEW), now=datetime(2026, 1, 1))  # noqa: DTZ001
-    with pytest.raises(Unavailable, match="is not a folder"):
-        check_keys(Keyring(NEW), tmp_path / "nothing")
-    with pytest.raises(InvalidId, match="is not a journal name"):
-        check_journal(tmp_path, Keyring(OLD), name="../x")

@@ -19,11 +19,12 @@ from safepoint.audit.looking import look
 from safepoint.audit.postgres import check_postgres
 from safepoint.audit.profiles import (
     _CHECKPOINT,
-    UNREAD,
     Recognised,
     kept_by_others,
-    recognise_cache,
     recognise_database,
+)
+from safepoint.audit.profiles import (
+    _UNREAD as UNREAD,
 )
 from safepoint.audit.sqlite import check_database
 from safepoint.settings import Store
@@ -36,7 +37,6 @@ from tests.zoo.others import (
     WORKFLOW,
     agent,
     base,
-    cached,
     gateway,
     put,
     saved,
@@ -102,7 +102,7 @@ DATABASES: dict[str, tuple[Build, str, str]] = {
     "written by others": (
         then(agent, lambda file: file.chmod(0o666)),
         "a database of an OpenClaw agent",
-        "SP04.writable SP12.unsealed-state",
+        "SP12.unsealed-state",
     ),
     "at work": (
         then(agent, lambda file: put(Path(f"{file}-wal"), "7\x7f\6 newer")),
@@ -132,10 +132,9 @@ def test_a_database_is_known_by_its_columns(
     key = root.parent / "keys/key"
     SigningKey.from_file(key, create=True)
     told = look([], [Store(storage=str(file), store="s", key=(str(key),))])
-    ours = {"SP02.not-verified"} | ({"SP13.unavailable"} if name == UNREAD else set())
-    assert {each.id for each in told.findings} - {*expected.split()} == ours
-    checked = " ".join(sorted(each.id for each in check_database(file)))
-    assert checked == ("SP13.unavailable" if name == UNREAD else expected)
+    ours = {"SP13.unavailable"} if name == UNREAD else {*expected.split()}
+    ours |= {"SP02.not-verified"} | ({"SP04.writable"} if file.stat().st_mode & 2 else set())
+    assert {each.id for each in told.findings} == ours
 
 
 def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -> None:
@@ -148,19 +147,13 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
         thief.execute("drop trigger checkpoints_update")
         thief.commit()
     assert recognise_database(str(root / "s.db")) is None
-    assert [each.id for each in check_database(root / "s.db")] == ["SP13.unavailable"]
+    assert [each.id for each in check_database(str(root / "s.db"))] == ["SP13.unavailable"]
     with closing(sqlite3.connect(root / "a.db")) as thief:
         thief.execute("drop table heads")
         thief.commit()
     assert recognise_database(str(root / "a.db")) is None
     put(root / "s.txt", "SQLite format 4")
     assert recognise_database(str(root / "s.txt")) is None
-
-
-def moved(root: Path) -> None:
-    blobs = root / "models--org--net/blobs"
-    blobs.rename(root.parent / "blobs")
-    blobs.symlink_to(root.parent / "blobs")
 
 
 FILES: dict[str, tuple[object, str | None]] = {
@@ -182,19 +175,6 @@ FILES: dict[str, tuple[object, str | None]] = {
 def test_a_file_is_known_by_what_it_holds(root: Path, name: str) -> None:
     text, kind = FILES[name]
     assert kept_by_others(put(root / "x", text).read_bytes()) == kind
-
-
-def test_a_cache_is_known_by_its_refs_and_its_links_lead_to_its_blobs(root: Path) -> None:
-    cached(root)
-    repo = root / "models--org--net"
-    assert ids(recognise_cache(str(repo))) == "SP24.runs-code SP25.cache"
-    assert "(files that were judged: 2)" in str(recognise_cache(str(repo)))
-    assert recognise_cache(str(root)) is None
-    moved(root)
-    outside = "SP25.cache SP25.outside-cache SP25.outside-cache"
-    assert ids(recognise_cache(str(repo))) == outside
-    put(repo / "refs/main", "no commit")
-    assert recognise_cache(str(repo)) is None
 
 
 def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
@@ -221,7 +201,6 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     # The command says the same, and nothing of a store that is not there.
     told = look([], [Store(postgres=postgres.dsn(database=name))])
     assert [replace(each, store="") for each in told.findings] == found
-    assert told.failures == ()
     assert [each.id for each in looked("stranger")] == ["SP02.unseen"]
     # A store of ours in the same database does not hide them, also from who may not read them.
     create_schema(postgres.dsn(database=name))

@@ -739,13 +739,6 @@ def looked(folder: Path, plant: Callable[[], object] = lambda: None) -> list[str
     return [each.id for each in audit(ledger, gate=gate, rule="SP19")]
 
 
-def test_a_public_key_in_the_storage_is_an_error(folder: Path) -> None:
-    assert looked(folder) == []
-    (folder / "people/dana.pub").unlink()
-    DANA.public.to_file(folder / "state/dana.pub")
-    assert looked(folder) == ["SP19.key-in-storage"]
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o666])
 @pytest.mark.parametrize("place", ["people/secret", "keys/dana", "keys/link", "keys/notes"])
 def test_an_approvers_secret_on_the_workers_machine_is_an_error(

@@ -24,7 +24,8 @@ from safepoint import (
     SealBroken,
     SigningKey,
 )
-from safepoint.audit.folder import check_append_only, check_location
+from safepoint.audit.contents import Contents
+from safepoint.audit.folder import check_places
 from safepoint.audit.ledger import check_anchor
 from safepoint.core.errors import (
     ConfigurationError,
@@ -63,9 +64,9 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
         assert each.threads() == [THREAD]
         assert each.latest(THREAD).tenant == each.tenant_name
     assert (tmp_path / "s/@acme").stat().st_mode & 0o777 == 0o700
-    assert [f for f in check_append_only(tmp_path / "s") if f.severity != "note"] == []
+    assert Contents(str(tmp_path / "s")).findings == []
     (tmp_path / "s/@acme" / THREAD / "0000000001.checkpoint").chmod(0o666)
-    assert any("@acme" in found.where for found in check_location(tmp_path / "s"))
+    assert any("@acme" in found.where for found in check_places({"storage": str(tmp_path / "s")}))
     (tmp_path / "s/@acme" / THREAD / "0000000001.checkpoint").chmod(0o600)
     shutil.rmtree(tmp_path / "s/@acme")
     with pytest.raises(RolledBack, match="the anchor has seen"):

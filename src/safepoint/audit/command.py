@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from safepoint.audit.accepting import accept, entries
-from safepoint.audit.finding import Severity, worst_first
+from safepoint.audit.finding import Finding, Severity, finding, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
-from safepoint.audit.report import Failure
+from safepoint.audit.report import FAILED
 from safepoint.core.errors import CheckpointError
 from safepoint.settings import SEVERITIES, Settings, Store, read, read_for_audit
 from safepoint.shared.terminal import add
@@ -60,7 +60,8 @@ def _audit(options: argparse.Namespace) -> int:
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings), is_code=options.is_code)
-    complete = not (options.path or options.store or options.is_code or report.failures)
+    failed = [each for each in report.findings if each.id == FAILED]
+    complete = not (options.path or options.store or options.is_code or failed)
     today = datetime.now(UTC).date()
     alone = len(report.stores) < 2 and len(settings.stores) < 2
     found = accept(
@@ -68,8 +69,8 @@ def _audit(options: argparse.Namespace) -> int:
     )
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
-    if options.format == "text" and not report.looked and not found:
-        print(*(each.why for each in report.failures), sep="\n", file=sys.stderr)
+    if options.format == "text" and not report.looked and found == failed:
+        print(*(f"{each.what} {each.do}" for each in failed), sep="\n", file=sys.stderr)
         return status  # there is nothing to report on but what was asked for
     for line in FORMATS[options.format](report, status=status, fail_on=fail_on):
         print(line)
@@ -78,7 +79,7 @@ def _audit(options: argparse.Namespace) -> int:
 
 def _named(
     options: argparse.Namespace, settings: Settings
-) -> tuple[list[str], list[Store | Failure]]:
+) -> tuple[list[str], list[Store | Finding]]:
     """Return what to look at: what the options name, or else what the settings do."""
     paths, names = options.path, [options.store] if options.store else []
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
@@ -94,7 +95,7 @@ def _named(
     return paths, [_known(known, name) for name in names]
 
 
-def _known(settings: Settings, name: str) -> Store | Failure:
+def _known(settings: Settings, name: str) -> Store | Finding:
     """Return a store of the settings, or why it is none. That keeps no other from being looked at.
 
     In CI, for example, it may be elsewhere.
@@ -102,4 +103,5 @@ def _known(settings: Settings, name: str) -> Store | Failure:
     try:
         return settings.store(name)
     except CheckpointError as refusal:
-        return Failure("settings", name, f"Store {name}: {refusal}")
+        said = {"check": "settings", "why": refusal.what, "do": refusal.do}
+        return finding(FAILED, name, **said)

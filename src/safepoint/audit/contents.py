@@ -1,4 +1,4 @@
-"""What the files of a store hold, told by their bytes. One walk over the folder serves all checks.
+"""What a file of a store, or of somebody's state, holds: told by its bytes, and never decoded.
 
 What a file is, `safepoint.models` tells. Here is what concerns a store: sealed records, their
 bounds, keys, and the tags by which readers of other people's state choose what to build: Agent
@@ -11,25 +11,15 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.finding import (
-    Closed,
-    Finding,
-    content,
-    existing_folder,
-    files,
-    finding,
-    worst_first,
-)
+from safepoint.audit.finding import NO_FILE, Closed, Finding, content, files, finding
 from safepoint.core.codec import check_shape
-from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, NotFound, shell
-from safepoint.core.keys import Keyring
-from safepoint.core.names import DEFAULT_LIMITS, Limits
+from safepoint.core.errors import DecodeError, LimitExceeded, shell
+from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import FORMAT, Header
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import SEALED
@@ -46,13 +36,12 @@ _TAGS: Final = re.compile(
     rb'"(msgpack|constructor|jsonpickle|pickle|cloudpickle|dill|joblib|marshal)"'
 )
 _LOOK: Final = "Look at it yourself."
-_BRACKETS: Final = bytes.maketrans(b"[{]}", b"(())")
-_WINDOW: Final = 64 * 1024
+_LINE: Final = 11  # of a base, before its record
 _PICKLES: Final = (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
 
 
 class File:
-    """A file of a store: where it is, how it begins, how many bytes it has, and what it is."""
+    """A file: where it is, how it begins, how many bytes it has, and what it is."""
 
     def __init__(self, path: str, data: bytes, size: int, found: Inspection | None = None) -> None:
         self.path, self.data, self.size = path, data, size
@@ -76,80 +65,54 @@ class File:
         """What it is to whoever wants to load it."""
         return inspect(self.path)
 
-    @property
-    def kind(self) -> str:
-        """What it is, to go behind "is"."""
-        return self.found.kind.sentence
 
+class Contents:
+    """What the files in the folder of a store hold.
 
-Look = Callable[[File], Iterator[Finding]]
-
-
-def check_contents(
-    path: str | os.PathLike[str], keys: Keyring | None = None, limits: Limits = DEFAULT_LIMITS
-) -> list[Finding]:
-    """Look at what the files of a folder hold, by their bytes: pickles, other formats, too much."""
-    formats, inside = _Formats(), _Keys(path, keys)
-    found = look_into(
-        path,
-        "SP03",
-        *(_pickles, formats, lambda file: _bounds(file, limits), inside),
-        most=limits.record_bytes + 11,
-    )
-    return worst_first([*found, *formats.odd(), *formats.unsealed(path), *inside.found()])
-
-
-def keys_inside(
-    path: str | os.PathLike[str], keys: Keyring | None = None, *, without: Collection[str] = ()
-) -> list[Finding]:
-    """Look for key files in the folder of a storage.
-
-    Args:
-        path: the folder.
-        keys: the ring.
-        without: files not to open: SQLite loses its locks if somebody else in the process does.
+    Attributes:
+        findings: what is wrong with them.
+        is_sealed: whether one of them is a record in the one format that a ledger reads.
     """
-    inside = _Keys(path, keys)
-    closed = look_into(path, "SP08", inside, without=without, most=128)
-    return [*inside.found(), *closed]
+
+    def __init__(self, path: str) -> None:
+        self.findings: list[Finding] = []
+        self.is_sealed = False
+        closed, records, count = Closed(), list[str](), 0
+        for name in files(path, closed):
+            with closed.guard(name):
+                begins = content(name, DEFAULT_LIMITS.record_bytes + _LINE)
+                if begins is None and os.path.lexists(name):
+                    is_link = os.path.islink(name)  # noqa: PTH114  that of Path may raise
+                    closed[name] = "links are not followed" if is_link else NO_FILE
+                if begins is not None and begins[1]:
+                    file = File(name, *begins)
+                    count += 1
+                    self.is_sealed = self.is_sealed or _is_pinned(file)
+                    records += [name] if RECORD_NAME.match(Path(name).name) else []
+                    for each in _stored(file):
+                        self.findings.append(each)
+        if count and not self.is_sealed:
+            self.findings.append(finding("SP02.unsealed", path))
+        if records and not self.is_sealed:
+            said = {"count": len(records), "first": shell(records[0])}
+            self.findings.append(finding("SP12.no-seal", path, **said))
+        self.findings += closed.findings("SP03")
 
 
-def look_into(
-    path: str | os.PathLike[str],
-    rule: str,
-    *looks: Look,
-    without: Collection[str] = (),
-    most: int,
-) -> list[Finding]:
-    """Hand each file below a folder to each of some checks. One that fails hides no other.
+def _is_pinned(file: File) -> bool:
+    return file.sealed is not None and file.sealed[2] == _PINNED
 
-    Args:
-        path: the folder.
-        rule: under which to say what could not be looked at.
-        looks: the checks.
-        without: files not to open.
-        most: how many bytes of each file to read.
-    """
-    closed, found = Closed(), list[Finding]()
-    for name in files(existing_folder(path), closed):
-        try:
-            begins = None if os.path.realpath(name) in without else content(name, most)
-        except OSError as error:
-            closed.add(name, error)
-            continue
-        if begins is None or not begins[1]:
-            continue
-        file = File(name, *begins)
-        for look in looks:
-            try:
-                found += look(file)
-            except NotFound:
-                continue  # gone by now
-            except CheckpointError as error:
-                closed[name] = error.what.rstrip(".")
-            except Exception as error:  # noqa: BLE001  one file must never hide the others
-                closed[name] = f"{type(error).__name__}, which is a defect of safepoint"
-    return [*worst_first(found), *closed.findings(rule)]
+
+def _stored(file: File) -> Iterator[Finding]:
+    """Yield what is wrong with a file in the folder of a store. What cannot be told is last."""
+    key = KEY_FILE.match(file.data[:128])
+    if key is not None:
+        yield finding("SP08.public-inside" if key[1] else "SP08.inside", file.path, part="storage")
+    elif not (_is_pinned(file) or LEASE_LINE.match(file.data)):
+        yield finding("SP10.format", file.path, kind=_kind_of(file)[0], format=FORMAT)
+    yield from _bounds(file)
+    if not file.sealed:
+        yield from _pickles(file)
 
 
 def has_pickle(found: Inspection) -> bool:
@@ -172,17 +135,14 @@ def of_state(file: File, *, tagged: bool = True) -> Iterator[Finding]:
     kind, chooses = _kind_of(file)
     if chooses:
         yield finding("SP10.format", file.path, kind=kind, format=FORMAT)
-        yield from _bounds(file, DEFAULT_LIMITS)
     elif file.size > len(file.data) and file.is_json:
         raise LimitExceeded(f"It has {file.size} bytes of JSON.", _LOOK)
 
 
 def _pickles(file: File) -> Iterator[Finding]:
-    if file.sealed:
-        return
     kind, found = file.found.kind, file.found
     if has_pickle(found):
-        what = f"is {file.kind} that carries a pickle"
+        what = f"is {kind.sentence} that carries a pickle"
         if kind in _PICKLES:
             what = "is a pickle"
         elif kind is Kind.UNKNOWN:
@@ -194,40 +154,6 @@ def _pickles(file: File) -> Iterator[Finding]:
         raise LimitExceeded(found.what, _LOOK)
     elif kind is Kind.UNKNOWN and file.is_json:
         raise LimitExceeded("It begins like JSON, and is none that can be read.", _LOOK)
-
-
-class _Formats:
-    """Which files are not in the one format that a ledger reads."""
-
-    def __init__(self) -> None:
-        self._odd: list[tuple[str, str, bool]] = []
-        self._sealed = False
-
-    def __call__(self, file: File) -> Iterator[Finding]:
-        """Look at a file. What is odd beside sealed records is known when all were seen."""
-        if file.sealed and file.sealed[2] == _PINNED:
-            self._sealed = True
-        elif not (LEASE_LINE.match(file.data) or KEY_FILE.match(file.data[:128])):
-            kind, chooses = _kind_of(file)
-            self._odd.append((file.path, kind, chooses))
-            if file.size > len(file.data) and file.is_json and not chooses:
-                raise LimitExceeded(f"It has {file.size} bytes of JSON.", _LOOK)
-        return iter(())
-
-    def odd(self) -> Iterator[Finding]:
-        """Yield what chooses how it is decoded, and beside sealed records all else."""
-        for path, kind, chooses in self._odd:
-            if chooses or self._sealed:
-                yield finding("SP10.format", path, kind=kind, format=FORMAT)
-
-    def unsealed(self, path: str | os.PathLike[str]) -> Iterator[Finding]:
-        """Yield that nothing in the folder is sealed, if anything is there."""
-        if self._odd and not self._sealed:
-            yield finding("SP02.unsealed", existing_folder(path))
-            records = [each for each, _, _ in self._odd if RECORD_NAME.match(Path(each).name)]
-            if records:
-                where, count = existing_folder(path), len(records)
-                yield finding("SP12.no-seal", where, count=count, first=shell(records[0]))
 
 
 def _kind_of(file: File) -> tuple[str, bool]:
@@ -244,86 +170,23 @@ def _kind_of(file: File) -> tuple[str, bool]:
         return (f"JSON that names its decoder ({shown})", True) if tags else ("JSON", False)
     if b"!!python/" in file.data:
         return "YAML that names Python objects", True
-    return file.kind, file.found.kind in _PICKLES
+    return file.found.kind.sentence, file.found.kind in _PICKLES
 
 
-def _bounds(file: File, limits: Limits) -> Iterator[Finding]:
-    sealed = file.sealed
-    most = limits.record_bytes + len(sealed[1] or b"" if sealed else b"")
+def _bounds(file: File) -> Iterator[Finding]:
+    sealed, most = file.sealed, DEFAULT_LIMITS.record_bytes
+    most += len(sealed[1] or b"") if sealed else 0
     if file.size > most:
         if sealed or file.is_json or RECORD_NAME.match(Path(file.path).name):
             yield finding("SP11.size", file.path, size=file.size, most=most)
-        return
-    state = file.text if file.is_json else b""
-    if sealed:
+    elif sealed:
         _, line_2, state = (*file.data[sealed.start(2) :].split(b"\n", 2), b"", b"")[:3]
         header = Header.parse(line_2)
         if header is not None and header.cipher is not None:
             raise LimitExceeded("Its state is encrypted.", _LOOK)
-    try:
-        if sealed:
-            check_shape(state, limits)
-        else:
-            _check_json(state, limits)
-    except LimitExceeded as refusal:
-        yield finding("SP11.shape", file.path, why=refusal.what, do=refusal.do)
-    except DecodeError:
-        return  # no state: nothing that a decoder could be filled with
-
-
-def _check_json(text: bytes, limits: Limits) -> None:
-    """Refuse JSON that is too deep or holds too much, before a parser sees it.
-
-    Raises:
-        LimitExceeded: it does.
-    """
-    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")
-    shape = b"".join(_without_strings(bare)).translate(_BRACKETS)
-    if shape.count(b",") + shape.count(b"(") - shape.count(b"()") > limits.items:
-        raise LimitExceeded(
-            f"The JSON holds more than {limits.items} values.",
-            "Restore an earlier checkpoint, or raise Limits.items if you expect this many.",
-        )
-    brackets = re.sub(rb"[^()]+", b"", shape)
-    nesting = accumulate(1 if byte == ord("(") else -1 for byte in brackets)
-    if max(nesting, default=0) > limits.depth:
-        raise LimitExceeded(
-            f"The JSON is nested deeper than {limits.depth} levels.",
-            "Restore an earlier checkpoint, or raise Limits.depth if you expect this nesting.",
-        )
-
-
-def _without_strings(bare: bytes) -> Iterator[bytes]:
-    """Yield JSON without escaped quotes, with each string replaced by one quote.
-
-    It goes window by window, so that a megabyte of quotes does not become a list of a million
-    pieces.
-    """
-    inside = False
-    for start in range(0, len(bare), _WINDOW):
-        pieces = bare[start : start + _WINDOW].split(b'"')
-        yield b'"'.join(pieces[inside::2])
-        inside ^= not len(pieces) % 2
-        if inside and len(pieces) > 1:
-            yield b'"'
-
-
-class _Keys:
-    """Which files are keys, by what they hold and by the paths of a ring."""
-
-    def __init__(self, path: str | os.PathLike[str], keys: Keyring | None) -> None:
-        real = Path(os.path.realpath(existing_folder(path)))
-        paths = [key.path for key in keys or () if key.path is not None]
-        self._public = {str(each): False for each in paths if each.is_relative_to(real)}
-
-    def __call__(self, file: File) -> Iterator[Finding]:
-        """Look at a file."""
-        match = KEY_FILE.match(file.data[:128])
-        if match is not None:
-            self._public[os.path.realpath(file.path)] = match[1] is not None
-        return iter(())
-
-    def found(self) -> Iterator[Finding]:
-        """Yield each key."""
-        for file, public in sorted(self._public.items()):
-            yield finding("SP08.public-inside" if public else "SP08.inside", file)
+        try:
+            check_shape(state, DEFAULT_LIMITS)
+        except LimitExceeded as refusal:
+            yield finding("SP11.shape", file.path, why=refusal.what, do=refusal.do)
+        except DecodeError:
+            return  # no state: nothing that a decoder could be filled with

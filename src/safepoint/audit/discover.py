@@ -11,7 +11,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,20 +29,8 @@ from safepoint.audit.finding import (
 )
 from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import is_code, judged, loads, loads_models, safety_test
-from safepoint.audit.profiles import (
-    KEPT,
-    Recognised,
-    kept_by_others,
-    recognise_cache,
-    recognise_database,
-)
-from safepoint.core.errors import (
-    CheckpointError,
-    NotFound,
-    Unavailable,
-    quoted,
-    shell,
-)
+from safepoint.audit.profiles import KEPT, kept_by_others, recognise_database
+from safepoint.core.errors import CheckpointError, Unavailable, quoted, shell
 from safepoint.core.keys import Hidden, parse_key
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import Header, read_line
@@ -101,7 +89,7 @@ class Found:
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
         self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
-        self._judged, self._linked = set[str](), list[str]()
+        self._linked = list[str]()
         self._kept: dict[tuple[str, str], list[str]] = {}
         if not os.path.lexists(self.path):
             raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
@@ -112,9 +100,8 @@ class Found:
         is_empty = True
         for file in found:
             is_empty = False
-            with self._guarded(file):
-                if file not in self._judged:
-                    self._look(file)
+            with self._closed.guard(file):
+                self._look(file)
         self.findings += self._closed.findings("SP03")
         left = self._left_out or self._unread or self._closed
         is_empty = is_empty and not (self.stores or left or self.counts or self._is_code)
@@ -137,31 +124,7 @@ class Found:
         if is_storage(folder):
             self.stores.append(folder)
             return False
-        with self._guarded(folder):
-            known = recognise_cache(folder)
-            if known is not None:
-                self._foreign(known)
-                self._judged |= known.files
         return True
-
-    @contextmanager
-    def _guarded(self, path: str) -> Iterator[None]:
-        """Keep why something could not be looked at: it must never hide the others."""
-        try:
-            yield
-        except (FileNotFoundError, NotFound):
-            if os.path.lexists(path):
-                self._closed[path] = "what it leads to is not there"
-        except OSError as error:
-            self._closed.add(path, error)
-        except CheckpointError as error:
-            self._closed[path] = error.what.rstrip(".")
-        except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
-            self._closed[path] = f"{type(error).__name__}, which is a defect of safepoint"
-
-    def _foreign(self, known: Recognised) -> None:
-        self.findings += known.findings
-        self.counts[known.name] += 1
 
     def _look(self, file: str) -> None:
         info = os.stat(file)  # noqa: PTH116  a loop of links is an OSError, too
@@ -201,17 +164,19 @@ class Found:
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
             is_anchor = opened.read(72)[68:] == _ANCHOR
-        if is_anchor:
-            self.counts["anchor"] += 1
-            self.findings += guarded("SP04", file, around(file, file))
-            try:
-                SQLiteAnchor(file, read_only=True).close()
-            except CheckpointError as refusal:
-                self.findings.append(refused("SP15", refusal, file))
-        elif (known := recognise_database(file)) is not None:
-            self._foreign(known)
-        else:
+        known = None if is_anchor else recognise_database(file)
+        if known is None and not is_anchor:
             self.stores.append(file)  # also one that somebody gave another number
+            return
+        self.findings += guarded("SP04", file, around(file))
+        self.counts["anchor" if known is None else known.name] += 1
+        if known is not None:
+            self.findings += known.findings
+            return
+        try:
+            SQLiteAnchor(file, read_only=True).close()
+        except CheckpointError as refusal:
+            self.findings.append(refused("SP15", refusal, file))
 
     def _file(self, file: str, found: Inspection) -> None:
         before = len(self.findings)
@@ -223,7 +188,7 @@ class Found:
         key = KEY_FILE.match(data[:128])
         if key is not None:
             self.counts["key"] += 1
-            self.findings += key_file("keys", File(file, data, size))
+            self.findings += key_file(os.path.realpath(file))
             if parse_key(Hidden(data)) is not None:
                 return  # and nothing else
         if found.kind is Kind.SEALED and not _is_seal_of_model(data):

@@ -6,17 +6,17 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, Unavailable, quoted, shell
+from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
 from safepoint.shared.terminal import tick
-from safepoint.stores.disk import absolute
 
 Severity = Literal["error", "warning", "note"]
 
@@ -194,26 +194,24 @@ def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Findi
 class Closed(dict[str, str]):
     """The files and folders that could not be looked at, each with the reason."""
 
-    def add(self, path: str, error: OSError) -> None:
-        """Keep what the system said of a path."""
-        self[path] = str(error.strerror)
+    @contextmanager
+    def guard(self, path: str) -> Iterator[None]:
+        """Keep why a path could not be looked at: it must never hide the others."""
+        try:
+            yield
+        except (FileNotFoundError, NotFound):
+            if os.path.lexists(path):  # and otherwise it is gone by now
+                self[path] = "what it leads to is not there"
+        except OSError as error:
+            self[path] = str(error.strerror)
+        except CheckpointError as error:
+            self[path] = error.what.rstrip(".")
+        except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
+            self[path] = f"{type(error).__name__}, which is a defect of safepoint"
 
     def findings(self, rule: str) -> list[Finding]:
         """Return a warning for each."""
         return [unseen(rule, *each) for each in self.items()]
-
-
-def existing_folder(path: str | os.PathLike[str]) -> str:
-    """Return the folder as an absolute path.
-
-    Raises:
-        Unavailable: there is no such folder.
-        Unsafe: its parent is not a folder.
-    """
-    found = absolute(path)
-    if not os.path.isdir(found):  # noqa: PTH112  that of Path may raise
-        raise Unavailable(f"{shell(found)} is not a folder.", "Name the folder to look at.")
-    return found
 
 
 def files(
@@ -234,21 +232,13 @@ def files(
             continue
         if not enters(folder):
             continue
-        folders = []
-        try:
-            with os.scandir(folder) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-            for entry in found:
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append((entry.path, depth + 1))
-                else:
-                    tick()
-                    yield entry.path
-        except FileNotFoundError:
-            pass  # gone by now, as folders of a busy store are
-        except OSError as error:
-            closed.add(folder, error)
-        waiting += reversed(folders)
+        found: list[tuple[str, bool]] = []
+        with closed.guard(folder), os.scandir(folder) as entries:
+            found = sorted((each.path, each.is_dir(follow_symlinks=False)) for each in entries)
+        for file in [each for each, is_folder in found if not is_folder]:
+            tick()
+            yield file
+        waiting += [(each, depth + 1) for each, is_folder in reversed(found) if is_folder]
 
 
 def content(file: str, most: int) -> tuple[bytes, int] | None:

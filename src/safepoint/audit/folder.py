@@ -1,41 +1,37 @@
-"""The folder of a store: private, apart from its other parts, whole, only ever added to, owned.
+"""Where the parts of a store lie: private, apart, without keys; and who owns its threads.
 
-What `FileCheckpointStorage` refuses is asked of the very functions that it asks. The rest are
-things that it accepts and that you should know of.
+What the storages refuse is asked of the very functions that they ask. The rest are things that
+they accept and that you should know of.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.contents import KEY_FILE, File, look_into
+from safepoint.audit.contents import KEY_FILE
 from safepoint.audit.finding import (
     Finding,
-    existing_folder,
+    content,
     finding,
     guarded,
-    listed,
     of_tenant,
     refused,
     unseen,
     worst_first,
 )
-from safepoint.core.errors import CheckpointError, Unavailable, shell
+from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, is_thread
-from safepoint.settings import is_beside
-from safepoint.stores.checks import first_gone, gap
+from safepoint.settings import is_beside, is_database
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
     TEMP,
@@ -46,65 +42,77 @@ from safepoint.stores.disk import (
     network_file_system,
     record_refusals,
     require_posix,
-    translated,
 )
-from safepoint.stores.files import BASE, LEASE, RECORD_NAME, FileCheckpointStorage
+from safepoint.stores.files import RECORD_NAME, FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
-_RECORD: Final = re.compile(r"([0-9]{10})\.checkpoint\Z")
-_ON_ITS_WAY: Final = 600.0
 # Clocks may differ, though not by more than this.
 _LONGEST: Final = timedelta(seconds=MAX_SECONDS, hours=1)
 
 
-def check_location(storage_path: str | os.PathLike[str]) -> list[Finding]:
-    """Look at the folder of a file storage. Nothing is created, opened for writing or changed."""
-    require_posix()
-    path = absolute(storage_path)
-    if not os.path.lexists(path):
-        raise Unavailable(f"{shell(path)} does not exist.", f"Run: mkdir -m 700 {shell(path)}")
-    with translated("look at", path):
-        found = [*location(path, named=storage_path)]
-        found += _threads(path) if stat.S_ISDIR(Path(path).lstat().st_mode) else ()
-    return found
-
-
-def location(path: str, *, named: str | os.PathLike[str] = "") -> Iterator[Finding]:
-    """Yield what is wrong with an absolute folder as a place for state, whoever wrote that."""
-    yield from (refused("SP04", each, path) for each in location_refusals(path))
-    yield from surroundings(path, named=named)
-    if (kind := network_file_system(path)) is not None:
-        yield finding("SP01.network", path, kind=kind)
-
-
-def surroundings(
-    path: str, rule: str = "SP01", *, named: str | os.PathLike[str] = ""
-) -> Iterator[Finding]:
-    """Yield who can read a folder, what else happens where it lies, and who can replace it.
+def check_places(parts: Mapping[str, str], keys: Iterable[str] = ()) -> Iterator[Finding]:
+    """Look at where each part of a store lies, and how they lie to each other.
 
     Args:
-        path: the folder, absolute.
-        rule: under which to say so.
-        named: what was named, before links were resolved: who owns one decides where it leads.
+        parts: the path of each by its name.
+        keys: the files of its keys, absolute.
     """
+    require_posix()
+    places: dict[str, str] = {}
+    for key in keys:
+        folder = str(Path(key).parent)
+        yield from (refused("SP22", each, folder) for each in location_refusals(folder))
+        yield from guarded("SP22", key, key_file(key))
+    for part, named in parts.items():
+        try:
+            path = absolute(named)
+        except CheckpointError as refusal:
+            yield refused("SP22", refusal, named)
+            continue
+        is_file = is_database(path)
+        places[part] = str(Path(path).parent) if is_file else path
+        yield from guarded("SP04", path, around(named) if is_file else location(named))
+        if part in ("storage", "answers"):
+            yield from _threads(path)
+        yield from guarded("SP08", path, _keys_in(part, places[part], path if is_file else ""))
+    for (one, first), (other, second) in combinations(places.items(), 2):
+        paths = Path(os.path.realpath(first)), Path(os.path.realpath(second))
+        if _is_inside(*paths) or _is_inside(*reversed(paths)):
+            yield finding("SP22.together", second, other=other, one=one, first=shell(first))
+
+
+def _is_inside(path: Path, folder: Path) -> bool:
+    """Tell whether one is inside the other, also where a mount gives a folder a second name."""
+    return path.is_relative_to(folder) or any(
+        os.path.exists(above) and os.path.exists(folder) and above.samefile(folder)  # noqa: PTH110
+        for above in (path, *path.parents)
+    )
+
+
+def location(named: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Yield what is wrong with a folder as a place for state, whoever wrote that."""
+    path = absolute(named)
+    yield from (refused("SP04", each, path) for each in location_refusals(path))
     info = Path(path).lstat()
     if stat.S_ISDIR(info.st_mode) and info.st_mode & 0o055:
-        yield finding(f"{rule}.readable", path, mode=stat.S_IMODE(info.st_mode))
+        yield finding("SP01.readable", path, mode=stat.S_IMODE(info.st_mode))
     for folder in [each for each in temp_folders() if Path(path).is_relative_to(each)][:1]:
-        yield finding(f"{rule}.temporary", path, folder=shell(folder))
-    tree = _work_tree(path)
+        yield finding("SP01.temporary", path, folder=shell(folder))
+    tree = work_tree(path)
     if tree is not None:
-        yield finding(f"{rule}.work-tree", path, tree=shell(tree))
-    links = (each for each in Path(named or path).absolute().parents if each.is_symlink())
+        yield finding("SP01.work-tree", path, tree=shell(tree))
+    # Whoever owns a link decides where it leads.
+    links = (each for each in Path(named).absolute().parents if each.is_symlink())
     for above in (*Path(path).parents, *links):
         info = above.lstat()
         for refusal in stranger_refusals(str(above), info):
-            yield replace(refused(rule, refusal, str(above)), severity="warning")
+            yield replace(refused("SP01", refusal, str(above)), severity="warning")
         is_open = info.st_mode & stat.S_IWGRP and not info.st_mode & stat.S_ISVTX
         if is_open and not stat.S_ISLNK(info.st_mode):
-            yield finding(
-                f"{rule}.group", str(above), group=info.st_gid, mode=stat.S_IMODE(info.st_mode)
-            )
+            mode = stat.S_IMODE(info.st_mode)
+            yield finding("SP01.group", str(above), group=info.st_gid, mode=mode)
+    if (kind := network_file_system(path)) is not None:
+        yield finding("SP01.network", path, kind=kind)
 
 
 def temp_folders() -> list[str]:
@@ -113,29 +121,26 @@ def temp_folders() -> list[str]:
     return [os.path.realpath(folder) for folder in ("/tmp", "/var/tmp", *named) if folder]  # noqa: S108
 
 
-def _work_tree(path: str) -> str | None:
+def work_tree(path: str) -> str | None:
+    """Return the git work tree that a path is in, if it is in one."""
     trees = (each for each in (Path(path), *Path(path).parents) if os.path.lexists(each / ".git"))
     return str(next(trees, "")) or None
 
 
 def _threads(path: str) -> list[Finding]:
-    """Look at who else could change or read the threads and their records."""
+    """Look at who else could change or read the threads in a folder, and their records."""
+    if os.path.islink(path) or not os.path.isdir(path):  # noqa: PTH112, PTH114
+        return []
     try:
-        with os.scandir(path) as entries:
-            names = sorted(entry.name for entry in entries)
+        names = sorted(os.listdir(path))  # noqa: PTH208  names, as strings
     except OSError as error:
         return [unseen("SP04", path, error.strerror)]
-    within = [f for name in names if _is_tenant(path, name) for f in _threads(f"{path}/{name}")]
+    tenants = [name for name in names if name[:1] == "@" and is_thread(name[1:])]
+    within = [f for name in tenants for f in _threads(f"{path}/{name}")]
     kept = [f"{path}/{name}" for name in names if is_thread(name.removeprefix("@"))]
     return worst_first(
         [*within, *(f for child in kept for f in guarded("SP04", child, _thread(child)))]
     )
-
-
-def _is_tenant(path: str, name: str) -> bool:
-    """Tell whether a tenant's threads are in a folder: it is named after the tenant, with an @."""
-    is_named = name[:1] == "@" and is_thread(name[1:])
-    return is_named and stat.S_ISDIR(Path(path, name).lstat().st_mode)
 
 
 def _thread(child: str) -> Iterator[Finding]:
@@ -162,173 +167,48 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
         yield finding("SP04.mode", path, mode=stat.S_IMODE(info.st_mode))
 
 
-def around(file: str, named: str | os.PathLike[str]) -> Iterator[Finding]:
-    """Yield who else could change or read a file of SQLite, what lies beside it, and its folder.
-
-    Args:
-        file: the file, absolute.
-        named: what was named, before links were resolved.
-    """
-    folder = str(Path(file).parent)
-    yield from (refused("SP04", refusal, folder) for refusal in location_refusals(folder))
-    yield from surroundings(folder, named=named)
-    for suffix in BESIDE:
-        yield from guarded("SP04", file + suffix, record_file(Path(file + suffix), None))
-        if suffix and os.path.lexists(file + suffix) and not is_beside(file + suffix):
-            yield finding("SP13.stray", file + suffix)
+def around(named: str | os.PathLike[str]) -> Iterator[Finding]:
+    """Yield who else could change or read a file of SQLite, what lies beside it, and its folder."""
+    yield from location(Path(named).absolute().parent)
+    for file in (absolute(named) + suffix for suffix in BESIDE):
+        yield from guarded("SP04", file, record_file(Path(file), None))
+        if file != absolute(named) and os.path.lexists(file) and not is_beside(file):
+            yield finding("SP13.stray", file)
 
 
-def check_places(
-    storage: str | os.PathLike[str] | None,
-    *,
-    keys: str | os.PathLike[str] | None = None,
-    anchor: str | os.PathLike[str] | None = None,
-    journal: str | os.PathLike[str] | None = None,
-    journal_anchor: str | os.PathLike[str] | None = None,
-) -> list[Finding]:
-    """Look at the folders of a store: at each, and at how they lie to each other."""
-    require_posix()
-    parts = ("storage", "keys", "anchor", "journal", "journal's anchor")
-    places: dict[str, str] = {}
-    findings: list[Finding] = []
-    for part, path in zip(parts, (storage, keys, anchor, journal, journal_anchor), strict=True):
-        try:
-            places |= {} if path is None else {part: absolute(path, f"The folder of the {part}")}
-        except Unavailable as refusal:
-            findings.append(refused("SP22", refusal, str(path)))
-    findings += guarded("SP22", next(iter(places.values()), ""), _together(places))
-    for part, place in places.items():
-        findings += guarded("SP22", place, _place(part, place))
-    return findings
+def _keys_in(part: str, folder: str, database: str) -> Iterator[Finding]:
+    """Look for keys beside a part. SQLite loses its locks if somebody else opens its files."""
+    if part == "storage" and not database:
+        return  # all of whose files are looked at
+    with os.scandir(folder) as entries:
+        names = sorted(each.path for each in entries)
+    for name in names:
+        begins = None if name in [database + suffix for suffix in BESIDE] else content(name, 128)
+        key = KEY_FILE.match(begins[0]) if begins else None
+        if key is not None:
+            yield finding("SP08.public-inside" if key[1] else "SP08.inside", name, part=part)
 
 
-def _together(places: dict[str, str]) -> Iterator[Finding]:
-    for (one, first), (other, second) in combinations(places.items(), 2):
-        paths = Path(os.path.realpath(first)), Path(os.path.realpath(second))
-        if _is_inside(*paths) or _is_inside(*reversed(paths)):
-            yield finding("SP22.together", second, other=other, one=one, first=shell(first))
-
-
-def _is_inside(path: Path, folder: Path) -> bool:
-    """Tell whether one is inside the other, also where a mount gives a folder a second name."""
-    return path.is_relative_to(folder) or any(
-        os.path.exists(above) and os.path.exists(folder) and above.samefile(folder)  # noqa: PTH110
-        for above in (path, *path.parents)
-    )
-
-
-def _place(part: str, path: str) -> Iterator[Finding]:
-    if not os.path.lexists(path):
-        yield finding("SP22.missing", path, part=part)
-        return
-    yield from (refused("SP22", each, path) for each in location_refusals(path))
-    yield from surroundings(path, "SP22")
-    current, home = Path.cwd(), os.path.realpath(os.path.expanduser("~"))  # noqa: PTH111
-    # Whoever is at home, or above it, has everything of theirs below the current folder.
-    if Path(path).is_relative_to(current) and not Path(home).is_relative_to(current):
-        yield finding("SP22.current-folder", path, current=shell(str(current)))
-    if part != "storage" and stat.S_ISDIR(Path(path).lstat().st_mode):
-        yield from look_into(path, "SP22", lambda file: key_file(part, file), most=128)
-
-
-def key_file(part: str, file: File) -> Iterator[Finding]:
-    """Look for a secret key where it does not belong, or where others could take it."""
-    key, mode = KEY_FILE.match(file.data), stat.S_IMODE(os.lstat(file.path).st_mode)
+def key_file(file: str) -> Iterator[Finding]:
+    """Look at who could take a secret key."""
+    begins = content(file, 128)
+    key = KEY_FILE.match(begins[0]) if begins else None
     if key is None or key[1]:
         return  # it is none, or it is public
-    if part != "keys":
-        yield finding("SP22.key-astray", file.path, part=part)
-    elif _work_tree(file.path) is not None:
-        yield finding("SP22.key-work-tree", file.path)
+    if work_tree(file) is not None:
+        yield finding("SP22.key-work-tree", file)
+    mode = stat.S_IMODE(os.lstat(file).st_mode)
     if mode & 0o077:
-        yield finding("SP22.key-mode", file.path, mode=mode)
+        yield finding("SP22.key-mode", file, mode=mode)
 
 
-def check_append_only(path: str | os.PathLike[str]) -> list[Finding]:
-    """Look for what an append-only folder cannot have: gaps, strange names, late changes."""
-    root = existing_folder(path)
-    found, strange, threads = list[Finding](), list[str](), list[str]()
-    try:
-        names = sorted(os.listdir(root))  # noqa: PTH208  names, as strings
-        storage = FileCheckpointStorage(root, read_only=True)
-    except OSError as error:
-        return [unseen("SP13", root, error.strerror)]
-    except CheckpointError as refusal:
-        return [refused("SP13", refusal, root)]
-    tenants = [name for name in names if _is_tenant(root, name)]
-    for name in tenants:
-        found += of_tenant(name[1:], check_append_only(f"{root}/{name}"))
-    for name in (each for each in names if each not in tenants):
-        is_folder = stat.S_ISDIR(Path(root, name).lstat().st_mode)
-        (threads if is_folder and is_thread(name) else strange).append(name)
-    kept = [RECORD_NAME.match(file) for each in threads for file in _names(Path(root, each))]
-    links = [name for name in strange if Path(root, name).is_symlink() and is_thread(name)]
-    if not (any(kept) or tenants or links):
-        return [finding("SP13.foreign", root)] if names else []
-    for name in threads:
-        found += guarded("SP13", f"{root}/{name}", _added(storage, name))
-    found += (unseen("SP13", f"{root}/{each}", "links are not followed") for each in links)
-    found += (finding("SP13.stray", f"{root}/{each}") for each in strange if each not in links)
-    return worst_first(found)
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208  names, as strings
-    except OSError:
-        return []  # which is said where it is looked at
-
-
-def _added(storage: FileCheckpointStorage, thread: str) -> Iterator[Finding]:
-    """Look at the files of a thread. A busy store changes meanwhile.
-
-    The base is read after the folder was listed, because `prune` moves it before any record goes;
-    and where a record seems to be missing the folder is listed once more, because one that was
-    saved during the listing may not be on it.
-    """
-    folder = Path(storage.path, thread)
-    for attempt in (1, 2):
-        names = sorted(os.listdir(folder))  # noqa: PTH208  names, as strings
-        try:
-            base = storage.base(thread)
-        except CheckpointError as refusal:
-            yield refused("SP13", refusal, f"{folder}/{BASE}")
-            return
-        first = 1 if base is None else base[0]
-        numbers = {int(match[1]): name for name in names if (match := _RECORD.match(name))}
-        kept = [number for number in numbers if number >= first]
-        holes = [before + 1 for before, after in pairwise([first - 1, *kept]) if after > before + 1]
-        if attempt == 2 and holes:
-            yield refused("SP13", gap(thread, holes[0], kept[-1]), str(folder))
-        if not holes:
-            break
-    if base is not None and not kept:
-        yield refused("SP13", first_gone(thread, first), str(folder))
-    below = [name for number, name in numbers.items() if 0 < number < first]
-    # A prune that is under way takes a moment.
-    if below and time.time() - (folder / BASE).lstat().st_mtime > _ON_ITS_WAY:
-        said = {"thread": thread, "first": first, "count": len(below)}
-        yield finding("SP13.below-base", str(folder), severity="warning", **said)
-    times = {number: (folder / numbers[number]).lstat().st_mtime_ns for number in kept}
-    late = [f"#{one}" for one, other in pairwise(kept) if times[one] > times[other]]
-    if late:
-        yield finding("SP13.rewritten", str(folder), thread=thread, late=listed(late))
-    for name in names:
-        is_ours = _RECORD.match(name) and int(name[:10]) > 0
-        is_temp = name == TEMP and stat.S_ISREG((folder / name).lstat().st_mode)
-        if not (is_ours or is_temp or name in (BASE, LEASE)):
-            yield finding("SP13.stray", f"{folder}/{name}")
-
-
-def check_ownership(path: str | os.PathLike[str], now: datetime | None = None) -> list[Finding]:
-    """Look for threads that no worker owns or ever owned, in a storage in files or in SQLite."""
-    in_file = os.path.isfile(path)  # noqa: PTH113  that of Path may raise
-    root = absolute(path) if in_file else existing_folder(path)
-    moment = datetime.now(UTC) if now is None else now
+def check_ownership(path: str, now: datetime | None = None) -> list[Finding]:
+    """Look for threads whose worker did not give them back, in a storage in files or in SQLite."""
+    root, moment = absolute(path), datetime.now(UTC) if now is None else now
     try:
         with (
             closing(SQLiteCheckpointStorage(root, read_only=True))
-            if in_file
+            if is_database(root)
             else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
         ):
             found: list[Finding] = []
@@ -348,13 +228,11 @@ def _lease(
 ) -> Iterator[Finding]:
     where = str(storage.path / name) if isinstance(storage, FileCheckpointStorage) else name
     try:
-        lease, token = storage.lease(name), storage.token(name)
+        lease = storage.lease(name)
     except CheckpointError as refusal:
         yield refused("SP07", refusal, where)
         return
     if lease is None:
-        if not token:
-            yield finding("SP07.never-owned", where, name=name)
         return
     until = {"name": name, "lease": lease, "expires": spelled(lease.expires)}
     if lease.expires - now > _LONGEST:

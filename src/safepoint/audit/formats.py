@@ -1,7 +1,7 @@
 """Formats: what an audit says, for people and for programs.
 
 Those for programs are complete. Text cuts long rows, and says how many more there are. In each of
-them stands what somebody accepted, with the reason, and each check that could not be made.
+them stands what somebody accepted, with the reason.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from safepoint.audit.finding import (
     listed,
     worst_first,
 )
-from safepoint.audit.report import Failure, Report
+from safepoint.audit.report import FAILED, Report
 from safepoint.core.errors import shell
 from safepoint.rules import RULES
 from safepoint.shared.sarif import Annotation, Described, github_line, log, readable, tool
@@ -36,7 +36,6 @@ def text(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
     for each in findings:
         if each.accepted is not None:
             yield f"{each} Accepted: {_accepted(each)}"
-    yield from map(_failed, report.failures)
     yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
 
@@ -71,7 +70,6 @@ def _summary(report: Report, *, status: int, fail_on: Severity) -> str:
     accepted = len(report.findings) - len(open_ones)
     parts += [f"{unseen} of them about what was not seen"] if unseen else []
     parts += [f"{accepted} accepted"] if accepted else []
-    parts += [f"{counted(len(report.failures), 'check')} not made"] if report.failures else []
     looked = f"Looked at {listed([*report.looked])}" if report.looked else "Nothing was looked at"
     passed = status == 0 and bool(open_ones)
     enough = f" None of them fails it (--fail-on {fail_on})." if passed else ""
@@ -83,12 +81,6 @@ def _summary(report: Report, *, status: int, fail_on: Severity) -> str:
 def _accepted(finding: Finding) -> str:
     accepted = finding.accepted
     return "" if accepted is None else f"{accepted.reason} (until {accepted.until})"
-
-
-def _failed(failure: Failure) -> str:
-    named = [failure.check, shell(failure.where) if failure.where else ""]
-    which = " on ".join(filter(None, named))
-    return f"Not checked{f' ({which})' if which else ''}: {failure.why}"
 
 
 def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
@@ -110,10 +102,6 @@ def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
                 }
                 for each in worst_first(report.findings)
             ],
-            "failures": [
-                {name: readable(value) for name, value in each._asdict().items()}
-                for each in report.failures
-            ],
         },
         indent=1,
     )
@@ -125,11 +113,12 @@ def _plain(value: Any) -> Any:
 
 def sarif(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:  # noqa: ARG001
     """Yield a log of SARIF 2.1.0."""
+    findings = worst_first(report.findings)
     yield log(
-        map(_annotation, worst_first(report.findings)),
-        {each.id: _described(each) for each in report.findings},
+        [_annotation(each) for each in findings if each.id != FAILED],
+        {each.id: _described(each) for each in findings},
         status=status,
-        failures=map(_failed, report.failures),
+        failures=[f"{each.what} {each.do}" for each in findings if each.id == FAILED],
         looked_at=report.looked,
     )
 
@@ -164,8 +153,6 @@ def github(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
     """Yield a line for each annotation of GitHub Actions, and one about all of it."""
     for each in worst_first(report.findings):
         yield github_line(_annotation(each))
-    for failure in report.failures:
-        yield github_line(Annotation("not checked", "error", _failed(failure)))
     yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
 

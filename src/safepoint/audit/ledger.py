@@ -9,31 +9,27 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.contents import keys_inside
 from safepoint.audit.finding import Finding, content, finding, of_tenant, refused, worst_first
 from safepoint.audit.reading import all_threads, view_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import View, scoped
 from safepoint.core.errors import (
     CheckpointError,
-    ConfigurationError,
     NotFound,
     RolledBack,
     SealBroken,
     Unavailable,
     shell,
 )
-from safepoint.core.keys import Hidden, Key, Keyring, VerifyingKey, parse_key
+from safepoint.core.keys import Hidden, Keyring, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
 from safepoint.settings import database_in
-from safepoint.stores.disk import SUPPORTED, as_named
+from safepoint.stores.disk import SUPPORTED
 from safepoint.stores.sqlite import SQLiteJournal
 
 _PATIENCE: Final = 0.2
@@ -109,85 +105,37 @@ def _folder(value: object) -> Path | None:
     return found if found is not None and found.is_dir() else None
 
 
-def check_keys(
-    keys: Keyring,
-    path: str | os.PathLike[str] | None = None,
-    now: datetime | None = None,
-    max_age_days: int = 365,
-    *,
-    ledger: Ledger | None = None,
-) -> list[Finding]:
-    """Look at the keys of a store, at their files, and at what they still seal."""
-    moment = datetime.now(UTC) if now is None else now
-    if moment.tzinfo is None:
-        raise ConfigurationError(
-            "The time to reckon from has no time zone.", "Write now=datetime.now(UTC)."
-        )
-    findings = [] if path is None else keys_inside(path, keys)
-    findings += _age(_newest(keys), moment.timestamp(), max_age_days)
-    findings += () if ledger is None else _in_use(keys, ledger)
-    return findings
-
-
-def _newest(keys: Keyring) -> Key | None:
-    trusted = [key for key in keys if keys.revoked(key.id) is None]
-    return trusted[-1] if trusted else None
-
-
-def _age(key: Key | None, now: float, limit: int) -> Iterator[Finding]:
-    if key is None or key.path is None:
-        return
-    with suppress(OSError):
-        days = int((now - key.path.stat().st_mtime) // _DAY)
-        if days > limit:
-            yield finding("SP08.age", str(key.path), days=days, limit=limit)
-
-
-def _in_use(keys: Keyring, ledger: Ledger) -> Iterator[Finding]:
-    """Count records by the key that sealed them.
+def check_keys(ledger: Ledger) -> Iterator[Finding]:
+    """Count the records that keys other than the newest still seal.
 
     What names a key and does not verify by it proves nothing: whoever can write the storage could
     make it look as if a key that is needed were not.
     """
-    newest = _newest(keys)
-    others = [key for key in keys if key is not newest]
+    keys = ledger.keys
+    newest = [key for key in keys if keys.revoked(key.id) is None][-1:]
+    others = [key for key in keys if key not in newest]
     counts = Counter[str]()
     ring = Keyring(verify=list(keys))  # and none of them revoked
-    threads, refusals = all_threads(ledger) if others else ([], [])
-    if refusals and not threads:
-        return  # which is said where the anchor is asked
-    complete = not refusals
-    for scope, thread in threads:
+    for scope, thread in all_threads(ledger)[0] if others else []:
         view = view_of(scope, ring)
-        try:
+        with suppress(CheckpointError):  # which is said where the records are verified
             base = view.base(thread)
             counts.update([base.key] if base is not None else [])
             for opened in view.back(thread, every_signature=True):
                 counts[opened.key] += 1
-        except CheckpointError:
-            complete = False
     for key in others:
-        values = {"count": counts[key.id], "store": ledger.store}
-        if counts[key.id] and keys.revoked(key.id) is not None:
-            yield finding("SP08.revoked-in-use", key.id, **values)
-        elif counts[key.id]:
-            yield finding("SP08.retired-in-use", key.id, **values)
-        elif complete:
-            yield finding("SP08.unused", key.id, store=ledger.store)
+        if counts[key.id]:
+            is_revoked = keys.revoked(key.id) is not None
+            which = "SP08.revoked-in-use" if is_revoked else "SP08.retired-in-use"
+            yield finding(which, key.id, count=counts[key.id], store=ledger.store)
 
 
 def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
     """Look whether the approvers' keys are where they belong: the secret with them alone."""
-    people = list(approvers.keys.values())
-    names = {key.id: name for name, key in people}
+    names = {key.id: name for name, key in approvers.keys.values()}
     for key in ledger.keys:
         if key.id in names:
             yield finding("SP19.on-keyring", ledger.store, key=key.id, name=names[key.id])
-    storage = _folder(ledger.storage)
-    home = None if storage is None else storage.resolve()
-    for name, public in people:
-        if home is not None and public.path is not None and public.path.is_relative_to(home):
-            yield finding("SP19.key-in-storage", str(public.path), name=name)
     yield from _secrets(ledger, approvers, "SP19.secret-here")
 
 
@@ -233,28 +181,16 @@ def _ids(file: Path) -> Iterator[str]:
                 yield VerifyingKey(parsed[1]).id
 
 
-def check_journal(
-    path: str | os.PathLike[str],
-    keys: Keyring,
-    *,
-    name: str = "journal",
-    anchor: Anchor | None = None,
-) -> list[Finding]:
-    """Verify a journal. Nothing is changed. Where it is kept is for `check_places`."""
-    check_name("journal", name)
-    shown = str(as_named(path, "The path of the journal"))
-    found = list[Finding]()
+def check_journal(path: str, keys: Keyring, name: str, anchor: Anchor | None) -> list[Finding]:
+    """Verify a journal. Nothing is changed."""
+    found = [finding("SP20.no-anchor", path)] if anchor is None else []
     try:
-        file = database_in(str(path))
+        file = database_in(path)
         with SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=True) as journal:
             counts = journal.counts()
     except (Unavailable, SealBroken) as refusal:
-        found.append(refused("SP20", refusal, shown))
-    else:
-        found += () if anchor is None else _behind(shown, name, counts, anchor)
-    if anchor is None:
-        found.append(finding("SP20.no-anchor", shown))
-    return worst_first(found)
+        return [refused("SP20", refusal, path), *found]
+    return [*found, *(_behind(path, name, counts, anchor) if anchor is not None else ())]
 
 
 def _behind(path: str, name: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:

@@ -10,25 +10,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from safepoint.audit.contents import File, check_contents, keys_inside
+from safepoint.audit.contents import Contents
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
-from safepoint.audit.finding import (
-    Finding,
-    content,
-    finding,
-    guarded,
-    refused,
-    worst_first,
-)
-from safepoint.audit.folder import (
-    around,
-    check_append_only,
-    check_location,
-    check_ownership,
-    check_places,
-    key_file,
-    location,
-)
+from safepoint.audit.finding import Finding, finding, refused, worst_first
+from safepoint.audit.folder import check_ownership, check_places
 from safepoint.audit.ledger import (
     approvers_apart,
     check_anchor,
@@ -38,10 +23,11 @@ from safepoint.audit.ledger import (
 )
 from safepoint.audit.models import check_torch
 from safepoint.audit.postgres import check_postgres, tenant_of
+from safepoint.audit.profiles import recognise_database
 from safepoint.audit.reading import mixed, read
-from safepoint.audit.report import Failure, Report
+from safepoint.audit.report import FAILED, Report
 from safepoint.audit.runs import Runs, holds
-from safepoint.audit.sqlite import check_database, foreign
+from safepoint.audit.sqlite import check_database
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
@@ -54,12 +40,10 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
-from safepoint.core.storage import is_thread
 from safepoint.resume.gate import Gate
 from safepoint.settings import Store, database_in, is_database
 from safepoint.shared.terminal import key_of, keyring_of, progress
-from safepoint.stores.database import BESIDE
-from safepoint.stores.disk import absolute, location_refusals
+from safepoint.stores.disk import absolute
 
 _T = TypeVar("_T")
 
@@ -89,73 +73,59 @@ class Place:
         keys: the keys that sealed the records, None if none was given, or one is refused.
         anchor: its anchor, None if there is none, or it is refused.
         gate: who may approve and hold; None if nobody was named, or what they signed is refused.
-        database: the file of an SQLite storage, by how it begins, or None.
-        location: any other path that was given, or None.
-        folder: that path, if it is a folder, or None.
+        path: its storage on disk, None if it is in PostgreSQL.
+        database: that, if it is a file of SQLite, or None.
         foreign: what others keep in the database, or None.
-        disk: the storage on disk, or None.
-        name: what to call the store, for a person.
         where: its path, or its name.
-        unverified: why its records are not verified, although there are keys.
     """
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
         self.store, self._stack, self.apps = store, stack, store.app
-        self.closed: list[Finding] = []
-        self.keys = self._ring(store.key, store.revoked)
-        self.anchor = self._heads(store.anchor, lambda: store.anchor_of(stack))
         for part, name in (("store", store.store), ("journal", store.journal_name)):
             if name is not None:
                 check_name(part, name)
-        path = store.storage and database_in(store.storage)
-        self.database = path if path is not None and is_database(path) else None
-        self.location = path if self.database is None else None
-        is_folder = path is not None and os.path.isdir(path)  # noqa: PTH112
-        self.folder = path if is_folder else None
-        self.foreign = foreign(self.database) if self.database else None
-        self.disk = self.folder or (None if self.foreign else self.database)
-        self.where = "" if path is None else absolute(path)
-        self.name = shell(self.where)
+        self.closed: list[Finding] = []
+        self.keys = self._ring(store.key, store.revoked)
+        self.anchor = self._try("SP15", store.anchor, lambda: _anchor(store, stack))
+        self.path = absolute(database_in(store.storage)) if store.storage else None
+        if self.path is not None and not os.path.lexists(self.path):
+            shown = shell(self.path)
+            raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
+        self.database = self.path if self.path and is_database(self.path) else None
+        known = recognise_database(self.database) if self.database else None
+        self.foreign = known if known and known.is_read else None
+        self.where = self.path or ""
         if store.postgres is not None:
             from safepoint.stores.postgres.connection import parsed, place
 
-            self.name = self.where = place(parsed(store.postgres))
-        self.unverified: list[Finding] = []
+            self.where = place(parsed(store.postgres))
         self.gate = self._gate()
 
     def __str__(self) -> str:
         if self.store.postgres is not None:
-            return f"{self.name} in PostgreSQL"
-        if self.foreign:
-            return f"{self.name} ({self.foreign.name})"
-        kind = "journal" if self.is_journal else "store"
-        return f"{self.name} (a {kind} in {'SQLite' if self.database else 'files'})"
+            return f"{self.where} in PostgreSQL"
+        kind = f"a {'journal' if self.is_journal else 'store'} in"
+        kind = f"{kind} {'SQLite' if self.database else 'files'}"
+        return f"{shell(self.where)} ({self.foreign.name if self.foreign else kind})"
 
-    def _try(
-        self, rule: str, where: str, opens: Callable[[], _T], modes: Iterable[Finding] = ()
-    ) -> _T | None:
-        """Open a part. If it is refused, keep that, after the modes that may be why."""
+    def _try(self, rule: str, path: str | None, opens: Callable[[], _T]) -> _T | None:
+        """Open a part. If it is refused, keep that."""
         try:
             return opens()
         except (ConfigurationError, MissingPackage):
             raise  # which is not about what is there
         except CheckpointError as refusal:
-            self.closed += [*guarded("SP04", where, modes), refused(rule, refusal, where)]
+            where = self.where if path is None else _absolute(database_in(path))
+            self.closed.append(refused(rule, refusal, where))
             return None
 
     def _ring(self, paths: tuple[str, ...], revoked: tuple[str, ...] = ()) -> Keyring | None:
         """Load keys, if there are any and all of them can be."""
-        files = [_absolute(each) for each in (*paths, *(e.partition("=")[0] for e in revoked))]
-        keys = [self._try("SP22", file, partial(key_of, file), _modes_of(file)) for file in files]
+        files = [*paths, *(each.partition("=")[0] for each in revoked)]
+        keys = [self._try("SP22", file, partial(key_of, file)) for file in files]
         if None in keys or not keys:
             return None
         return self._try("SP22", files[-1], lambda: keyring_of(paths, revoked))
-
-    def _heads(self, path: str | None, opens: Callable[[], Anchor | None]) -> Anchor | None:
-        """Open an anchor on disk, if there is one."""
-        if path is None:
-            return None
-        return self._try("SP15", _absolute(database_in(path)), opens, _anchor_modes(path))
 
     @property
     def is_anchored(self) -> bool:
@@ -165,82 +135,56 @@ class Place:
     def _gate(self) -> Gate | None:
         """Return who may approve and hold, if they and what they signed can be read."""
         store = self.store
-        answers = self._try(
-            "SP19",
-            _absolute(store.answers) if store.answers else self.where,
-            lambda: store.answers_of(self._stack),
-            _anchor_modes(store.answers_anchor) if store.answers_anchor else (),
-        )
+        answers = self._try("SP19", store.answers, lambda: store.answers_of(self._stack))
         if answers is None and (store.answers or store.postgres_answers):
             return None
         file = (*store.approver, *store.operator, "")[0].partition("=")[2]
-        return self._try("SP19", _absolute(file), lambda: store.gate_of(answers))
+        return self._try("SP19", file, lambda: store.gate_of(answers))
 
     @cached_property
     def is_journal(self) -> bool:
         """Whether it was found, and is a journal."""
         with suppress(CheckpointError):  # which another check says
-            return bool(self.disk) and self.store.store is None and is_journal(self._storage)
+            return self.store.store is None and bool(self.path) and is_journal(self._storage)
         return False
 
-    @property
-    def home(self) -> str | None:
-        """The folder that the storage is in, if it is on disk."""
-        return str(Path(absolute(self.database)).parent) if self.database else self.folder
-
-    @cached_property
-    def is_empty(self) -> bool:
-        """Whether there is a store, as far as it may be read, and no record in it."""
-        if (self.disk or self.ledger) is None:
+    def _is_empty(self) -> bool:
+        """Tell whether there is a store, as far as it may be read, and no record in it."""
+        if self.foreign or (self.ledger is None and self.store.postgres):
             return False
         try:
             storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
-            inside = Path(self.folder).iterdir() if self.folder else ()
-            links = (each for each in inside if each.is_symlink() and is_thread(each.name))
-            return not (storage.threads() or storage.tenants() or any(links))
+            return not (storage.threads() or storage.tenants())
         except (CheckpointError, OSError):
             return False  # another check says why
 
-    @property
-    def is_sealed(self) -> bool:
-        """Whether there are records that a key could verify, as far as can be told without it."""
-        there = self.disk if self.store.postgres is None else self._served
-        return there is not None and all(each.id != "SP02.unsealed" for each in self.contents)
+    def _is_sealed(self) -> bool:
+        """Tell whether there are records that a key could verify, as far as one sees without."""
+        if self.store.postgres is not None:
+            return self._served is not None
+        return not self.foreign if self.database else self.contents.is_sealed
 
     @cached_property
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
         store = self.store
-        there = self.disk or self.foreign or store.postgres
-        if there is None or not (store.key or store.revoked):
-            return None
-        self.unverified = [finding("SP02.not-verified", self.where, place=self.name)]
-        if self.foreign or self.keys is None:
+        if self.keys is None or self.foreign:
             return None
         try:
-            anchor = self.anchor
-            if store.postgres_anchor is not None:
-                anchor = store.anchor_of(self._stack)
+            anchor = self.anchor if store.postgres_anchor is None else store.anchor_of(self._stack)
             options: Any = {"anchor": anchor, "tenant": self._tenant}
-            ledger = Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
+            return Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
-            self.unverified.insert(0, refused("SP15", refusal, self.where))
-            return None
+            self.closed.append(refused("SP15", refusal, self.where))
         except (Unavailable, Unsafe):
             if store.postgres is not None:
                 raise
-            return None  # another check has said why
-        self.unverified = []
-        return ledger
+        return None  # another check says why
 
     @cached_property
-    def contents(self) -> list[Finding]:
-        """What its files hold."""
-        if self.database is None:
-            return [] if self.folder is None else check_contents(self.folder, self.keys)
-        # SQLite loses its locks if somebody else in the process opens its files.
-        ours = {os.path.realpath(absolute(self.database) + suffix) for suffix in BESIDE}
-        return keys_inside(self.home or "", self.keys, without=ours)
+    def contents(self) -> Contents:
+        """What the files of its folder hold."""
+        return Contents(self.where)
 
     @cached_property
     def _storage(self) -> Any:
@@ -256,11 +200,30 @@ class Place:
         """Whom the login of a database serves; `*` is every tenant. None if it has no store."""
         return None if self.store.postgres is None else tenant_of(self.store.postgres)
 
-    def database_findings(self) -> Iterable[Finding]:
-        """Look at the file of an SQLite storage, or say what others keep in it."""
+    def places(self) -> Iterator[Finding]:
+        """Look at where the parts lie."""
+        store = self.store
+        named = {
+            "storage": store.storage,
+            "anchor": store.anchor,
+            "answers": store.answers,
+            "answers' anchor": store.answers_anchor,
+            "journal": store.journal,
+            "journal's anchor": store.journal_anchor,
+        }
+        revoked = (each.partition("=")[0] for each in store.revoked)
+        keys = (*store.key, *revoked, *store.journal_key)
+        parts = {part: database_in(path) for part, path in named.items() if path}
+        return check_places(parts, map(_absolute, keys))
+
+    def records(self) -> Iterable[Finding]:
+        """Look at the bytes of its records, or say what others keep in its place."""
         if self.foreign:
             return self.foreign.findings
-        return [] if self.database is None else check_database(self.database)
+        if self.database:
+            return check_database(self.database)
+        is_folder = self.path is not None and os.path.isdir(self.path)  # noqa: PTH112
+        return self.contents.findings if is_folder else []
 
     def server(self) -> list[Finding]:
         """Look at the logins and the schemas of a store in PostgreSQL."""
@@ -276,51 +239,39 @@ class Place:
 
     def verified(self) -> Iterator[Finding]:
         """Say whether there is anything to verify, and what keeps from it."""
-        is_unverified = self.ledger is None
-        yield from self.unverified
-        if self.is_empty:
+        shown = self.where if self.store.postgres else shell(self.where)
+        has_keys = bool(self.store.key or self.store.revoked)
+        if self.ledger is None and has_keys:
+            yield finding("SP02.not-verified", self.where, place=shown)
+        elif self._is_empty():
             yield finding("SP02.empty", self.where)
-        elif is_unverified and not (self.store.key or self.store.revoked) and self.is_sealed:
+        elif self.ledger is None and self._is_sealed():
             which = "SP20.no-key" if self.is_journal else "SP02.no-key"
-            yield finding(which, self.where, place=self.name)
-
-    def answers(self) -> Iterator[Finding]:
-        """Look at where the answers are kept."""
-        if self.store.answers is not None:
-            path = database_in(self.store.answers)
-            yield from check_database(path) if is_database(path) else check_location(path)
+            yield finding(which, self.where, place=shown)
 
     def journal(self) -> Iterator[Finding]:
-        """Verify the journal, and look at how the parts lie to each other."""
+        """Verify the journal."""
         store = self.store
         if store.journal is None:
             return
         with ExitStack() as stack:
             before = len(self.closed)
             keys = self._ring(store.journal_key)
-            anchor = self._heads(store.journal_anchor, lambda: store.journal_anchor_of(stack))
+            opens = partial(store.journal_anchor_of, stack)
+            anchor = self._try("SP15", store.journal_anchor, opens)
             if keys is not None and len(self.closed) == before:
-                name = store.journal_name
-                yield from check_journal(store.journal, keys, name=name, anchor=anchor)
+                yield from check_journal(store.journal, keys, store.journal_name, anchor)
             else:
                 yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
-        held = Path(store.key[0]).parent if store.key else None
-        heads, ends = _folder(store.anchor), _folder(store.journal_anchor)
-        yield from check_places(
-            self.home, keys=held, anchor=heads, journal=_folder(store.journal), journal_anchor=ends
-        )
+
+    def owners(self) -> list[Finding]:
+        """Look at who owns the threads of a storage on disk."""
+        return check_ownership(self.path) if self.path and not self.foreign else []
 
 
-def _modes_of(path: str) -> Iterator[Finding]:
-    data, size = content(path, 128) or (b"", 0)
-    yield from key_file("keys", File(path, data, size))
-    folder = str(Path(path).parent)
-    yield from (refused("SP22", each, folder) for each in location_refusals(folder))
-
-
-def _anchor_modes(path: str) -> Iterator[Finding]:
-    file = _absolute(database_in(path))
-    return around(file, path) if is_database(file) else location(file, named=path)
+def _anchor(store: Store, stack: ExitStack) -> Anchor | None:
+    """Open an anchor on disk, if there is one."""
+    return None if store.anchor is None else store.anchor_of(stack)
 
 
 def _absolute(path: str) -> str:
@@ -328,16 +279,6 @@ def _absolute(path: str) -> str:
     with suppress(CheckpointError):
         return absolute(path)
     return os.path.abspath(path)  # noqa: PTH100
-
-
-def _folder(path: str | None) -> str | None:
-    """Return the folder of an anchor or a journal, which may be a file in it."""
-    return str(Path(absolute(path)).parent) if path and is_database(path) else path
-
-
-def _owners(path: str) -> Iterable[Finding]:
-    # That no worker ever owned a thread is how it is for whoever runs one worker.
-    return [each for each in check_ownership(path) if each.severity != "note"]
 
 
 def _records(at: Opened) -> Iterator[Finding]:
@@ -353,29 +294,21 @@ def _records(at: Opened) -> Iterator[Finding]:
         yield from holds(at.ledger, at.gate)
 
 
-def _on(part: str, check: Callable[[Any], Iterable[Finding]]) -> Look:
-    """Return how to make a check on a part of a place, if it has that part."""
-    return lambda place: [] if getattr(place, part) is None else check(getattr(place, part))
-
-
 Look = Callable[[Any], Iterable[Finding]]
 OPENED: Final[dict[str, Look]] = {
-    "keys": _on("ledger", lambda ledger: check_keys(ledger.keys, ledger=ledger)),
+    "keys": lambda at: check_keys(at.ledger) if at.ledger else [],
     "records": _records,
-    "tenants": _on("ledger", mixed),
+    "tenants": lambda at: mixed(at.ledger) if at.ledger else [],
     "anchor": lambda at: check_anchor(at.ledger) if at.ledger and at.is_anchored else [],
 }
 """Each check of a store that is open, by a name of its own."""
 CHECKS: Final[dict[str, Look]] = {
-    "location": _on("location", check_location),
-    "contents": lambda place: place.contents,
-    "append-only": _on("folder", check_append_only),
-    "database": Place.database_findings,
+    "places": Place.places,
+    "contents": Place.records,
     "postgres": Place.server,
     **OPENED,
     "verified": Place.verified,
-    "answers": Place.answers,
-    "owners": _on("disk", _owners),
+    "owners": Place.owners,
     "journal": Place.journal,
     "parts": lambda place: place.closed,
 }
@@ -440,14 +373,14 @@ def audit(
 
 
 def look(
-    paths: Iterable[str], stores: Iterable[Store | Failure] = (), *, is_code: bool = False
+    paths: Iterable[str], stores: Iterable[Store | Finding] = (), *, is_code: bool = False
 ) -> Report:
     """Audit paths, each found out by its content or only for code, and stores by their parts."""
     made, named = _Audit(), set[str]()
     with progress("files and records"):
         for store in stores:
-            if isinstance(store, Failure):
-                made.failures[store.why] = store
+            if isinstance(store, Finding):
+                made.found.append(store)
                 continue
             named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
             made.store(store)
@@ -459,8 +392,7 @@ def look(
             replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
             for each in findings
         ]
-    failed = tuple(made.failures.values())
-    return Report(tuple(made.looked), tuple(findings), failed, stores=tuple(made.stores))
+    return Report(tuple(made.looked), tuple(findings), stores=tuple(made.stores))
 
 
 class _Audit:
@@ -470,7 +402,6 @@ class _Audit:
         looked: what was looked at.
         found: the findings. Two rules may speak of one thing in a store in the same words, or two
             stores of one path: the first is enough.
-        failures: each by its words.
         stores: the place of each store.
     """
 
@@ -479,7 +410,6 @@ class _Audit:
         self.looked: list[str] = []
         self.found: list[Finding] = []
         self._said: set[tuple[str, str]] = set()
-        self.failures: dict[str, Failure] = {}
         self.stores: list[str] = []
 
     def path(self, path: str, named: set[str], *, is_code: bool = False) -> None:
@@ -493,8 +423,7 @@ class _Audit:
 
     def store(self, store: Store) -> None:
         """Make each check of a store."""
-        named = store.storage or store.store or ""
-        with self.trying("parts", named), ExitStack() as stack:
+        with self.trying("parts", store.storage or store.store or ""), ExitStack() as stack:
             place = Place(store, stack)
             self.stores.append(place.where)
             self.make(CHECKS, place, place.where, store=place.where)
@@ -509,17 +438,24 @@ class _Audit:
         is_something: bool = True,
     ) -> None:
         """Make each check of a table. What only fails, and finds nothing, was not looked at."""
-        failed, found = len(self.failures), False
+        failed, found = False, False
         for name, check in checks.items():
+            made = False
             with self.trying(name, where):
                 for each in check(at):
-                    found, is_path = True, Path(each.where).is_absolute()
-                    said = {(store, each.what), (each.where if is_path else store, each.what)}
-                    if said.isdisjoint(self._said):
-                        self.found.append(each if is_path else replace(each, store=store))
-                    self._said |= said
-        if is_something and (found or len(self.failures) == failed):
+                    found = True
+                    self._add(each, store)
+                made = True
+            failed = failed or not made
+        if is_something and (found or not failed):
             self.looked.append(str(at))
+
+    def _add(self, each: Finding, store: str) -> None:
+        is_path = Path(each.where).is_absolute()
+        said = {(store, each.what), (each.where if is_path else store, each.what)}
+        if said.isdisjoint(self._said):
+            self.found.append(each if is_path else replace(each, store=store))
+        self._said |= said
 
     @contextmanager
     def trying(self, check: str, where: str) -> Iterator[None]:
@@ -529,10 +465,13 @@ class _Audit:
         except CheckpointError as refusal:
             if self._raises:
                 raise
-            why = str(refusal)
-            self.failures.setdefault(why, Failure(check, where, why))
+            self._fail(check, where, refusal.what, refusal.do)
         except Exception as error:  # whoever wrote the store may have meant it to
             if self._raises:
                 raise
-            why = f"The check {check} failed: {type(error).__name__}. Report it."
-            self.failures.setdefault(why, Failure(check, where, why))
+            self._fail(check, where, f"It failed with {type(error).__name__}.", "Report it.")
+
+    def _fail(self, check: str, where: str, why: str, do: str) -> None:
+        if ("", why) not in self._said:  # one thing may end several checks
+            self._said.add(("", why))
+            self.found.append(finding(FAILED, where, check=check, why=why, do=do))

@@ -20,12 +20,11 @@ from safepoint.audit.finding import (
     unseen,
 )
 from safepoint.core.errors import (
-    CheckpointError,
     MissingPackage,
     Unsafe,
     shell,
 )
-from safepoint.models import Inspection, Kind, Verdict, inspect
+from safepoint.models import Inspection, Kind, Verdict
 from safepoint.models.lint import IDS, check_source
 from safepoint.models.runtime import check_installed, check_runtime
 from safepoint.models.seals import seal_beside
@@ -62,24 +61,6 @@ def check_torch() -> list[Finding]:
         do = error.do.removeprefix("Nothing was loaded. ")
         return [replace(refused("SP23", error, "torch"), do=do)]
     return []
-
-
-def judge(file: str, named: str, closed: Closed) -> tuple[Inspection, list[Finding]] | None:
-    """Look at a file, and say what is wrong with it. One must never hide the others.
-
-    Args:
-        file: what to open.
-        named: what it is called, for the findings.
-        closed: where to keep why it could not be looked at; then there is nothing to return.
-    """
-    try:
-        found = inspect(file)
-        return found, list(judged(named, found))
-    except CheckpointError as error:
-        closed[named] = error.what.rstrip(".")
-    except Exception as error:  # noqa: BLE001  whoever made the file may have meant it to
-        closed[named] = f"{type(error).__name__}, which is a defect of safepoint"
-    return None
 
 
 def judged(file: str, found: Inspection) -> Iterator[Finding]:
@@ -151,11 +132,9 @@ def safety_test(root: str, files: Iterable[str]) -> list[Finding]:
     closed = Closed()
     isolated, tests = False, dict[str, bytes]()
     for file in files:
-        try:
+        text = b""
+        with closed.guard(file):
             text = _text(file)
-        except OSError as error:
-            closed.add(file, error)
-            continue
         isolated = isolated or _AUTOLOAD in text
         if _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text):
             tests[file] = text

@@ -1,8 +1,7 @@
 """What others keep: the audit knows it by tables, columns and keys, never by a name alone.
 
 Databases of LangGraph and OpenClaw, which stand in `profiles.toml` as data; the JSON of Agent
-Framework, OpenClaw and Lobster; and caches of Hugging Face. Nothing is decoded beyond JSON, and
-nothing is changed.
+Framework, OpenClaw and Lobster. Nothing is decoded beyond JSON, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -19,19 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from safepoint.audit.finding import (
-    Closed,
-    Finding,
-    content,
-    files,
-    finding,
-    guarded,
-    listed,
-    unseen,
-    worst_first,
-)
-from safepoint.audit.folder import around, surroundings
-from safepoint.audit.models import judge
+from safepoint.audit.finding import Finding, content, finding, listed, unseen, worst_first
 from safepoint.core.errors import quoted
 from safepoint.rules import package_toml
 from safepoint.stores.disk import absolute
@@ -46,10 +33,8 @@ _TOUCHED: Final = re.compile(rb"\blastTouchedVersion[\"']?\s*:\s*[\"'][0-9]")
 _CHECKPOINT: Final = {"checkpoint_id", "workflow_name", "graph_signature_hash", "state", "messages"}
 _MARKS: Final = re.compile(rb'"(resumeAtIndex|graph_signature_hash|session|defaults|agents)"')
 _ASKS: Final = re.compile(rb'"(askFallback|allowlist|security)"')
-_COMMIT: Final = re.compile(rb"[0-9a-f]{40}\s*")
 
-UNREAD: Final = "an SQLite database that cannot be read"
-"""The name of one whose tables SQLite does not find."""
+_UNREAD: Final = "an SQLite database that cannot be read"
 KEPT: Final = {
     "Agent Framework checkpoint": "SP12.unsealed-state",
     "Lobster resume state": "SP12.unsigned-resume",
@@ -67,12 +52,12 @@ class Recognised(NamedTuple):
     Attributes:
         name: what it is, to go behind "is".
         findings: what is wrong with it, the worst first.
-        files: the files and folders that were looked at here, and need no other look.
+        is_read: whether SQLite finds its tables.
     """
 
     name: str
     findings: list[Finding]
-    files: frozenset[str] = frozenset()
+    is_read: bool = True
 
 
 # --- databases
@@ -92,7 +77,7 @@ def recognise_database(path: str) -> Recognised | None:
         return Recognised("a file that cannot be read", [unseen("SP02", place, error.strerror)])
     if begins is None or not begins[0].startswith(_SQLITE) or begins[0][68:71] == b"SFP":
         return None  # by the number of an application, which is ours
-    name, found = UNREAD, [*_beside(place)]
+    name, found = _UNREAD, [*_beside(place)]
     try:
         with closing(_opened(place)) as connection:
             tables = _tables(connection)
@@ -107,8 +92,7 @@ def recognise_database(path: str) -> Recognised | None:
                 found += judged_rows(known, place, tables, connection.execute)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # it may quote a schema, which is no text
         found.append(unseen("SP02", place, f"SQLite says: {quoted(str(error))}"))
-    found += guarded("SP04", place, around(place, path))
-    return Recognised(name, worst_first(found))
+    return Recognised(name, worst_first(found), name != _UNREAD)
 
 
 def _opened(path: str) -> sqlite3.Connection:
@@ -232,37 +216,3 @@ def kept_by_others(data: bytes) -> str | None:
         if "version" in keys and {"defaults", "agents"} & keys and _ASKS.search(data):
             return "OpenClaw approval list"
     return None
-
-
-# --- caches of Hugging Face
-
-
-def recognise_cache(root: str) -> Recognised | None:
-    """Look at a model in a cache, by its links, which lead to its blobs."""
-    if not _is_repo(root):
-        return None
-    closed, seen, found = Closed(), {root}, list[Finding]()
-    for entry in files(f"{root}/snapshots", closed):
-        target = os.path.realpath(entry)
-        if not target.startswith(f"{root}/blobs/"):
-            if os.path.islink(entry):  # noqa: PTH114  that of Path may raise
-                found.append(finding("SP25.outside-cache", entry))
-                continue
-            target = entry
-        judged = judge(target, entry, closed)
-        if judged is not None:
-            seen.update((entry, target))
-            found += judged[1]
-    found += [*closed.findings("SP25"), *guarded("SP01", root, surroundings(root))]
-    found.append(finding("SP25.cache", root, count=len(seen) // 2))
-    return Recognised("a model in a cache of Hugging Face", found, frozenset(seen.union(closed)))
-
-
-def _is_repo(path: str) -> bool:
-    """Tell whether a folder is one of the cache: a ref in it holds a commit."""
-    with suppress(OSError):
-        names = {"blobs", "refs", "snapshots"}
-        if Path(path).name.startswith("models--") and names <= {*os.listdir(path)}:  # noqa: PTH208
-            refs = [content(str(each), 64) for each in Path(path, "refs").iterdir()]
-            return any(each is not None and _COMMIT.fullmatch(each[0]) for each in refs)
-    return False

@@ -4,23 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final
 
 from safepoint.audit.finding import WORST_FIRST, Finding, Severity
 
-
-class Failure(NamedTuple):
-    """A check that could not be made. Nobody knows what it would have found.
-
-    Attributes:
-        check: its name in the table of checks, the first if none could begin; or "settings".
-        where: what it was to look at.
-        why: what kept it from looking, and what to do, on one line.
-    """
-
-    check: str
-    where: str
-    why: str
+FAILED: Final = "audit.failed"
+"""The id of a check that could not be made. Nobody knows what it would have found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +19,12 @@ class Report:
     Attributes:
         looked: what was looked at, each with what it was found to be.
         findings: all of them, the worst first; those that somebody accepted are among them.
-        failures: the checks that could not be made.
         settings: the file that said what to look at and what to accept, None if there is none.
         stores: the place of each store that was looked at.
     """
 
     looked: tuple[str, ...]
     findings: tuple[Finding, ...]
-    failures: tuple[Failure, ...]
     settings: Path | None = None
     stores: tuple[str, ...] = ()
 
@@ -46,7 +33,7 @@ class Report:
 
         It is never 0 if nothing was looked at, or if something that was named was not seen.
         """
-        if self.failures or not self.looked:
+        if not self.looked or any(each.id == FAILED for each in self.findings):
             return 2
         open_ones = [each for each in self.findings if each.accepted is None]
         most = WORST_FIRST.index(fail_on)

@@ -1,97 +1,45 @@
-"""Is the database of an SQLite storage private, whole, and only ever added to?
-
-What `SQLiteCheckpointStorage` refuses is asked of the very functions that it asks.
-"""
+"""Is the database of an SQLite storage whole, and is all of it sealed?"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from typing import Final
 
 from safepoint.audit.contents import has_pickle
-from safepoint.audit.finding import Finding, finding, guarded, of_tenant, refused, worst_first
-from safepoint.audit.folder import around
-from safepoint.audit.profiles import UNREAD, Recognised, recognise_database
-from safepoint.core.errors import (
-    CheckpointError,
-    LimitExceeded,
-    NotFound,
-    Unavailable,
-    shell,
-)
-from safepoint.core.names import DEFAULT_LIMITS, Limits
-from safepoint.core.storage import is_thread
+from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
+from safepoint.core.errors import CheckpointError, LimitExceeded, NotFound, Unavailable
 from safepoint.models import inspect
 from safepoint.models.look import SEALED
 from safepoint.stores.checks import gap
-from safepoint.stores.disk import absolute, require_posix
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 
-_NAMES: Final = (
-    "SELECT substr(tenant, 1, 999), substr(thread, 1, 999) FROM"
-    " (SELECT DISTINCT tenant, thread FROM checkpoints UNION SELECT tenant, thread FROM threads)"
-)
-_BELOW: Final = "SELECT count(*) FROM checkpoints WHERE tenant = ? AND thread = ? AND sequence < ?"
 
-
-def check_database(
-    path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS
-) -> list[Finding]:
-    """Look at the file of an SQLite storage. Nothing is changed."""
-    require_posix()
-    place = absolute(path)
-    if not os.path.lexists(place):
-        raise Unavailable(
-            f"{shell(place)} does not exist.", "Name the file of your SQLiteCheckpointStorage."
-        )
-    found = [*guarded("SP04", place, around(place, path))]
+def check_database(path: str) -> list[Finding]:
+    """Look at the records of an SQLite storage, by their bytes. Nothing is changed."""
     try:
-        with SQLiteCheckpointStorage(path, limits=limits, read_only=True) as storage:
-            found += worst_first(_contents(storage))
+        with SQLiteCheckpointStorage(path, read_only=True) as storage:
+            return worst_first(_contents(storage))
     except Unavailable as refusal:
-        known = foreign(place)
-        found += [refused("SP13", refusal, place)] if known is None else known.findings
-    unique: dict[str, Finding] = {}
-    for each in found:
-        unique.setdefault(each.what, each)  # what the place is like, it says once
-    return list(unique.values())
-
-
-def foreign(path: str) -> Recognised | None:
-    """Return what others keep in a database, None if it is ours or cannot be read."""
-    known = recognise_database(path)
-    return None if known is None or known.name == UNREAD else known
+        return [refused("SP13", refusal, path)]
 
 
 def _contents(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
-    where = str(storage.path)
     [(state,)] = storage.select("PRAGMA integrity_check(1)")
     if state != "ok":
-        yield finding("SP13.damaged", where)
+        yield finding("SP13.damaged", str(storage.path))
         return
-    names = storage.select(_NAMES)
-    odd = [name for name in names if not all(map(is_thread, filter(None, name))) or not name[1]]
-    if odd:
-        yield finding("SP13.odd-names", where, count=len(odd))
     for tenant in ("", *storage.tenants()):
         scope = storage.tenant(tenant) if tenant else storage
         for thread in scope.threads():
-            yield from of_tenant(tenant, _thread(scope, tenant, thread))
+            yield from of_tenant(tenant, _thread(scope, thread))
 
 
-def _thread(storage: SQLiteCheckpointStorage, tenant: str, thread: str) -> Iterator[Finding]:
+def _thread(storage: SQLiteCheckpointStorage, thread: str) -> Iterator[Finding]:
     try:
         head, base = storage.head(thread), storage.base(thread)
     except CheckpointError as refusal:
         yield refused("SP13", refusal, thread)
         return
-    first = 1 if base is None else base[0]
-    [(below,)] = storage.select(_BELOW, tenant, thread, first)
-    if below:
-        said = {"thread": thread, "first": first, "count": below}
-        yield finding("SP13.below-base", thread, severity="error", **said)
-    for sequence in range(first, head + 1):
+    for sequence in range(1 if base is None else base[0], head + 1):
         try:
             record = storage.read(thread, sequence)
         except NotFound:
