@@ -725,17 +725,17 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         asking = self._asking(info, *asked)
         refused = list[CheckpointError]()
 
-        def spent(given: object) -> tuple[Approval, ...]:
+        def spend(signed: object) -> tuple[Approval, ...]:
             try:
-                return asking.spend(given)
+                return asking.spend(signed)
             except CheckpointError as error:
                 refused.append(error)
                 raise ValueError from None
 
         try:
             # LangGraph keeps an answer for good unless it does not match the schema.
-            schema: Any = Annotated[Any, AfterValidator(spent)]
-            said: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
+            schema: Any = Annotated[Any, AfterValidator(spend)]
+            answer: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
         except ValidationError as error:
             vars(refused[0]).update(vars(error))  # LangGraph's mark that the answer was wrong
             raise refused[0] from None
@@ -743,7 +743,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             waits = asking.question
             self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
             raise
-        return asking.check_approved(said)
+        return asking.check_approved(answer)
 
     def _asking(
         self,

@@ -244,11 +244,11 @@ class Answers:
             chain = _chain("answer", key, question.subject)
             for opened in self._walk(self._view(key, question.tenant), chain, MOST):
                 with suppress(*_NONSENSE):  # a person cannot stop a run with anything else
-                    put = read_json(opened.payload, _LIMITS.state_bytes)
-                    said = approvers.open(put["answer"])
+                    stored = read_json(opened.payload, _LIMITS.state_bytes)
+                    said = approvers.open(stored["answer"])
                     is_no = said.verdict == "denied" and said.question.subject == question.subject
                     if said.approver == name and (is_no or said.question == question):
-                        found.append(replace(said, why=str(put.get("why", ""))))
+                        found.append(replace(said, why=str(stored.get("why", ""))))
         return found
 
     def is_settled(self, question: Question, key: Key) -> bool:
@@ -323,16 +323,16 @@ class Answers:
             try:
                 with _answers_errors():
                     for opened in self._walk(view, chain, ORDERS):
-                        put = read_json(opened.payload, _LIMITS.state_bytes)
-                        if "answer" not in put:
+                        stored = read_json(opened.payload, _LIMITS.state_bytes)
+                        if "answer" not in stored:
                             continue
-                        said = approvers.open(put["answer"], revoked=True)
+                        said = approvers.open(stored["answer"], revoked=True)
                         _, key = approvers.keys[opened.key]
                         if said.key != key.id or chain != _chain(
                             "answer", key, said.question.subject
                         ):
                             raise _misplaced(chain)
-                        yield replace(said, why=str(put.get("why", "")))
+                        yield replace(said, why=str(stored.get("why", "")))
             except CheckpointError as error:
                 yield error
 

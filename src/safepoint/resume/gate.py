@@ -123,10 +123,10 @@ class Policy:
         self._needs = {**_STRICT, **(people or {})}
         self.lifetime: Final = lifetime
         self.may: Final = (
-            None if may is None else {action: tuple(given) for action, given in may.items()}
+            None if may is None else {action: tuple(limits) for action, limits in may.items()}
         )
-        for given in (self.may or {}).values():
-            for each in given:
+        for limits in (self.may or {}).values():
+            for each in limits:
                 if each.up_to is not None and not _is_amount(each.up_to):
                     raise ConfigurationError(
                         f"{quoted(each.up_to)} is no amount that people may approve.",
@@ -204,7 +204,7 @@ class Gate:
                     f" {needed} for {reason}.",
                     "Want fewer in the policy, or add people to Approvers.",
                 )
-        for each in (each for given in (self.policy.may or {}).values() for each in given):
+        for each in (each for limits in (self.policy.may or {}).values() for each in limits):
             if not 1 <= each.people <= min(len(self.approvers), MAX_APPROVERS):
                 raise ConfigurationError(
                     f"The number of approvers is {len(self.approvers)}, and the policy wants"
@@ -245,10 +245,10 @@ class Gate:
         """
         if self.policy.may is None or not question.action:
             return "" if len(names) >= needed else _people(needed)
-        given, arguments = self.policy.may.get(question.action, ()), question.arguments
-        limited = [each.amount for each in given if each.up_to is not None]
+        limits, arguments = self.policy.may.get(question.action, ()), question.arguments
+        limited = [each.amount for each in limits if each.up_to is not None]
         right = all(_is_amount(arguments.get(name)) for name in limited)
-        fitting = [each for each in given if right and each.covers(arguments)]
+        fitting = [each for each in limits if right and each.covers(arguments)]
         if not fitting:
             raise ResumeRefused(
                 f"Nobody may approve {question.action} with these arguments.",

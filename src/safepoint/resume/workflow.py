@@ -268,10 +268,10 @@ class Payload:
             with suppress(ConfigurationError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
                 asked, following = None, ""
-                if told := saved.get("asked"):
-                    within = timedelta(seconds=told["within"]) if told["within"] else None
-                    asked = Ask(told["action"], told["arguments"], within, told["then"])
-                    following = told["next"]
+                if packed := saved.get("asked"):
+                    within = timedelta(seconds=packed["within"]) if packed["within"] else None
+                    asked = Ask(packed["action"], packed["arguments"], within, packed["then"])
+                    following = packed["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
                     return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
         raise ResumeRefused(
@@ -463,11 +463,11 @@ class Wanted:
         with suppress(CheckpointError):
             end = Wanted(self.workflow, self.ledger, self.thread, to_ask=True)
             question = end.question()
-            spent = end.asking(question).find_answer() if question and question.action else None
-            if spent == ():
+            answer = end.asking(question).find_answer() if question and question.action else None
+            if answer == ():
                 yield f"Nobody approved it in time, at {end.at}."
-            elif spent and spent[0].verdict == "denied":
-                yield f"{spent[0].approver} denied it at {end.at}."
+            elif answer and answer[0].verdict == "denied":
+                yield f"{answer[0].approver} denied it at {end.at}."
 
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
@@ -488,53 +488,53 @@ class Wanted:
             return question
         return None
 
-    def run(self, given: list[str], now: datetime | None, *, ends: bool = False) -> Run:
+    def run(self, signed: list[str], now: datetime | None, *, ends: bool = False) -> Run:
         """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
             ResumeRefused: they are too few, do not count, or are a denial.
         """
-        ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
+        ledger, lost, question = self.ledger, self.decision.lost, self._asked(signed)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
         run.origin = 0 if self.is_latest else self.at.sequence
-        said = [*lost]
+        details = [*lost]
         if question is not None:
             asking = self.asking(question)
-            spent = asking.spend(given, now, ends=ends)
-            run.expired = not spent and question.until != ""
+            answer = asking.spend(signed, now, ends=ends)
+            run.expired = not answer and question.until != ""
             run.denied = run.expired and question.then == "deny"
-            if run.expired and given:
+            if run.expired and signed:
                 raise ResumeRefused(
                     f"{self.thread} waited for an approval until {question.until}.",
                     "What people approve after that does not count. See what the run did instead.",
                     "ended",
                 )
-            if spent and spent[0].verdict == "denied":
+            if answer and answer[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
                 run.denied = question.action != "" and self.is_latest
                 if not run.denied:
-                    asking.check_approved(spent)
-            elif spent and question.action:
-                run.approved = Approved.of(spent)
-            by = [f"{each.verdict} by {each.approver}." for each in spent]
+                    asking.check_approved(answer)
+            elif answer and question.action:
+                run.approved = Approved.of(answer)
+            by = [f"{each.verdict} by {each.approver}." for each in answer]
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
-            said = [change, *by, *lost]
+            details = [change, *by, *lost]
         else:
             check_held(self.gate, ledger, self.thread)
             anchor_end(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
-            ledger.log.write("resume", "done", self.thread, self.at, " ".join(said))
+            ledger.log.write("resume", "done", self.thread, self.at, " ".join(details))
         return run
 
-    def _asked(self, given: list[str]) -> Question | None:
+    def _asked(self, signed: list[str]) -> Question | None:
         """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
             ApprovalRefused: they are about an earlier end of this thread; or nothing is asked.
         """
-        opened = [self.gate.approvers.open(text, revoked=True) for text in given]
+        opened = [self.gate.approvers.open(text, revoked=True) for text in signed]
         ours = self.latest.store, self.latest.tenant, self.thread
         for each in opened:
             asked = each.question

@@ -182,10 +182,10 @@ class Desk:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        return self.told(thread, found)
+        return self._with_answers(thread, found)
 
-    def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
-        """Return what a thread asks with what people said to it."""
+    def _with_answers(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
+        """Return the questions of a thread with the answers so far."""
         holds = tuple(self.holds(thread))
         return [self._wait(question, since, holds) for question, since in found]
 
