@@ -520,9 +520,9 @@ def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
-        people[name].public.to_file(folder(root / "people") / f"{name}.pub")
+        people[name].public.to_file(folder(root / "people" / name) / f"{name}.pub")
     if left_open:
-        people["omar"].to_file(root / "people/omar.key")
+        people["omar"].to_file(root / "people/omar/omar.key")
     with (
         SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
@@ -530,8 +530,8 @@ def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
         Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
     return [
         *deployed.arguments(),
-        *("--approver", f"dana={root}/people/dana.pub"),
-        *("--operator", f"omar={root}/people/omar.pub"),
+        *("--approvers", f"{root}/people/dana"),
+        *("--operators", f"{root}/people/omar"),
         *("--answers", f"{root}/answers/answers.db"),
         *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
     ]
@@ -544,7 +544,7 @@ def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
     status=0,
 )
 def good_carried(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operator", "--answers", "--answers-anchor")
+    return _without(_with_answers(root), "--operators", "--answers", "--answers-anchor")
 
 
 @case(
@@ -554,7 +554,7 @@ def good_carried(root: Path) -> list[str]:
     status=0,
 )
 def good_without_operator(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operator")
+    return _without(_with_answers(root), "--operators")
 
 
 def _without(arguments: list[str], *options: str) -> list[str]:
@@ -566,7 +566,7 @@ def _without(arguments: list[str], *options: str) -> list[str]:
 
 @case(
     "The operator's secret key lies open beside the public one.",
-    "SP21.open-key people/omar.key",
+    "SP21.open-key people/omar/omar.key",
     "SP31.held order-7",
     *BESIDE,
 )
