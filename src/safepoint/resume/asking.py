@@ -274,8 +274,11 @@ class Asking(NamedTuple):
             asks = Reason.ASKED in self.question.reasons or bool(ours)
             check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
             self._log(ours, "intended", self.question.checkpoint)
+            texts = {"question": self.question.text, "statements": [each.text for each in ours]}
             try:
-                mine = self._append(ours, end)
+                mine = self.ledger.note(thread, self.tag | texts, label=SPENT, after=end).digest
+                spent = self._look(now)[1]
+                break
             except Conflict:  # others were faster, and what they wrote may be an answer
                 if not left:
                     raise
@@ -325,11 +328,6 @@ class Asking(NamedTuple):
             "An approval counts once. If that run was interrupted, resume it without approvals.",
             "used",
         )
-
-    def _append(self, answer: Answer, end: Head) -> str:
-        texts = {"question": self.question.text, "statements": [each.text for each in answer]}
-        thread, value = self.question.thread, self.tag | texts
-        return self.ledger.note(thread, value, label=SPENT, after=end).digest
 
     def _decide(self, signed: object, now: datetime) -> Answer:
         """Return enough approvals, or one denial; nothing if the wait has ended.
