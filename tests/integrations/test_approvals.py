@@ -669,10 +669,8 @@ def test_one_wins_between_an_approval_and_the_end_of_a_wait(
     kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker is about to spend a yes in time, and stands still; another one ends the wait."""
-    office, found = kind(within=timedelta(seconds=1)), list[str]()
-    question = office.start()
-    office.answers.put(DANA, DANA.approve(question))
-    note = Ledger.note
+    office, found, note = kind(within=timedelta(seconds=1)), list[str](), Ledger.note
+    office.answers.put(DANA, DANA.approve(office.start()))
 
     def slow(*given: Any, **options: Any) -> Any:
         if options.get("label") == SPENT:
