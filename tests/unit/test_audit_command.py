@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import re
@@ -35,11 +36,12 @@ from safepoint import (
     Workflow,
 )
 from safepoint.audit.looking import CHECKS
+from safepoint.command.cli import main
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.journal import Event
 from safepoint.resume.workflow import Call
 from safepoint.shared.terminal import keyring_of
-from tests.unit.commands import audit as main
+from tests.unit.commands import named
 
 
 @dataclass
@@ -69,13 +71,14 @@ class Deployed:
         for amount in range(3):
             self.ledger.save("order-7", Invoice(amount))
 
-    @property
-    def sealed(self) -> list[str]:
-        return [str(self.state), "--store", "invoices", "--key", str(self.key)]
+    def sealed(self, **parts: object) -> list[str]:
+        """Return what names the store, with these parts as well."""
+        root = self.state.parent
+        given: dict[str, Any] = {"storage": self.state, "key": [self.key], **parts}
+        return named(root.with_name(f"{root.name}.toml"), **given)
 
-    @property
-    def anchored(self) -> list[str]:
-        return [*self.sealed, "--anchor", str(self.apart)]
+    def anchored(self, **parts: object) -> list[str]:
+        return self.sealed(**{"anchor": self.apart, **parts})
 
     def record(self, sequence: int) -> Path:
         return self.state / f"order-7/{sequence:010d}.checkpoint"
@@ -93,10 +96,10 @@ def deployed(tmp_path: Path) -> Deployed:
 @pytest.fixture
 def out(capsys: pytest.CaptureFixture[str]) -> Any:
     def run(arguments: list[str]) -> tuple[int, list[str], list[str]]:
-        code = main(arguments)
+        code = main(["audit", *arguments])
         printed = capsys.readouterr()
         found = printed.out.splitlines()
-        lines = [line for line in found if not re.match("Settings: /.*/tmp[^/]*/safe", line)]
+        lines = [line for line in found if not line.startswith("Settings: ")]
         return code, lines, printed.err.splitlines()
 
     return run
@@ -113,9 +116,9 @@ def rules(lines: list[str]) -> list[str]:
 
 def test_how_bad_is_bad_can_be_said(deployed: Deployed, out: Any) -> None:
     """It verifies without decoding: types that it does not know are no finding."""
-    assert out([*deployed.sealed, "--fail-on", "error"])[0] == 0
+    assert out([*deployed.sealed(), "--fail-on", "error"])[0] == 0
     assert out([str(deployed.state), "--fail-on", "error"])[0] == 2  # nobody saw the records
-    assert out([*deployed.anchored, "--fail-on", "note"])[0] == 1
+    assert out([*deployed.anchored(), "--fail-on", "note"])[0] == 1
 
 
 def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any) -> None:
@@ -126,7 +129,7 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
     (state / "key").write_bytes(b"-----BEGIN OPENSSH PRIVATE KEY-----\n")
     deployed.record(1).chmod(0o606)
     deployed.record(3).unlink()
-    code, lines, err = out(deployed.anchored)
+    code, lines, err = out(deployed.anchored())
     assert (code, err) == (1, [])
     assert rules(lines) == [
         *["SP04 error"] * 3,  # key and stray are no folders; others can write a record
@@ -139,7 +142,7 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
     assert len(set(lines)) == len(lines)
     for number in range(30):
         (state / f"t{number}").write_bytes(b"[" * 500)
-    lines = out(deployed.sealed)[1]
+    lines = out(deployed.sealed())[1]
     assert rules(lines).count("SP04 error") == 33  # no error is cut
     assert "SP10 warning: There are 12 more findings like these." in " ".join(lines)
 
@@ -155,8 +158,8 @@ def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
         for name in ("acme", "globex"):
             for amount in range(3):
                 ledger.tenant(name).save("order-7", {"amount": amount})
-    options = [str(path), "--store", "invoices", "--key", str(key)]
-    assert ids(out(options)[1]) == ["SP15.no-anchor"]
+    parts: dict[str, Any] = {"storage": path, "key": [key]}
+    assert ids(out(named(tmp_path / "told.toml", **parts))[1]) == ["SP15.no-anchor"]
     with closing(sqlite3.connect(path, isolation_level=None)) as thief:
         triggers = thief.execute("select name, sql from sqlite_schema where type = 'trigger'")
         rules = triggers.fetchall()
@@ -169,7 +172,7 @@ def test_what_a_thief_does_to_a_tenants_records_in_a_database_shows(
         thief.execute("delete from checkpoints where sequence = 3 and tenant = 'acme'")
         for _, sql in rules:
             thief.execute(sql)
-    code, lines, _ = out([*options, "--anchor", str(apart)])
+    code, lines, _ = out(named(tmp_path / "told.toml", anchor=apart, **parts))
     told = [line.partition(", ")[0].partition(" is not")[0] for line in lines if "Tenant" in line]
     assert (code, told) == (
         1,
@@ -188,14 +191,13 @@ def test_the_folder_of_a_database_does_for_its_file(deployed: Deployed, out: Any
     with SQLiteCheckpointStorage(file) as storage:
         Ledger(storage, store="invoices", keys=keys, anchor=anchor).save("order-7", 1)
     anchor.close()
-    sealed = deployed.sealed[1:]
-    told = out([str(file), *sealed, "--anchor", str(heads)])
+    told = out(deployed.sealed(storage=file, anchor=heads))
     assert (told[0], {*rules(told[1])}, told[2]) == (0, {"SP15 note"}, [])
-    assert out([str(file.parent), *sealed, "--anchor", str(heads.parent)]) == told
+    assert out(deployed.sealed(storage=file.parent, anchor=heads.parent)) == told
     # A file that was put beside records does not choose how they are read.
     shutil.copy(file, deployed.state)
     deployed.edit()
-    assert "SP12 error" in rules(out(deployed.sealed)[1])
+    assert "SP12 error" in rules(out(deployed.sealed())[1])
 
 
 # --- keys
@@ -207,18 +209,17 @@ def test_several_keys_the_newest_first(deployed: Deployed, out: Any, tmp_path: P
     keys = deployed.ledger.keys.rotated(SigningKey.from_file(newer, create=True))
     Ledger(FileCheckpointStorage(deployed.state), store="invoices", keys=keys).save("order-8", 1)
     deployed.ledger.keys.signing.public.to_file(public)
-    arguments = [str(deployed.state), "--store", "invoices", "--key", str(newer)]
     for older in (deployed.key, public):
-        code, lines, _ = out([*arguments, "--key", str(older)])
+        code, lines, _ = out(deployed.sealed(key=[newer, older]))
         assert (code, ids(lines)) == (1, ["SP15.no-anchor", "SP08.retired-in-use"])
-    assert ids(out(arguments)[1]) == ["SP02.seal-broken", "SP15.no-anchor"]
+    assert ids(out(deployed.sealed(key=[newer]))[1]) == ["SP02.seal-broken", "SP15.no-anchor"]
     assert keyring_of([str(newer), str(deployed.key)]).signing.id == keys.signing.id
 
 
 def test_an_anchor_that_lags_behind_is_a_warning(deployed: Deployed, out: Any) -> None:
     storage = FileCheckpointStorage(deployed.state)
     Ledger(storage, store="invoices", keys=deployed.ledger.keys).save("order-7", 3)
-    code, lines, _ = out(deployed.anchored)
+    code, lines, _ = out(deployed.anchored())
     assert (code, rules(lines)[0]) == (1, "SP15 warning")
 
 
@@ -227,34 +228,23 @@ def test_what_a_thief_sealed_shows(deployed: Deployed, tmp_path: Path, out: Any)
     before, new = tmp_path / "before", tmp_path / "keys/new"
     shutil.copytree(deployed.apart, before)
     SigningKey.from_file(new, create=True)
-    options = [str(deployed.state), "--store", "invoices", "--key", str(new)]
-    revoking = [
-        *options,
-        "--anchor",
-        str(deployed.apart),
-        "--revoked",
-        f"{deployed.key}={before}/heads.db",
-    ]
-    told = [line for line in out(revoking)[1] if line.startswith("SP08")]
+
+    def revoking(until: Path) -> list[str]:
+        return deployed.anchored(key=[new], revoked=[f"{deployed.key}={until}/heads.db"])
+
+    told = [line for line in out(revoking(before))[1] if line.startswith("SP08")]
     assert rules(told) == ["SP08 warning"]  # which says to seal them anew
     thief = Ledger(
         FileCheckpointStorage(deployed.state), store="invoices", keys=deployed.ledger.keys
     )
     thief.save("order-7", {"payee": "mally"})
-    assert ids(out([*options, "--key", str(deployed.key)])[1])[0] == "SP15.no-anchor"
-    told = [line for line in out(revoking)[1] if line.startswith("SP08")]
+    assert ids(out(deployed.sealed(key=[new, deployed.key]))[1])[0] == "SP15.no-anchor"
+    told = [line for line in out(revoking(before))[1] if line.startswith("SP08")]
     assert rules(told) == ["SP08 error", "SP08 warning"]
     assert "does not count after #3" in told[0]
-    alone = [str(deployed.state), "--store", "invoices", "--revoked", str(deployed.key)]
+    alone = deployed.sealed(key=None, revoked=[deployed.key])
     assert out(alone)[1][0].startswith("SP08.seal-broken error: order-7 #4 is sealed by")
-    moves = [
-        *options,
-        "--anchor",
-        str(deployed.apart),
-        "--revoked",
-        f"{deployed.key}={deployed.apart}/heads.db",
-    ]
-    code, lines, _ = out(moves)
+    code, lines, _ = out(revoking(deployed.apart))
     assert (code, rules(lines)[0]) == (1, "SP15 error")
     assert "is revoked until the anchor that this ledger moves" in lines[0]
 
@@ -279,71 +269,43 @@ def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
+    "parts",
     [
-        ("--key", "a\0b"),
-        ("--key", "\ud800"),
-        ("--store", "Invoices"),
-        ("--store", ""),
-        ("--approvers", "a\0b"),
-        ("--people", "0"),
-        ("--config", "none"),
+        *({"key": ["a\0b"]}, {"key": ["\ud800"]}, {"approvers": "a\0b"}, {"people": 0}),
+        *({"name": "Invoices"}, {"name": ""}),
     ],
 )
 def test_a_wrong_value_is_one_line_and_no_traceback(
-    deployed: Deployed,
-    out: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    option: str,
-    value: str,
+    deployed: Deployed, out: Any, parts: dict[str, object]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments = deployed.anchored
-    if option in arguments:
-        arguments[arguments.index(option) + 1] = value
-    else:
-        arguments += [option, value]
-    code, lines, err = out(arguments)
+    code, lines, err = out(deployed.anchored(**parts))
     assert (code, lines, len(err)) == (2, [], 1)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "which"),
+    ("part", "value", "which"),
     [
-        ("--key", "none", "SP22.unsafe"),
-        ("--key", ".", "SP22.unsafe"),
-        ("--key", "", "SP22.unsafe"),
-        ("--anchor", "none", "SP15.unavailable"),
-        ("--anchor", "", "SP15.unavailable"),
-        ("--anchor", "keys", "SP15.unavailable"),
-        ("--revoked", "none", "SP22.unsafe"),
-        ("--revoked", "KEY=none", "SP22.unavailable"),
-        ("--revoked", "=", "SP22.unsafe"),
-        ("--approvers", "none", "SP19.unavailable"),
-        ("--approvers", "STATE", "SP19.unsafe"),
+        ("key", ["none"], "SP22.unsafe"),
+        ("key", ["."], "SP22.unsafe"),
+        ("key", [""], "SP22.unsafe"),
+        ("anchor", "none", "SP15.unavailable"),
+        ("anchor", "", "SP15.unavailable"),
+        ("anchor", "KEYS", "SP15.unavailable"),
+        ("revoked", ["none"], "SP22.unsafe"),
+        ("revoked", ["KEYS/key=none"], "SP22.unavailable"),
+        ("revoked", ["="], "SP22.unsafe"),
+        ("approvers", "none", "SP19.unavailable"),
+        ("approvers", "KEYS", "SP19.unsafe"),
     ],
 )
 def test_a_part_that_is_refused_hides_nothing_else(
-    deployed: Deployed,
-    out: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    option: str,
-    value: str,
-    which: str,
+    deployed: Deployed, out: Any, part: str, value: Any, which: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     deployed.record(2).chmod(0o644)
-    arguments, value = deployed.anchored, value.replace("KEY", str(deployed.key))
-    if value == "STATE":
-        value = str(deployed.key.parent)
-        Path(value, "dana.pub").write_text("no key")
-    if option in arguments:
-        arguments[arguments.index(option) + 1] = value
-    else:
-        arguments += [option, value]
-    code, lines, err = out(arguments)
+    keys = deployed.key.parent
+    (keys / "dana.pub").write_text("no key")
+    given = json.loads(json.dumps(value).replace("KEYS", str(keys)))
+    code, lines, err = out(deployed.anchored(**{part: given}))
     assert (code, err) == (1, [])
     assert {which, "SP04.mode"} <= {line.split()[0] for line in lines}
 
@@ -373,7 +335,7 @@ def test_what_stops_it_half_way_comes_after_what_it_found(
 
     deployed.state.chmod(0o750)
     monkeypatch.setattr(FileCheckpointStorage, "threads", gone)
-    code, lines, err = out(deployed.sealed)
+    code, lines, err = out(deployed.sealed())
     assert (code, err) == (2, [])
     assert rules(lines) == ["SP01 warning", "SP15 warning", "SP07 warning"]
     begins = f"audit.failed error: {deployed.state} was not checked (records): The storage could"
@@ -391,9 +353,9 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
         raise OverflowError
 
     (deployed.state / "deep.json").write_bytes(b"[" * 500)
-    whole = out(deployed.anchored)[1]
+    whole = out(deployed.anchored())[1]
     monkeypatch.setitem(CHECKS, name, fails)
-    code, lines, err = out(deployed.anchored)
+    code, lines, err = out(deployed.anchored())
     failed = f"was not checked ({name}): It failed with OverflowError. Report it."
     assert (code, err) == (2, [])
     assert {*lines[:-1]} - {*whole} == {f"audit.failed error: {deployed.state} {failed}"}
@@ -431,12 +393,12 @@ def test_nothing_on_disk_changes(deployed: Deployed, tmp_path: Path, out: Any) -
     anchor: Any = deployed.ledger.anchor
     anchor.close()
     before = listing()
-    assert out(deployed.anchored)[0] == 0
+    assert out(deployed.anchored())[0] == 0
     for name in ("none", "elsewhere"):
-        code, lines, _ = out([*deployed.sealed, "--anchor", str(tmp_path / name)])
+        code, lines, _ = out(deployed.sealed(anchor=tmp_path / name))
         assert (code, "SP15.unavailable" in "".join(lines)) == (1, True)
     for path in (deployed.state / "none", tmp_path / "none"):
-        assert out([str(path), *deployed.anchored[1:]])[0] == 2
+        assert out(deployed.anchored(storage=path))[0] == 2
     storage = FileCheckpointStorage(deployed.state, read_only=True)
     for write in (
         lambda: storage.append("order-7", 4, b"x"),
@@ -460,22 +422,21 @@ def test_a_journal_is_verified_with_its_key_and_its_anchor(deployed: Deployed, o
         event = Event("save", "intended", Actor("ana", "login"), "invoices", "order-7", sequence)
         journal.record(event)
 
-    def said(*more: str) -> list[str]:
-        options = ["--journal", str(journal.path), "--journal-key", str(key), *more]
-        lines = out([*deployed.sealed, *options])[1]
+    def said(**more: object) -> list[str]:
+        given = {"journal": journal.path, "journal_key": [key], **more}
+        lines = out(deployed.sealed(**given))[1]
         return [each for each in rules(lines) if each.startswith(("SP20", "SP22"))]
 
-    anchored = ("--journal-anchor", str(ends.path))
-    assert said(*anchored) == []
+    anchored = {"journal_anchor": ends.path}
+    assert said(**anchored) == []
     assert said() == ["SP20 warning"]
-    assert "SP20 error" in said(*anchored, "--journal-name", "other")
     journal.close()
     with closing(sqlite3.connect(root / "journal/journal.db")) as thief:
         thief.execute("DROP TRIGGER checkpoints_update")
-    assert said(*anchored) == ["SP20 error"]
+    assert said(**anchored) == ["SP20 error"]
     shutil.move(root / "journal", deployed.state / "journal")
-    moved = "--journal", str(deployed.state / "journal/journal.db")
-    assert {"SP20 error", "SP22 error"} <= set(said(*anchored, *moved))
+    moved = {"journal": deployed.state / "journal/journal.db"}
+    assert {"SP20 error", "SP22 error"} <= set(said(**anchored, **moved))
 
 
 @pytest.fixture
@@ -519,27 +480,27 @@ def test_approvals_are_verified_by_the_keys_of_people(
     paying("order-8", people["dana"])
     paying("order-9", people["stranger"])
 
-    def listed(folder: str, *more: str) -> list[str]:
-        return ["--approvers", str(deployed.key.parent / folder), *more]
+    def listed(folder: str, people: int = 1) -> list[str]:
+        return deployed.anchored(approvers=deployed.key.parent / folder, people=people)
 
-    def said(thread: str, *options: str) -> list[str]:
-        lines = out([*deployed.anchored, *listed(*options)])[1]
+    def said(thread: str, *options: Any) -> list[str]:
+        lines = out(listed(*options))[1]
         about = [line for line in lines if f" {thread} #3" in line or f" {thread} #4" in line]
         return [f"{each}:" for each in rules(about)]
 
     assert said("order-8", "dana") == []
-    assert "SP18 note" not in rules(out(deployed.anchored)[1])
-    assert "SP18 note" in rules(out([*deployed.anchored, *listed("dana")])[1])
+    assert "SP18 note" not in rules(out(deployed.anchored())[1])
+    assert "SP18 note" in rules(out(listed("dana"))[1])
     assert set(said("order-9", "dana")) == {"SP19 error:"}
-    assert said("order-8", "two", "--people", "2") == ["SP19 warning:"]
+    assert said("order-8", "two", 2) == ["SP19 warning:"]
     people["erin"].public.to_file(deployed.key.parent / "gone-dana/dana.pub")
     assert said("order-8", "gone-dana") == ["SP19 warning:"]
-    code, _, err = out([*deployed.anchored, *listed("two", "--people", "4")])
+    code, _, err = out(listed("two", 4))
     assert (code, "The number of approvers is 3" in err[0]) == (2, True)
 
 
 def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:
     deployed.ledger.save("order-8", {}, app="invoice@1")
-    assert "SP17 note" not in rules(out([*deployed.anchored, "--app", "invoice@1"])[1])
-    code, lines, _ = out([*deployed.anchored, "--app", "invoice@2"])
+    assert "SP17 note" not in rules(out(deployed.anchored(app=["invoice@1"]))[1])
+    code, lines, _ = out(deployed.anchored(app=["invoice@2"]))
     assert (code, "SP17 note" in rules(lines)) == (0, True)

@@ -226,7 +226,7 @@ def anchor_set_back(root: Path) -> list[str]:
 def no_anchor(root: Path) -> list[str]:
     deployed = Deployed(root)
     deployed.record(3).unlink()
-    return deployed.arguments(anchor=False)
+    return deployed.arguments(anchor=None)
 
 
 @case(
@@ -273,7 +273,7 @@ def key_in_the_store(root: Path) -> list[str]:
     status=2,
 )
 def no_key_given(root: Path) -> list[str]:
-    return Deployed(root).arguments(keys=False)
+    return [str(Deployed(root).closed().storage)]
 
 
 @case(
@@ -283,9 +283,8 @@ def no_key_given(root: Path) -> list[str]:
     *BESIDE,
 )
 def another_key(root: Path) -> list[str]:
-    arguments = Deployed(root).arguments()
     key(root, "other")
-    return [each.replace("keys/key", "keys/other") for each in arguments]
+    return Deployed(root).arguments(key=[root / "keys/other"])
 
 
 @case(
@@ -303,10 +302,8 @@ def revoked_key(root: Path) -> list[str]:
     Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor).save(
         THREAD, {"amount": 4}
     )
-    return [
-        *(str(deployed.closed().storage), "--store", NAME, "--key", str(root / "keys/new")),
-        *("--revoked", f"{root}/keys/key={root}/before/heads.db", "--anchor", str(deployed.anchor)),
-    ]
+    gone = f"{root}/keys/key={root}/before/heads.db"
+    return deployed.arguments(key=[root / "keys/new"], revoked=[gone])
 
 
 @case(
@@ -387,7 +384,7 @@ def journal_gap(root: Path) -> list[str]:
         thief.execute("DROP TRIGGER checkpoints_delete")
         thief.execute("DELETE FROM checkpoints WHERE sequence = 2")
         thief.execute(rule)
-    return [*deployed.arguments(), *more]
+    return deployed.arguments(**more)
 
 
 @case(
@@ -398,7 +395,7 @@ def journal_gap(root: Path) -> list[str]:
 )
 def journal_inside(root: Path) -> list[str]:
     deployed = Deployed(root)
-    return [*deployed.arguments(), *journal(root, "state/journal")]
+    return deployed.arguments(**journal(root, "state/journal"))
 
 
 @case(
@@ -421,7 +418,7 @@ def file_in_its_place(root: Path) -> list[str]:
 def empty_store(root: Path) -> list[str]:
     deployed = Deployed(root)
     shutil.rmtree(deployed.storage / THREAD)
-    return deployed.arguments(anchor=False)
+    return deployed.arguments(anchor=None)
 
 
 @case(
@@ -454,7 +451,7 @@ def good_files(root: Path) -> list[str]:
     status=0,
 )
 def good_journal(root: Path) -> list[str]:
-    return [*Deployed(root).arguments(), *journal(root)]
+    return Deployed(root).arguments(**journal(root))
 
 
 @case(
@@ -490,8 +487,7 @@ def good_rotation(root: Path) -> list[str]:
     ring = Keyring(key(root, "new"), verify=[key(root)])
     ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
     ledger.save(THREAD, {"amount": 3})
-    new = ["--store", NAME, "--key", str(root / "keys/new"), "--key", str(root / "keys/key")]
-    return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
+    return deployed.arguments(key=[root / "keys/new", root / "keys/key"])
 
 
 @case(
@@ -516,7 +512,7 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
+def _with_answers(root: Path, *, left_open: bool = False, **parts: object) -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
@@ -528,13 +524,13 @@ def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
     ):
         Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
-    return [
-        *deployed.arguments(),
-        *("--approvers", f"{root}/people/dana"),
-        *("--operators", f"{root}/people/omar"),
-        *("--answers", f"{root}/answers/answers.db"),
-        *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
-    ]
+    usual = {
+        "approvers": root / "people/dana",
+        "operators": root / "people/omar",
+        "answers": root / "answers/answers.db",
+        "answers_anchor": root / "answers-anchor/heads.db",
+    }
+    return deployed.arguments(**{**usual, **parts})
 
 
 @case(
@@ -544,7 +540,7 @@ def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
     status=0,
 )
 def good_carried(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operators", "--answers", "--answers-anchor")
+    return _with_answers(root, operators=None, answers=None, answers_anchor=None)
 
 
 @case(
@@ -554,14 +550,7 @@ def good_carried(root: Path) -> list[str]:
     status=0,
 )
 def good_without_operator(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operators")
-
-
-def _without(arguments: list[str], *options: str) -> list[str]:
-    for option in options:
-        at = arguments.index(option)
-        del arguments[at : at + 2]
-    return arguments
+    return _with_answers(root, operators=None)
 
 
 @case(

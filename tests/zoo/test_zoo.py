@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.commands import in_settings, said
+from tests.unit.commands import said
 from tests.zoo.cases import CASES, Case
 
 
@@ -50,7 +50,7 @@ def test_what_is_found_is_what_is_wrong(
     monkeypatch.setenv("HOME", str(root))
     for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)
-    arguments = in_settings(case.build(root), tmp_path / "safepoint.toml")
+    arguments = case.build(root)
     before = kept(root)
     status, out, err = said("audit", *arguments, "--format", "json", folder=cwd)
     findings = json.loads(out or '{"findings": []}')["findings"]
