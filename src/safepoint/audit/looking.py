@@ -279,7 +279,7 @@ def _records(at: Opened) -> Iterator[Finding]:
     runs = Runs(at.gate, at.apps)
     yield from read(at.ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
     if at.gate is not None:
-        yield from approvers_apart(at.ledger, at.gate.people)
+        yield from approvers_apart(at.ledger, at.gate.approvers)
         yield from runs.without_tools(at.ledger.store)
         yield from check_operators(at.ledger, at.gate)
         yield from holds(at.ledger, at.gate)
