@@ -179,4 +179,4 @@ def based(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-Build = Callable[[Path], list[str]]
+Build = Callable[[Path], list[str] | None]
