@@ -14,9 +14,7 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    Approvers,
     FileCheckpointStorage,
-    Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     Keyring,
@@ -24,10 +22,9 @@ from safepoint import (
     Limits,
     SigningKey,
     SQLiteAnchor,
-    VerifyingKey,
 )
 from safepoint.audit import Finding
-from safepoint.audit.ledger import check_anchor, check_journal, check_keys, check_operators
+from safepoint.audit.ledger import check_anchor, check_journal, check_keys
 from safepoint.audit.reading import read
 from safepoint.core.codec import Codec
 from safepoint.core.errors import Unavailable
@@ -35,9 +32,7 @@ from safepoint.core.journal import Actor, Event
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head, digest_of
 from safepoint.core.record import Place, seal
-from safepoint.resume.answers import Answers
 from safepoint.stores.sqlite import SQLiteJournal
-from tests.unit.openssh import text
 
 OLD, NEW, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 OTHER = "sha256:" + "0" * 64
@@ -469,46 +464,3 @@ def test_a_base_counts_as_a_record(desk: Desk) -> None:
     assert ids(check_keys(desk.ledger())) == ""
     pruned(desk)
     assert ids(check_keys(desk.ledger())) == "SP08.retired-in-use"
-
-
-DESKS: dict[str, tuple[Any, list[str]]] = {
-    "a desk for each": ({}, []),
-    "a public key that only verifies": ({"key": NEW.public}, []),
-    "no place for answers": ({"answers": False}, ["SP21.no-answers invoices"]),
-    "nobody who may hold": ({"operators": {}}, ["SP21.no-operator invoices"]),
-    "one who no longer may": ({"revoked": True}, ["SP21.no-operator invoices"]),
-    "nobody who approves": ({"approvers": {}, "key": OLD}, []),
-    "an open key": ({"secret": "{}"}, ["SP21.open-key people/omar.key"]),
-    "an open key in a note": ({"secret": "KEY='{}'"}, ["SP21.open-key people/omar.key"]),
-    "an open key that is revoked": (
-        {"secret": "{}", "revoked": True},
-        ["SP21.no-operator invoices"],
-    ),
-    "a key with a passphrase": ({"secret": text("phrase").decode()}, []),
-}
-
-
-@pytest.mark.parametrize("name", DESKS)
-def test_what_a_desk_lacks_is_said(tmp_path: Path, name: str) -> None:
-    told, wanted = DESKS[name]
-    omar, dana = (SigningKey.generate() for _ in range(2))
-    (tmp_path / "people").mkdir(mode=0o700)
-    omar.to_file(tmp_path / "people/omar.key")
-    omar.public.to_file(tmp_path / "people/omar.pub")
-    known = VerifyingKey.from_file(tmp_path / "people/omar.pub")
-    secret = (tmp_path / "people/omar.key").read_text()
-    (tmp_path / "people/omar.key").write_text(told.get("secret", "").format(secret))
-    key = told.get("key", NEW)
-    people = told.get("approvers", {"dana": dana.public})
-    may = Approvers(told.get("operators", {"omar": known}), revoked=[known] * ("revoked" in told))
-    has_answers = told.get("answers", True)
-    gate = Gate(
-        approvers=Approvers(people) if people else None,
-        answers=Answers(InMemoryCheckpointStorage(), InMemoryAnchor()) if has_answers else None,
-        operators=may if has_answers else None,
-    )
-    keys = Keyring(key) if isinstance(key, SigningKey) else Keyring(verify=[key])
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=keys)
-    found = check_operators(ledger, gate)
-    assert [f"{e.id} {e.where.replace(f'{tmp_path}/', '')}" for e in found] == wanted
-    assert [each for each in found if secret.split("\n")[3] in str(each)] == []

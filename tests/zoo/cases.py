@@ -30,6 +30,7 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.resume.answers import Answers
+from tests.unit import openssh
 from tests.unit.commands import said
 from tests.zoo import others
 from tests.zoo.build import (
@@ -402,6 +403,20 @@ def good_rotation(deployed: Deployed) -> list[str]:
     return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
 
 
+@stored("A crash left a file that was not published.", status=0)
+def good_crash(deployed: Deployed) -> None:
+    write(deployed.storage / f"{THREAD}/.next", "safepoint/1 half")
+
+
+@stored(
+    "A database was put beside the records, which are read as files all the same.",
+    "SP10.format state/x.db, SP12.seal-broken order-7",
+)
+def database_beside_records(deployed: Deployed) -> None:
+    SQLiteAnchor(deployed.storage / "x.db", create=True).close()
+    edited_record(deployed)
+
+
 @stored("A worker that owns its thread, and gave it back.", status=0)
 def good_owner(deployed: Deployed) -> None:
     with deployed.ledger.own(THREAD, "worker-1"):
@@ -417,13 +432,15 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path, *, left_open: bool = False) -> list[str]:
+def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
         people[name].public.to_file(folder(root / "people") / f"{name}.pub")
     if left_open:
         people["omar"].to_file(root / "people/omar.key")
+        secret = (root / "people/omar.key").read_text()
+        write(root / "people/omar.key", left_open.format(secret))
     with (
         SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
@@ -464,7 +481,26 @@ def _without(arguments: list[str], *options: str) -> list[str]:
     "SP21.open-key people/omar.key, SP31.held order-7",
 )
 def open_operator(root: Path) -> list[str]:
-    return _with_answers(root, left_open=True)
+    return _with_answers(root, left_open="# of omar\nKEY='{}'\n")
+
+
+@case(
+    "The operator's key has a passphrase.",
+    "SP31.held order-7",
+    status=0,
+)
+def good_operator(root: Path) -> list[str]:
+    return _with_answers(root, left_open=openssh.text("phrase").decode())
+
+
+@case(
+    "The operator's secret key lies open, and no longer counts. What they held stays held.",
+    "SP21.no-operator invoices, SP31.held order-7",
+    status=0,
+)
+def good_revoked_operator(root: Path) -> list[str]:
+    told = _with_answers(root, left_open="{}")
+    return [*told, "--revoked-operator", f"omar={root}/people/omar.pub"]
 
 
 @case(
@@ -485,6 +521,31 @@ def readable_database(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     deployed.storage.chmod(0o644)
     return arguments
+
+
+@in_database(
+    "Records of two tenants in the database were edited, and the newest of one is cut off.",
+    "SP12.seal-broken @globex/order-7, SP15.rolled-back @acme/order-7",
+)
+def tenants_in_a_database(deployed: Deployed) -> None:
+    database(deployed.closed().storage, "DELETE FROM checkpoints")
+    with SQLiteCheckpointStorage(deployed.storage) as storage, closing(_heads(deployed)) as heads:
+        ledger = Ledger(storage, store=NAME, keys=deployed.ledger.keys, anchor=heads)
+        for name in ("acme", "globex"):
+            for amount in range(3):
+                ledger.tenant(name).save(THREAD, {"amount": amount})
+    edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
+    database(
+        deployed.storage,
+        f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2",  # noqa: S608
+        "DELETE FROM checkpoints WHERE sequence = 3 AND tenant = 'acme'",
+    )
+
+
+def _heads(deployed: Deployed) -> SQLiteAnchor:
+    """Return an anchor anew."""
+    shutil.rmtree(deployed.anchor.parent)
+    return SQLiteAnchor(deployed.anchor, create=True)
 
 
 @in_database("A record in the database was edited.", "SP12.seal-broken order-7")
