@@ -10,6 +10,10 @@ PORT ?= 8000
 ARGS ?=
 
 PY := .venv/bin/python
+# One process more than there are processors: each waits now and then. A file goes to one of them,
+# and if one dies, that is the end: another would try the same test again.
+PYTESTS = $(PY) -m pytest -q -n $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --max-worker-restart=0 \
+    --dist=loadfile --no-loadscope-reorder --continue-on-collection-errors
 SOURCES := src tests publish benchmarks snippets bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
@@ -27,14 +31,14 @@ site: reader ## Build the site into site/, with warnings as errors
 	@$(PY) -m mkdocs build --strict
 
 test: .venv/.ready ## Run check, all tests but the long ones, all blocks (ARGS="-k codec" for a part)
-	@$(PY) -m tests.harness.pytests $(ARGS)
+	@$(PYTESTS) $(if $(ARGS),$(ARGS),--junitxml=build/evidence.xml)
 
 deep: check ## The long ones: what is marked deep, long fuzzing, the other site generator
 	@echo "== what is marked deep"
-	@$(PY) -m tests.harness.pytests -m deep
+	@$(PYTESTS) -m deep
 	@$(MAKE) --no-print-directory fuzz
 	@echo "== census of both generators"
-	@$(PY) -m tests.harness.census --both
+	@$(PY) -m tests.harness.census
 
 check: .venv/.ready ## The quick gate before a commit: lint, format, types, words
 	@echo "== lint"
@@ -67,7 +71,7 @@ demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other
 	cat errors >&2; exit $$status
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
-	@$(PY) -m pytest tests/fuzz $(wildcard tests/*/test_*machine.py) -q --hypothesis-profile=fuzz $(ARGS)
+	@$(PYTESTS) tests/fuzz $(wildcard tests/*/test_*machine.py) --hypothesis-profile=fuzz $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)

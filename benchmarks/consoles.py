@@ -46,7 +46,8 @@ ROUNDS = 21
 def consoles(folder: Path) -> None:
     """Measure both engines."""
     for name, key in KEYS.items():
-        key.public.to_file(folder / f"{name}.pub")
+        (place := folder / ("keys" if name == "writer" else "approvers")).mkdir(exist_ok=True)
+        key.public.to_file(place / f"{name}.pub")
     rows = [_measured("SQLite", _in_sqlite(folder))]
     with serving() as server:
         rows.append(_measured("PostgreSQL", _in_postgres(folder, server)))
@@ -112,9 +113,8 @@ def _in_postgres(folder: Path, server: Server) -> Store:
         _fill(storage, anchor, Answers(answers, answers_anchor))
     return _store(
         folder,
-        postgres=server.dsn("reader", "console"),
-        postgres_anchor=server.dsn("auditor", "console"),
-        postgres_answers=server.dsn("auditor", "console"),
+        storage=server.dsn("reader", "console"),
+        **dict.fromkeys(("anchor", "answers", "answers_anchor"), server.dsn("auditor", "console")),
     )
 
 
@@ -144,11 +144,10 @@ def _fill(storage: Any, anchor: Any, answers: Answers) -> None:
 
 
 def _store(folder: Path, **parts: Any) -> Store:
-    people = ("dana", "erin")
     return Store(
         store=STORE,
-        key=(str(folder / "writer.pub"),),
-        approver=tuple(f"{name}={folder / name}.pub" for name in people),
-        people=len(people),
+        key=(str(folder / "keys/writer.pub"),),
+        approvers=str(folder / "approvers"),
+        people=len(PEOPLE),
         **parts,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
@@ -31,6 +30,12 @@ class Evidence(Read):
     state: State = "missing"
     said: str = f"No evidence: this site claims nothing of its blocks. {AGAIN}"
     changed: Sequence[str] = ()
+    written: Sequence[Entry] = ()
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """What is said of blocks that are written as they ran."""
+        return list(self.written)
 
     @cached_property
     def counts(self) -> Counter[Outcome]:
@@ -40,21 +45,7 @@ class Evidence(Read):
     @cached_property
     def versions(self) -> dict[str, str]:
         """What the blocks ran on."""
-        found: dict[str, str] = {}
-        for run in self.runs.values():
-            found |= {"Python": run.python, **run.versions}
-        return found
-
-    @property
-    def started(self) -> datetime | None:
-        """When the first of the runs began."""
-        return min((run.started for run in self.runs.values()), default=None)
-
-    @property
-    def commit(self) -> str | None:
-        """The commit of the runs, if they agree."""
-        commits = {run.commit for run in self.runs.values()}
-        return commits.pop() if len(commits) == 1 else None
+        return {"Python": self.run.python, **self.run.versions} if self.run else {}
 
     def is_late(self, page: str) -> bool:
         """Tell whether a page, or what every page depends on, changed since its blocks ran."""
@@ -73,13 +64,12 @@ class Evidence(Read):
 
     def failed_on(self, page: str, named: Iterable[str] = ()) -> list[str]:
         """Return what failed of a page: its blocks, and the tests and files that it names."""
-        blocks = [entry.test for entry in self.entries if entry.outcome == "failed"]
         names = {page, *named}
-        return sorted(
+        return [
             failed
-            for failed in {*self.failures, *blocks}
+            for failed in self.failures
             if {failed.partition("::")[0], failed.partition("[")[0]} & names
-        )
+        ]
 
 
 def read(file: Path, root: Path) -> Evidence:
@@ -89,29 +79,19 @@ def read(file: Path, root: Path) -> Evidence:
     """
     try:
         found = harness.read(file)
+        entries, lacking = _matched(found.entries, root)
     except FileNotFoundError:
         return Evidence()
     except (ValueError, OSError) as error:
         said = f"The evidence cannot be read, so it is left out ({error}). {AGAIN}"
         return Evidence(state="unreadable", said=said)
-    entries, lacking = _matched(found.entries, root)
-    names = {each.run for each in entries} | {each.run for each in found.proofs} | {*found.ends}
-    if names - set(found.runs) or not found.runs:
-        said = f"The evidence names no run, so it is left out. {AGAIN}"
-        return Evidence(state="unreadable", said=said)
-    now = sources(root)
-    changed = {
-        name
-        for run in found.runs.values()
-        for name in {*now, *run.sources}
-        if now.get(name) != run.sources.get(name)
-    }
-    kept = found.runs, entries, found.proofs, found.ends, found.plan, found.done
-    state, said = _judged(Read(*kept), sorted(changed), lacking)
+    now, then = sources(root), found.run.sources if found.run else {}
+    changed = sorted(name for name in {*now, *then} if now.get(name) != then.get(name))
+    state, said = _judged(found, entries, changed, lacking)
     if lacking:
         said += f" {_blocks(lacking.total())} {'was' if lacking.total() == 1 else 'were'} not run."
     said = said if state == "current" else f"{said} {AGAIN}"
-    return Evidence(*kept, state, said, sorted(changed))
+    return Evidence(found.run, found.cases, state, said, changed, entries)
 
 
 def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter[str]]:
@@ -131,20 +111,20 @@ def _matched(entries: Iterable[Entry], root: Path) -> tuple[list[Entry], Counter
     return matched, Counter({page: n for page, blocks in left.items() if (n := blocks.total())})
 
 
-def _judged(found: Read, changed: Sequence[str], lacking: Iterable[str]) -> tuple[State, str]:
+def _judged(
+    found: Read, entries: Iterable[Entry], changed: Sequence[str], lacking: Iterable[str]
+) -> tuple[State, str]:
     """Say what the evidence is worth, the gravest thing first."""
-    failed = [*found.failed]
-    if not found.failures and (blocks := sum(e.outcome == "failed" for e in found.entries)):
-        failed.append(f"{_blocks(blocks)} failed")
-    if failed:
-        return "failed", f"The last run of the tests failed: {'; '.join(failed + found.partial)}."
+    if found.failed:
+        said = "; ".join(found.failed + found.partial)
+        return "failed", f"The last run of the tests failed: {said}."
     if found.partial:
         return "partial", f"This is no whole run of the tests: {'; '.join(found.partial)}."
     if changed:
         return "stale", f"The evidence is older than {_some(changed)}."
     if lacking:
         return "partial", f"The evidence leaves out blocks of {_some(sorted(lacking))}."
-    counts = counted(Counter(entry.outcome for entry in found.entries))
+    counts = counted(Counter(entry.outcome for entry in entries))
     return "current", f"Evidence of this very text. Blocks: {counts}."
 
 

@@ -42,12 +42,12 @@ def marked(html: str, page: Page, evidence: Evidence) -> tuple[str, Counter[str]
 
 def mark(entry: Entry | None, evidence: Evidence) -> str:
     """Return the mark of one block, folded up: a word, and behind it the proof."""
-    if entry is None:
+    run = evidence.run
+    if entry is None or run is None:
         return '<p class="proof proof--never">Not run since it was written</p>'
-    run = evidence.runs[entry.run]
     software = ", ".join(
         [
-            "Python " + entry.python,
+            "Python " + run.python,
             *(f"{name} {version}" for name, version in entry.versions.items()),
         ]
     )

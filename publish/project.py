@@ -16,7 +16,7 @@ from mkdocs.utils.yaml import yaml_load
 
 from publish.evidence import Evidence, read
 from safepoint.rules import RULES, Rule
-from tests.harness.evidence import commit_of
+from tests.harness.evidence import FILE, commit_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _HEADING: Final = re.compile(r"^# (?P<title>.+?)(?: \{[^}]*\})?$", re.MULTILINE)
@@ -107,7 +107,7 @@ class Project:
     @cached_property
     def evidence(self) -> Evidence:
         """What is known about the blocks."""
-        file = os.environ.get("EVIDENCE") or "build/evidence.jsonl"
+        file = os.environ.get("EVIDENCE") or FILE
         return read(self.root / file, self.root)
 
     @cached_property

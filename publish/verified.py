@@ -10,10 +10,11 @@ from publish.evidence import Evidence, counted
 from publish.project import Page, Project
 from safepoint.rules import LEGS, Rule
 from tests.harness.callouts import shown
-from tests.harness.evidence import OUTCOMES, RESULTS
+from tests.harness.evidence import OUTCOMES, Result
 
 _CENSUS: Final = "(The census of this build stands here.)"
 _NAMED: Final = 50  # failures on a page; the evidence has them all
+_TOLD: Final[tuple[Result, ...]] = ("passed", "failed", "skipped")
 _NAMES: Final = {"defence": "example"}
 """The words for legs that have another name in the rules."""
 
@@ -23,10 +24,10 @@ def line(project: Project) -> str:
     found = project.evidence
     if alarm := _alarm(found):
         return f"{alarm}\n\n    [How this site is verified](verified.md)."
-    if found.state == "current" and found.started is not None:
+    if found.state == "current" and found.run:
         said = (
             f"{found.counts['ran']} blocks, code and what it prints, on these pages and in the "
-            f"repository, ran on {found.started:%Y-%m-%d}, on the versions that each one names."
+            f"repository, ran on {found.run.started:%Y-%m-%d}, on the versions that each one names."
         )
     elif found.entries:
         said = "Not everything here is as it was when it was last run. Each block says how it is."
@@ -75,24 +76,24 @@ def evidence(project: Project) -> str:
 def versions(project: Project) -> str:
     """Return when the blocks began to run, from which commit, and on what."""
     found = project.evidence
-    if not found.entries:
+    if not (found.entries and found.run):
         return "This build knows of no run."
-    rows = ["| what | which |", "|:---|:---|"]
-    if found.started:
-        rows.append(f"| began | {found.started:%Y-%m-%d %H:%M} UTC |")
-    rows.append(f"| commit of the run | `{found.commit or 'none, or several'}` |")
-    rows.append(f"| commit of this site | `{project.commit or 'none'}` |")
-    deep = found.total("deep")
-    numbers = {name: found.total(name) for name in RESULTS}
-    told = [f"{numbers[name]:,} {name}" for name in ("passed", "failed", "skipped")]
+    deep, totals = found.run.deep, found.totals
+    told = [f"{totals[name]:,} {name}" for name in _TOLD]
     told += [f"{deep:,} long ones left for `make deep`"] if deep else []
-    rows.append(f"| tests, blocks among them | {sum(numbers.values()):,}: {', '.join(told)} |")
-    status = "none: not a whole run" if found.done is None else f"`{found.status}`"
-    rows.append(f"| exit status | {status} |")
-    systems = ", ".join(sorted({run.system for run in found.runs.values()}))
-    rows.append(f"| system | {systems} |")
-    rows += [f"| {name} | `{version}` |" for name, version in found.versions.items()]
-    return "\n".join(rows)
+    rows = [
+        "| what | which |",
+        "|:---|:---|",
+        f"| began | {found.run.started:%Y-%m-%d %H:%M} UTC |",
+        f"| commit of the run | `{found.run.commit or 'none'}` |",
+        f"| commit of this site | `{project.commit or 'none'}` |",
+        f"| tests, blocks among them | {totals.total():,}: {', '.join(told)} |",
+        f"| exit status | `{found.status}` |",
+        f"| system | {found.run.system} |",
+    ]
+    return "\n".join(
+        rows + [f"| {name} | `{version}` |" for name, version in found.versions.items()]
+    )
 
 
 def census(project: Project) -> str:

@@ -65,6 +65,20 @@ class Plain(Memory):
     scan: Any = None
 
 
+class Counting(Memory):
+    """One that counts the records that are read."""
+
+    reads = 0
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.reads += 1
+        return super().read(thread, sequence)
+
+    def newest(self, thread: str) -> tuple[int, bytes | None]:
+        self.reads += 1
+        return super().newest(thread)
+
+
 class House:
     """A store in memory, with a clock that a test moves, and people who sign."""
 

@@ -12,7 +12,7 @@ from publish.machine import examples
 from publish.project import Project
 from safepoint.audit.catalogue import CHECKS
 from safepoint.shared.explanations import EXPLANATIONS
-from tests.harness.evidence import Entry, Proof
+from tests.harness.evidence import RESULTS
 
 FORMAT: Final = 1
 """Grows when a field is taken away or changes its meaning, and not when one is added."""
@@ -97,34 +97,27 @@ def _advisories(project: Project) -> list[dict[str, Any]]:
     return [{**asdict(each), **_place(each.page, project)} for each in advisories.read(project)]
 
 
-def _without_run(line: Entry | Proof) -> dict[str, Any]:
-    return {name: value for name, value in line._asdict().items() if name != "run"}
-
-
 def _evidence(project: Project) -> dict[str, Any]:
     evidence = project.evidence
-    if evidence.state in ("missing", "unreadable"):
+    if evidence.run is None:
         return {"state": evidence.state}
     return {
         "state": evidence.state,
-        "commit": evidence.commit,
-        "started": evidence.started.isoformat() if evidence.started else None,
+        "commit": evidence.run.commit,
+        "started": evidence.run.started.isoformat(),
         "totals": dict(evidence.counts),
         "versions": dict(evidence.versions),
         "changed": list(evidence.changed),
         "run": {
             "whole": not evidence.partial,
             "status": evidence.status,
-            "passed": evidence.total("passed"),
-            "failed": evidence.total("failed"),
-            "skipped": evidence.total("skipped"),
-            "deep": evidence.total("deep"),
+            **{name: evidence.totals[name] for name in RESULTS},
+            "deep": evidence.run.deep,
             "failures": evidence.failures,
-            "exits": {name: end.exit for name, end in evidence.ends.items()}
-            | dict(evidence.done or {}),
+            "exit": evidence.run.exit,
         },
         "blocks": [
-            _without_run(entry) | {"test": entry.test} for entry in evidence.entries if entry.block
+            entry._asdict() | {"test": entry.test} for entry in evidence.entries if entry.block
         ],
-        "proofs": [_without_run(proof) for proof in evidence.proofs],
+        "proofs": [proof._asdict() for proof in evidence.proofs],
     }

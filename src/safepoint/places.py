@@ -146,7 +146,7 @@ class Locations:
             of: the keys of the records, or of the journal.
         """
         found: dict[int, Path] = {}
-        with suppress(OSError):  # a folder that cannot be listed is refused when it is opened
+        with disk.translated("list", str(self.keys)), suppress(FileNotFoundError):
             for file in self.keys.iterdir():
                 if (name := _KEY.fullmatch(file.name)) and name[1] == of:
                     found[0 if name[2] == "next" else int(name[2] or 1)] = file

@@ -10,8 +10,9 @@
     fail-on = "warning"           # or error, or note
 
 A store that the file does not name, or names without a storage, is in its default places. Paths are
-relative to the file's folder. Keep secrets in the environment, not in this file:
-`postgres = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
+relative to the file's folder. A part in PostgreSQL has a connection string in place of a path, as
+for psql: `dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file:
+`storage = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
 
 The author of the file decides where denials and holds are stored. So it must be named, by
 `--config` or by SAFEPOINT_CONFIG, or be the user's own: `~/.config/safepoint/safepoint.toml`. A
@@ -21,16 +22,17 @@ The author of the file decides where denials and holds are stored. So it must be
 from __future__ import annotations
 
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import ConfigurationError, NotFound, quoted, shell
+from safepoint.core.errors import ConfigurationError, NotFound, Unavailable, quoted, shell
 from safepoint.core.files import replaceable_refusals
 from safepoint.core.journal import Journal
 from safepoint.core.keys import VerifyingKey
@@ -60,15 +62,20 @@ _SQLITE: Final = b"SQLite format 3\0"
 # The first bytes of a log, of its index in either byte order, and of a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 
-# The options whose values are paths, and those with a path after a name.
-_PATHS: Final = (
-    *("storage", "key", "anchor", "answers", "answers-anchor"),
-    *("journal", "journal-key", "journal-anchor", "paths"),
+PLACES: Final = (
+    *("storage", "anchor", "answers"),
+    *("answers_anchor", "journal", "journal_anchor"),
 )
-_PEOPLE: Final = ("approver", "revoked-approver", "operator", "revoked-operator")
+"""The parts of a store that are on disk or in PostgreSQL."""
+_CONNECTION: Final = re.compile(r"env:|postgres(ql)?://|[a-z_]+ *=")
+# The options whose values are paths.
+_PATHS: Final = (
+    *(each.replace("_", "-") for each in PLACES),
+    *("key", "journal-key", "approvers", "operators", "paths"),
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Store:
     """The places of a store's parts, none of them opened yet.
 
@@ -76,27 +83,22 @@ class Store:
 
     Attributes:
         store: the name of the store.
-        storage: a folder of files, or an SQLite file.
+        storage: a folder of files, an SQLite file, or the connection string of your workers.
         key: the key files that sealed the records, secret or public, newest first.
         revoked: `FILE=PATH`: a stolen key, and a copy of the anchor from before the theft.
-        anchor: the file of the anchor, which detects a rollback.
+        anchor: the file of the anchor, which detects a rollback, or its connection string.
         tenant: the tenant, if not all threads.
-        approver: `NAME=FILE`: who may approve a resume, and the file of their public key.
-        revoked_approver: approvers whose keys no longer count: their approvals are warnings.
-        operator: `NAME=FILE`: who may hold a run, and the file of their public key.
-        revoked_operator: operators who no longer may: what they held stays held.
+        approvers: the folder with the public keys of those who may approve: NAME.pub, and below
+            `revoked` the keys that no longer count.
+        operators: the folder with the public keys of those who may hold a run, likewise.
         people: how many different people must approve what a step asks.
         app: `NAME@VERSION`: what runs today, so that threads of another version are found.
-        answers: the file of signed answers and holds.
+        answers: the file of signed answers and holds, or its connection string.
         answers_anchor: the anchor of the answers.
-        journal: the file of the journal.
+        journal: the file of the journal, or its connection string.
         journal_key: the key files that sign the journal, secret or public, newest first.
         journal_anchor: the journal's own anchor.
         journal_name: the journal's name; in the default places it is the store's.
-        postgres: the connection string of your workers, without a password: use a PGPASSFILE.
-        postgres_anchor: the connection string of the anchor, if it is in PostgreSQL.
-        postgres_journal: the connection string of the journal.
-        postgres_answers: the connection string of the answers.
     """
 
     store: str | None = None
@@ -105,10 +107,8 @@ class Store:
     revoked: tuple[str, ...] = ()
     anchor: str | None = None
     tenant: str = ""
-    approver: tuple[str, ...] = ()
-    revoked_approver: tuple[str, ...] = ()
-    operator: tuple[str, ...] = ()
-    revoked_operator: tuple[str, ...] = ()
+    approvers: str | None = None
+    operators: str | None = None
     people: int = 1
     app: tuple[str, ...] = ()
     answers: str | None = None
@@ -117,10 +117,6 @@ class Store:
     journal_key: tuple[str, ...] = ()
     journal_anchor: str | None = None
     journal_name: str = "journal"
-    postgres: str | None = field(default=None, repr=False)
-    postgres_anchor: str | None = field(default=None, repr=False)
-    postgres_journal: str | None = field(default=None, repr=False)
-    postgres_answers: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Store:
@@ -137,9 +133,16 @@ class Store:
                 several = value if isinstance(value, (list, tuple)) else [value]
                 parts[name] = tuple(several) if is_many else value
                 _check(name, several if is_many else [value], is_many=is_many)
-        for name in [each for each in parts if each.startswith("postgres")]:
-            parts[name] = connection_string(name.replace("_", "-"), parts[name])
+        for name in PLACES:
+            if is_connection(parts.get(name)):
+                parts[name] = connection_string(name.replace("_", "-"), parts[name])
         return cls(**parts)
+
+    @property
+    def databases(self) -> dict[str, str]:
+        """The connection strings of the parts that are in PostgreSQL."""
+        places = {each: getattr(self, each) for each in PLACES}
+        return {each: value for each, value in places.items() if is_connection(value)}
 
     def opened(self, stack: ExitStack, *, write: bool = False) -> Ledger:
         """Open the store as a ledger, only for reading unless `write` is set.
@@ -148,62 +151,53 @@ class Store:
             ConfigurationError: it has no name, no storage or no key.
             CheckpointError: a part refuses.
         """
-        if self.store is None or not (self.storage or self.postgres):
+        if self.store is None or self.storage is None:
             raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
         ledger = Ledger(
             self.storage_of(stack, write=write),
             store=self.store,
             keys=keyring_of(self.key, self.revoked, signs=write),
-            anchor=self.anchor_of(stack, write=write),
+            anchor=open_anchor(self.anchor, stack, write=write),
             journal=self.journal_of(stack) if write else None,
         )
         return ledger.tenant(self.tenant) if self.tenant else ledger
 
     def storage_of(self, stack: ExitStack, *, write: bool = False) -> CheckpointStorage:
         """Open the storage: a database, recognized by its first bytes, or a folder of files."""
-        if self.postgres is not None:
+        if is_connection(self.storage):
             from safepoint.stores.postgres import PostgresCheckpointStorage
 
-            return stack.enter_context(PostgresCheckpointStorage(self.postgres))
+            return stack.enter_context(PostgresCheckpointStorage(self.storage))
         return _storage(str(self.storage), stack, write=write)
-
-    def anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
-        """Open the store's anchor, or return None if it has none."""
-        return _anchor(self.anchor, self.postgres_anchor, stack, write=write)
 
     def journal_of(self, stack: ExitStack, *, write: bool = True) -> Journal | None:
         """Open the journal, or return None if there is none."""
-        if not (self.journal or self.postgres_journal):
+        if self.journal is None:
             return None
-        keys = keyring_of(self.journal_key, signs=write)
-        anchor = self.journal_anchor_of(stack, write=write)
-        if self.postgres_journal is not None:
+        keys, name = keyring_of(self.journal_key, signs=write), self.journal_name
+        anchor = open_anchor(self.journal_anchor, stack, write=write)
+        if is_connection(self.journal):
             from safepoint.stores.postgres import PostgresJournal
 
-            dsn = self.postgres_journal
-            made = PostgresJournal(dsn, keys=keys, name=self.journal_name, anchor=anchor)
+            made = PostgresJournal(self.journal, keys=keys, name=name, anchor=anchor)
             return stack.enter_context(made)
-        file, name = database_in(str(self.journal)), self.journal_name
+        file = database_in(self.journal)
         return stack.enter_context(
             SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=not write)
         )
 
-    def journal_anchor_of(self, stack: ExitStack, *, write: bool = False) -> Anchor | None:
-        """Open the journal's own anchor, or return None if it has none."""
-        return _anchor(self.journal_anchor, None, stack, write=write)
-
     def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
         """Open the signed answers, or return None if there are none."""
-        if not (self.answers or self.postgres_answers):
+        if self.answers is None:
             return None
         storage: CheckpointStorage
-        if self.postgres_answers is not None:
+        if is_connection(self.answers):
             from safepoint.stores.postgres import PostgresAnswers
 
-            storage = stack.enter_context(PostgresAnswers(self.postgres_answers))
+            storage = stack.enter_context(PostgresAnswers(self.answers))
         else:
-            storage = _storage(str(self.answers), stack, write=write)
-        anchor = _anchor(self.answers_anchor, self.postgres_answers, stack, write=write)
+            storage = _storage(self.answers, stack, write=write)
+        anchor = open_anchor(self.answers_anchor, stack, write=write)
         if anchor is None:
             raise ConfigurationError(
                 "The answers have no anchor, so nobody would see that a no was removed.",
@@ -212,14 +206,13 @@ class Store:
         return Answers(storage, anchor)
 
     def gate_of(self, answers: Answers | None = None) -> Gate | None:
-        """Return a gate for the approvers and operators, or None if none is named."""
-        if not (self.approver or self.operator or self.revoked_operator):
+        """Return a gate for the approvers and operators, or None if there are none."""
+        approvers, operators = people_in(self.approvers), people_in(self.operators)
+        if not (approvers.names or operators.keys):
             return None
-        approvers = _people_of("approver", self.approver, self.revoked_approver)
-        operators = _people_of("operator", self.operator, self.revoked_operator)
         return Gate(
             Policy({Reason.ASKED: self.people}),
-            approvers if self.approver else None,
+            approvers if approvers.names else None,
             answers=answers,
             operators=operators if answers else None,
         )
@@ -289,7 +282,7 @@ class Settings:
                 raise self._refusal(said, ", ".join(known))
             parts[option.replace("-", "_")] = self._below(option, value)
         store = Store.of(parts)
-        if self.says(name, "storage", "postgres"):
+        if self.says(name, "storage"):
             return store
         return replace(in_default_places(name), **{each: getattr(store, each) for each in parts})
 
@@ -301,10 +294,8 @@ class Settings:
             return value
         if option == "revoked":
             return "=".join(map(self._path, value.split("=")))
-        if option in _PEOPLE:
-            name, equals, file = value.partition("=")
-            return f"{name}{equals}{self._path(file)}" if file else value
-        return self._path(value) if option in _PATHS and value else value
+        is_path = option in _PATHS and value and not is_connection(value)
+        return self._path(value) if is_path else value
 
     def _path(self, value: str) -> str:
         return str(self.folder / os.path.expanduser(value))  # noqa: PTH111 - of nobody, as it is
@@ -427,10 +418,8 @@ def in_default_places(name: str) -> Store:
         storage=str(found.storage_file),
         key=tuple(map(str, keys or [found.key_file])),
         anchor=str(found.anchor_file),
-        approver=tuple(_people(found.approvers)),
-        operator=tuple(_people(found.operators)),
-        revoked_approver=tuple(_people(found.approvers / REVOKED)),
-        revoked_operator=tuple(_people(found.operators / REVOKED)),
+        approvers=str(found.approvers) if found.approvers.exists() else None,
+        operators=str(found.operators) if found.operators.exists() else None,
         journal=str(found.journal_file) if signs else None,
         journal_key=tuple(map(str, signs)),
         journal_anchor=str(found.journal_anchor) if signs else None,
@@ -440,47 +429,68 @@ def in_default_places(name: str) -> Store:
     )
 
 
-def _people(folder: Path) -> Iterator[str]:
-    """Yield the name and the key file of each person whose public key is in a folder."""
+def people_in(folder: str | None) -> Approvers:
+    """Return those whose public keys are in a folder, NAME.pub, and in its subfolder `revoked`.
+
+    Raises:
+        Unavailable: the folder cannot be read.
+        Unsafe: a file is no public key, or two people have one key.
+    """
+    if folder is None:
+        return Approvers({})
+    current, revoked = _keys_in(Path(folder)), _keys_in(Path(folder, REVOKED))
+    keys: dict[str, list[VerifyingKey]] = {}
+    for name, key in (*current, *revoked):
+        keys.setdefault(name, []).append(key)
+    return Approvers(keys, revoked=[key for _, key in revoked])
+
+
+def _keys_in(folder: Path) -> list[tuple[str, VerifyingKey]]:
     try:
         files = sorted(folder.iterdir())
-    except FileNotFoundError:
-        return
     except OSError as error:
-        raise ConfigurationError(
+        if isinstance(error, FileNotFoundError) and folder.name == REVOKED:
+            return []
+        raise Unavailable(
             f"{shell(str(folder))} cannot be read ({error.strerror}).",
             "Whose word counts is not known without it. Run this as the owner of the store.",
         ) from None
-    yield from (f"{file.name.split('.')[0]}={file}" for file in files if file.suffix == ".pub")
+    public = [each for each in files if each.suffix == ".pub"]
+    return [(each.name.partition(".")[0], VerifyingKey.from_file(each)) for each in public]
 
 
 def _check(name: str, values: Sequence[Any], *, is_many: bool) -> None:
-    shown = "something else" if name.startswith("postgres") else quoted(values[0])  # a password
     if name == "people":
         good, want = type(values[0]) is int and values[0] > 0, "1 or more"
     else:
         good, want = all(map(_is_text, values)), "a list of strings" if is_many else "a string"
     if not good:
-        raise ConfigurationError(f"{name.replace('_', '-')} is {shown}.", f"Write {want}.")
+        raise ConfigurationError(f"{name.replace('_', '-')} is something else.", f"Write {want}.")
 
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and "\0" not in value
 
 
+def is_connection(value: str | None) -> TypeGuard[str]:
+    """Tell a connection string, or `env:NAME`, from a path."""
+    return value is not None and _CONNECTION.match(value) is not None
+
+
 def connection_string(option: str, value: str) -> str:
     """Return a connection string as given, or from an environment variable.
 
     Raises:
-        ConfigurationError: it contains a password, or the variable is not set.
+        ConfigurationError: it contains a password, or the variable has no connection string.
     """
-    how, colon, where = value.partition(":")
-    if how == "env" and colon:
-        if not os.environ.get(where):
+    if value.startswith("env:"):
+        found = os.environ.get(value[4:], "")
+        if found.startswith("env:") or not is_connection(found):
             raise ConfigurationError(
-                f"{option} is in the variable {quoted(where)}, which is not set.", "Set it."
+                f"{option} is in the variable {quoted(value[4:])}, which has no connection string.",
+                "Set it, as for psql: postgresql://db/app",
             )
-        return os.environ[where]
+        return found
     from safepoint.stores.postgres.connection import parsed
 
     if any(map(parsed(value).get, _SECRETS)):
@@ -489,31 +499,6 @@ def connection_string(option: str, value: str) -> str:
             f'Write "env:NAME" for {option}, or name a PGPASSFILE.',
         )
     return value
-
-
-def named_keys(option: str, people: tuple[str, ...]) -> dict[str, list[VerifyingKey]]:
-    """Load public keys by the names of their owners.
-
-    Raises:
-        Unsafe: one is no public key.
-        ConfigurationError: a name has no file.
-    """
-    keys: dict[str, list[VerifyingKey]] = {}
-    for each in people:
-        name, equals, file = each.partition("=")
-        if not equals:
-            raise ConfigurationError(
-                f"{quoted(each)} does not say whose key it is.", f"Write --{option} dana=dana.pub"
-            )
-        keys.setdefault(name, []).append(VerifyingKey.from_file(file))
-    return keys
-
-
-def _people_of(what: str, named: tuple[str, ...], revoked: tuple[str, ...]) -> Approvers:
-    """Return people with their keys, including revoked keys."""
-    people, gone = named_keys(what, named), named_keys(f"revoked-{what}", revoked)
-    every = {name: [*people.get(name, []), *gone.get(name, [])] for name in [*people, *gone]}
-    return Approvers(every, revoked=[key for keys in gone.values() for key in keys])
 
 
 def database_in(path: str) -> str:
@@ -560,11 +545,12 @@ def _storage(path: str, stack: ExitStack, *, write: bool) -> CheckpointStorage:
     return FileCheckpointStorage(found, read_only=not write)
 
 
-def _anchor(path: str | None, dsn: str | None, stack: ExitStack, *, write: bool) -> Anchor | None:
-    if dsn is not None:
+def open_anchor(place: str | None, stack: ExitStack, *, write: bool = False) -> Anchor | None:
+    """Open an anchor by its file or its connection string, or return None if there is none."""
+    if place is None:
+        return None
+    if is_connection(place):
         from safepoint.stores.postgres import PostgresAnchor
 
-        return stack.enter_context(PostgresAnchor(dsn))
-    if path is None:
-        return None
-    return stack.enter_context(SQLiteAnchor(database_in(path), read_only=not write))
+        return stack.enter_context(PostgresAnchor(place))
+    return stack.enter_context(SQLiteAnchor(database_in(place), read_only=not write))

@@ -3,8 +3,7 @@
 Blocks live in `docs/**/*.md`, `README.md`, `CONTRIBUTING.md` and in the docstrings of
 `src/safepoint/**/*.py`. Each one is a test, which Sybil collects: `pages.py` finds and runs them,
 `blocks.py` says what this project adds to a fence and allows beside one, `plugin.py` keeps the
-evidence. When all have run, the census
-(`python -m tests.harness.census`) builds the site and compares what ran with what the HTML shows.
+evidence. When all have run, `census.py` compares what ran with what the HTML of the site shows.
 
 How to write a block
 --------------------
@@ -80,8 +79,8 @@ becomes a page and is not `.md`.
 
 After a run
 -----------
-`build/evidence.jsonl` says what ran: page, line, language, digest, outcome, time and versions; and
-how the tests ended that the rules stand on.
+`build/evidence.xml`, JUnit's format, says what ran in `make test`: page, line, language, digest,
+outcome, time and versions; and how the tests ended that the rules stand on.
 `pytest docs/guide.md` runs one page. `pytest tests/docs/test_snippets.py --update-examples`
 rewrites the format and the `#>` lines of the files in `snippets/`.
 `python -m tests.harness.callouts` fills in the callouts from `rules.toml`.

@@ -1,16 +1,17 @@
 """The census: does the site show exactly the blocks that ran?
 
-A whole `make test` ends with it. It takes the site that was built for all tests of the run, or
-builds one, takes every block out of the HTML, and compares page by page with the evidence.
-What a rule names has to have run, too, if nothing was skipped.
+A whole `make test` ends with it. It takes the site that was built for all tests of the run, takes
+every block out of the HTML, and compares page by page with what ran. What a rule names has to have
+run, too, if nothing was skipped. `make deep` runs this file, for the site of both generators.
 """
 
 from __future__ import annotations
 
-import argparse
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +31,8 @@ from tests.harness.blocks import (
     without_fences,
     written_blocks,
 )
-from tests.harness.evidence import Entry, Outcome, find, not_run, read
-from tests.harness.shared import BuildFailed, built
+from tests.harness.evidence import FILE, Entry, Outcome, Read, find, not_run, read
+from tests.harness.shared import SHARED, BuildFailed, built
 
 OTHER_SITE: Final = "build/site-zensical"
 VOID: Final = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"})
@@ -214,35 +215,36 @@ def _built_with_the_other(root: Path) -> Path:
     return root / OTHER_SITE
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, compare, print; return 1 if anything is amiss."""
-    parser = argparse.ArgumentParser(prog="census", description=__doc__)
-    parser.add_argument("--root", type=Path, default=ROOT, help="the project")
-    parser.add_argument(
-        "--both", action="store_true", help="build with Zensical as well, and count there too"
-    )
-    options = parser.parse_args(arguments)
-    root, evidence = options.root, options.root / "build" / "evidence.jsonl"
+def judge(root: Path, found: Read, *, both: bool = False) -> tuple[int, list[str]]:
+    """Build the site and compare; return how much is amiss, and what to print."""
     try:
-        found = read(evidence)
         sites = {"mkdocs": built(root)[0]}
-        if options.both:
+        if both:
             sites["Zensical"] = _built_with_the_other(root)
-    except FileNotFoundError:
-        print(f"There is no evidence at {evidence.name}. Run make test.")
-        return 1
-    except (BuildFailed, ValueError) as error:
-        print(error)
-        return 1
-    legs = [] if root != ROOT or found.total("skipped") else not_run(found.proofs)
-    for leg in legs:
-        print(f"src/safepoint/rules.toml: nothing ran the {leg}; name what runs")
+    except BuildFailed as error:
+        return 1, [str(error)]
+    legs = [] if root != ROOT or found.totals["skipped"] else not_run(found.proofs)
+    said = [f"src/safepoint/rules.toml: nothing ran the {leg}; name what runs" for leg in legs]
     problems = len(legs)
     for generator, site in sites.items():
         census = take_census(root, found.entries, site)
-        print(*([f"{generator}:"] if options.both else []), *census.lines(), sep="\n")
+        said += [*([f"{generator}:"] if both else []), *census.lines()]
         problems += len(census.problems)
-    return 1 if problems else 0
+    return problems, said
+
+
+def main() -> int:
+    """Compare the evidence of the last run with the site of both generators."""
+    try:
+        found = read(ROOT / FILE)
+    except (OSError, ValueError) as error:
+        print(f"There is no evidence. Run make test. ({error})")
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ[SHARED] = folder
+        problems, said = judge(ROOT, found, both=True)
+    print(*said, sep="\n")
+    return int(bool(problems))
 
 
 if __name__ == "__main__":

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +16,7 @@ from tests.harness.blocks import ROOT
 from tests.harness.evidence import pretend
 
 SHARED: Final = "SAFEPOINT_TESTS_SHARED"
-"""The variable with the folder of a whole run. Without it a process shares with nobody."""
+"""The variable with the folder of a whole run."""
 SUB_PATH: Final = "/some/folder/"
 """Not the root of a host, so that a link which only works there is found."""
 ADDRESS: Final = f"https://docs.example{SUB_PATH}"
@@ -33,7 +30,7 @@ def shared(name: str, make: Callable[[Path], None]) -> Path:
         name: what it is, and whatever makes it differ from another.
         make: fills a new folder. If it raises, the next one who asks tries again.
     """
-    place = Path(os.environ.get(SHARED) or _own())
+    place = Path(os.environ[SHARED])
     place.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     folder, done = place / digest, place / f"{digest}.done"
@@ -44,13 +41,6 @@ def shared(name: str, make: Callable[[Path], None]) -> Path:
             folder.mkdir()
             make(folder)
             done.touch()
-    return folder
-
-
-@cache
-def _own() -> str:
-    folder = tempfile.mkdtemp(prefix="shared-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
@@ -68,10 +58,10 @@ def built(root: Path = ROOT) -> tuple[Path, Path]:
     """
 
     def make(folder: Path) -> None:
-        build(root, folder / "site", pretend(folder / "evidence.jsonl", root), PYTHONHASHSEED="1")
+        build(root, folder / "site", pretend(folder / "evidence.xml", root), PYTHONHASHSEED="1")
 
     folder = shared(f"site of {root}", make)
-    return folder / "site", folder / "evidence.jsonl"
+    return folder / "site", folder / "evidence.xml"
 
 
 def build(root: Path, site: Path, evidence: Path, **environment: str) -> None:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.harness.blocks import digest
-from tests.harness.census import main, rendered_blocks, take_census
-from tests.harness.evidence import not_run, pretend, read
+from tests.harness.census import judge, rendered_blocks, take_census
+from tests.harness.evidence import (
+    END,
+    FILE,
+    Case,
+    Read,
+    describe_run,
+    not_run,
+    pretend,
+    read,
+    write,
+)
 from tests.harness.shared import build
 from tests.harness.testing import make_project, run_tests
 
@@ -116,7 +127,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project whose blocks ran and whose site was built: a good page, and bad ones."""
     pages = {f"docs/{name}.md": f"# T\n\n{text}\n" for name, (text, _) in BAD.items()}
     root = make_project(tmp_path_factory.mktemp("bad"), FILES | pages)
-    run_tests(root, "docs", "src", "README.md")
+    run_tests(root, "docs", "src", "README.md", f"--junitxml={FILE}")
     build(root, root / "build/site", root / "none")
     return root
 
@@ -125,19 +136,23 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def good(bad: Path, tmp_path: Path) -> Path:
     """A copy of it without the bad pages, to spoil."""
     root = Path(shutil.copytree(bad, tmp_path / "copy"))
-    file = root / "build/evidence.jsonl"
-    lines = file.read_text().splitlines(keepends=True)
     for name in BAD:
         (root / f"docs/{name}.md").unlink()
         shutil.rmtree(root / "build/site" / name)
-        lines = [line for line in lines if f'"page": "docs/{name}.md"' not in line]
-    file.write_text("".join(lines))
+    run = [*describe_run(root), *END.items()]
+    kept = [case for case in cases(root) if not case.test.startswith(tuple(BAD), len("docs/"))]
+    write(root / FILE, run, kept)
     return root
 
 
-def problems(root: Path) -> list[str]:
-    entries = read(root / "build/evidence.jsonl").entries
-    return take_census(root, entries, root / "build/site").problems
+def cases(root: Path) -> Sequence[Case]:
+    return read(root / FILE).cases
+
+
+def problems(root: Path, *given: Case) -> list[str]:
+    """Take the census of the cases that are given, or of all."""
+    found = Read(None, given or cases(root))
+    return take_census(root, found.entries, root / "build/site").problems
 
 
 def test_what_the_site_shows_and_nobody_ran_is_found(bad: Path) -> None:
@@ -147,7 +162,7 @@ def test_what_the_site_shows_and_nobody_ran_is_found(bad: Path) -> None:
 
 def test_a_good_site_is_counted_to_the_last_block(good: Path) -> None:
     """Titles, callouts, lists, includes, docstrings; no signatures."""
-    entries = read(good / "build/evidence.jsonl").entries
+    entries = read(good / FILE).entries
     lines = take_census(good, entries, good / "build/site").lines()
     assert lines[-1] == "blocks: 11 rendered, 9 ran, 1 checked only, 1 skipped, 0 missing"
     assert lines[-2].endswith(": 1 in README.md, 1 in docstrings")
@@ -155,21 +170,18 @@ def test_a_good_site_is_counted_to_the_last_block(good: Path) -> None:
     assert [tuple(line.split()) for line in lines[:-2]] == [*counts.items()]
 
 
-def test_evidence_that_is_short_red_stale_or_missing_is_refused(
-    good: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evidence_that_is_short_red_or_stale_is_refused(good: Path) -> None:
     """Blocks are counted, not looked up: the same text may stand twice on a page."""
-    file = good / "build/evidence.jsonl"
-    text = file.read_text()
-    lines = text.splitlines(keepends=True)
-    lines.remove(next(line for line in lines if digest('{"a": 1}') in line))
-    file.write_text("".join(lines))
-    assert f'docs/index.md: {NEVER}: {{"a": 1}}' in problems(good)
-    file.write_text(text.replace('"outcome": "ran"', '"outcome": "failed"', 1))
-    assert [said for said in problems(good) if said.endswith(FAILED)]
-    file.write_text("".join(x for x in text.splitlines(True) if '"docs/index.md", "py' not in x))
-    assert "docs/index.md:3: no evidence, so run make test again: # UNSAFE" in problems(good)[0]
-    file.write_text(text)
+    whole = list(cases(good))
+    same = next(case for case in whole if ("sha256", digest('{"a": 1}')) in case.properties)
+    assert f'docs/index.md: {NEVER}: {{"a": 1}}' in problems(
+        good, *(case for case in whole if case is not same)
+    )
+    red = problems(good, *whole[1:], whole[0]._replace(result="failed"))
+    assert [said for said in red if said.endswith(FAILED)]
+    others = [case for case in whole if not case.test.startswith("docs/index.md")]
+    first = problems(good, *others)[0]
+    assert "docs/index.md:3: no evidence, so run make test again: # UNSAFE" in first
     for name, old, new in (
         ("docs/index.md", "& one", "& two"),
         ("snippets/s.py", "shown = 1", "shown = 2"),
@@ -182,30 +194,24 @@ def test_evidence_that_is_short_red_stale_or_missing_is_refused(
         assert "stale evidence, so run make test again" in found
         assert new in found
         (good / name).write_text(before)
-    file.unlink()
-    assert main([f"--root={good}"]) == 1
-    assert capsys.readouterr().out == "There is no evidence at evidence.jsonl. Run make test.\n"
 
 
 def test_what_a_rule_names_and_nothing_ran_is_found(
-    good: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    good: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing was skipped. A file that does not run by itself is not asked for."""
     monkeypatch.setattr("tests.harness.census.ROOT", good)
-    file = good / "build/evidence.jsonl"
-    pretend(file, good)
-    assert not_run(read(file).proofs) == []
-    file.write_text("".join(x for x in file.read_text().splitlines(True) if "edit-state" not in x))
-    assert main([f"--root={good}"]) == 1
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    said = "src/safepoint/rules.toml: nothing ran the {}; name what runs"
-    assert first == said.format("attack edit-state")
-    assert second.endswith("_for_its_own_reason[edit-state]; name what runs")
+    [*blocks, named] = read(pretend(good / FILE, good)).cases
+    assert not_run(Read(None, [named]).proofs) == []
+    fewer = [(leg, name) for leg, name in named.properties if "edit-state" not in name]
+    problems, said = judge(good, Read(None, [*blocks, named._replace(properties=fewer)]))
+    assert problems == 2
+    text = "src/safepoint/rules.toml: nothing ran the {}; name what runs"
+    assert said[0] == text.format("attack edit-state")
+    assert said[1].endswith("_for_its_own_reason[edit-state]; name what runs")
 
 
-def test_a_page_that_no_source_explains_or_nobody_can_read_is_found(
-    good: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_page_that_no_source_explains_or_nobody_can_read_is_found(good: Path) -> None:
     """Nor is a site counted that does not build."""
     (good / "build/site/extra.html").write_text("<body><pre>x = 1</pre></body>")
     for name in ("EXTRA.HTM", "extra.markdown"):
@@ -218,8 +224,8 @@ def test_a_page_that_no_source_explains_or_nobody_can_read_is_found(
     shutil.move(good / "docs/index.md", good / "docs/gone.txt")
     assert "docs/index.md: its blocks ran, but the site has no such page" in problems(good)
     (good / "docs/index.md").write_text("[x](missing.md)\n")
-    assert main([f"--root={good}"]) == 1
-    assert "the site does not build; correct this first" in capsys.readouterr().out
+    found, [said] = judge(good, Read())
+    assert (found, said.partition("\n")[0]) == (1, "the site does not build; correct this first:")
 
 
 def test_blocks_are_read_from_the_whole_page() -> None:

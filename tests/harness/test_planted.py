@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.harness.blocks import ROOT
-from tests.harness.evidence import NAMED, Read, read
+from tests.harness.evidence import FILE, NAMED, Read, read
 from tests.harness.optional import need
 from tests.harness.testing import make_project, run_tests
 
@@ -186,8 +186,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         file, _, function = test.partition("::")
         tests[file] = tests.get(file, "import pytest\n\n\n") + ENDS[end].format(function) + "\n\n"
     root = make_project(tmp_path_factory.mktemp("project"), {**FILES, **pages, **tests})
-    code, output = run_tests(root, "-p", "pytest_examples", "-rA")
-    return Run(root, code, output, read(root / "build/evidence.jsonl"))
+    code, output = run_tests(root, "-p", "pytest_examples", "-rA", f"--junitxml={FILE}")
+    return Run(root, code, output, read(root / FILE))
 
 
 @pytest.mark.parametrize("name", PLANTED)

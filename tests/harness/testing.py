@@ -56,7 +56,8 @@ def make_project(root: Path, files: dict[str, str]) -> Path:
     contents = {
         "mkdocs.yml": MKDOCS,
         "conftest.py": (ROOT / "conftest.py").read_text(encoding="utf-8"),
-        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["-p", "no:cacheprovider"]\n',
+        "pyproject.toml": '[tool.pytest.ini_options]\naddopts = ["-p", "no:cacheprovider"]\n'
+        'junit_family = "xunit1"\n',
         "snippets/.keep": "",
         "docs/assets/.keep": "",
     }

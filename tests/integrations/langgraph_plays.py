@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.types import Command, Overwrite, Send, interrupt
+from langgraph.types import Command, Send, interrupt
 
 Again = Callable[[], Any]
 RUN: Final[RunnableConfig] = {"configurable": {"thread_id": "Order #7/ü"}}
@@ -69,17 +69,6 @@ def _past(graph: Any) -> Any:
     ]
 
 
-def straight(again: Again) -> Any:
-    graph = _line("a", "b", "c").compile(again())
-    return graph.invoke({"amount": 1}, RUN), _shown(graph), _past(graph)
-
-
-def twice_on_one_thread(again: Again) -> Any:
-    builder = _line("a", "b")
-    first = builder.compile(again()).invoke({"amount": 1}, RUN)
-    return first, builder.compile(again()).invoke({"amount": 5}, RUN)
-
-
 def human_in_the_loop(again: Again) -> Any:
     builder = _line("a", ("ask", _ask), "pay")
     graph = builder.compile(again())
@@ -97,14 +86,6 @@ def two_questions_in_one_node(again: Again) -> Any:
     seen = [builder.compile(again()).invoke({"amount": 1}, RUN)["__interrupt__"][0].value]
     seen.append(builder.compile(again()).invoke(Command(resume=1), RUN)["__interrupt__"][0].value)
     return seen, builder.compile(again()).invoke(Command(resume=2), RUN)
-
-
-def stop_before_a_node(again: Again) -> Any:
-    builder = _line("a", "b")
-    graph = builder.compile(again(), interrupt_before=["b"])
-    first = graph.invoke({"amount": 1}, RUN)
-    graph = builder.compile(again(), interrupt_before=["b"])
-    return first, _shown(graph), graph.invoke(None, RUN)
 
 
 def update_state(again: Again) -> Any:
@@ -149,24 +130,6 @@ def fan_out(again: Again) -> Any:
     return _shown(graph)[1], graph.invoke(None, RUN)
 
 
-def command_goto(again: Again) -> Any:
-    def router(state: Any) -> Command[str]:
-        return Command(update={"steps": ["router"]}, goto="b" if state["amount"] > 3 else END)
-
-    builder: Any = StateGraph(State)
-    builder.add_node("router", router, destinations=("b", END))
-    builder.add_node("b", _step("b"))
-    builder.add_edge(START, "router")
-    graph = builder.compile(again())
-    return graph.invoke({"amount": 5}, RUN), _past(graph)
-
-
-def overwrite(again: Again) -> Any:
-    builder = _line("a", ("clear", lambda state: {"steps": Overwrite(["only"])}))
-    graph = builder.compile(again())
-    return graph.invoke({"amount": 1}, RUN), _shown(graph)
-
-
 def subgraph(again: Again) -> Any:
     inner = _line("in", ("ask", _ask), "out").compile()
     builder = _line("a", ("inner", inner), "z")
@@ -175,21 +138,6 @@ def subgraph(again: Again) -> Any:
     graph = builder.compile(again())
     deep = graph.get_state(RUN, subgraphs=True).tasks[0].state
     return deep.values, deep.next, graph.invoke(Command(resume="yes"), RUN), _past(graph)
-
-
-def subgraph_with_a_memory(again: Again) -> Any:
-    inner = _line("in").compile(checkpointer=True)
-    builder = _line("a", ("inner", inner), "z")
-    first = builder.compile(again()).invoke({"amount": 1}, RUN)
-    return first, builder.compile(again()).invoke({"amount": 2}, RUN)
-
-
-def subgraph_replayed(again: Again) -> Any:
-    inner = _line("in", "out").compile()
-    graph = _line("a", ("inner", inner), "z").compile(again())
-    graph.invoke({"amount": 1}, RUN)
-    old = next(each for each in graph.get_state_history(RUN) if each.next == ("inner",))
-    return graph.invoke(None, old.config), _shown(graph)
 
 
 def subgraph_with_a_memory_replayed(again: Again) -> Any:
@@ -258,23 +206,11 @@ def asynchronous(again: Again) -> Any:
     return asyncio.run(play())
 
 
-def streaming(again: Again) -> Any:
-    graph = _line("a", "b").compile(again())
-    return [*graph.stream({"amount": 1}, RUN, stream_mode=["updates", "values"])]
-
-
 def saved_at_the_end(again: Again) -> Any:
     builder = _line("a", ("ask", _ask), "b")
     builder.compile(again()).invoke({"amount": 1}, RUN, durability="exit")
     graph = builder.compile(again())
     return graph.invoke(Command(resume="yes"), RUN, durability="exit"), len(_past(graph))
-
-
-def saved_at_once(again: Again) -> Any:
-    builder = _line("a", ("ask", _ask), "b")
-    builder.compile(again()).invoke({"amount": 1}, RUN, durability="sync")
-    graph = builder.compile(again())
-    return graph.invoke(Command(resume="yes"), RUN, durability="sync"), _past(graph)
 
 
 def conversation(again: Again) -> Any:
@@ -321,9 +257,7 @@ def functional(again: Again) -> Any:
 
 
 PLAYS: Final = (
-    *(straight, twice_on_one_thread, human_in_the_loop, two_questions_in_one_node),
-    *(stop_before_a_node, update_state, fork, time_travel, fan_out, command_goto, overwrite),
-    *(subgraph, subgraph_with_a_memory, subgraph_replayed, subgraph_with_a_memory_replayed),
-    *(crash, asynchronous, streaming),
-    *(saved_at_the_end, saved_at_once, conversation, functional),
+    *(human_in_the_loop, two_questions_in_one_node, update_state, fork, time_travel, fan_out),
+    *(subgraph, subgraph_with_a_memory_replayed, crash, asynchronous),
+    *(saved_at_the_end, conversation, functional),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -15,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.harness.blocks import ROOT
 from tests.harness.optional import need
-from tests.house import Memory, ledger_in, opened
+from tests.house import Counting, Memory, ledger_in, opened
 
 need("agent_framework", "needs safepoint[agent-framework]")
 
@@ -395,32 +393,6 @@ def test_a_workflow_as_an_agent_says_the_same(tmp_path: Path) -> None:
     assert asyncio.run(chat(lambda: sealed(tmp_path))) == want
 
 
-def test_a_question_is_answered_in_another_process(tmp_path: Path) -> None:
-    run(human(sealed(tmp_path)).run(42))
-    code = (
-        "import asyncio, sys, pathlib\n"
-        "from tests.integrations import test_agent_framework_storage as t\n"
-        "print(*asyncio.run(t.answer(pathlib.Path(sys.argv[1]))))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.stdout.startswith("ask 1 alice 42 True"), done.stderr
-
-
-async def answer(folder: Path) -> list[Any]:
-    storage = sealed(folder)
-    paused = await storage.get_latest(workflow_name="human")
-    assert paused is not None
-    workflow, yes = human(storage), {"ask-1": Answer(yes=True)}
-    return (await workflow.run(checkpoint_id=paused.checkpoint_id, responses=yes)).get_outputs()
-
-
 def run(awaitable: Awaitable[Any]) -> Any:
     async def wait() -> Any:
         return await awaitable
@@ -611,18 +583,6 @@ def test_runs_of_one_workflow_at_once_all_keep_their_checkpoints(tmp_path: Path)
         assert sorted(await workers[0].list_checkpoint_ids(workflow_name="p")) == sorted(ids)
 
     run(main())
-
-
-class Counting(Memory):
-    reads = 0
-
-    def read(self, *args: Any, **options: Any) -> Any:
-        self.reads += 1
-        return super().read(*args, **options)
-
-    def newest(self, *args: Any) -> Any:
-        self.reads += 1
-        return super().newest(*args)
 
 
 def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:

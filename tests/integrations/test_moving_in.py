@@ -419,48 +419,41 @@ MANY = (
     " 'c', 'bytes', zeroblob(9000000) FROM checkpoints, json_each('[1, 2, 3, 4, 5, 6, 7, 8, 9]')"
 )
 PARENT = f"(SELECT parent_checkpoint_id FROM checkpoints WHERE {NEWEST})"  # noqa: S608
+
+
+def value(data: bytes, reason: str) -> Edit:
+    return PUT.format("value = ?"), [data], reason
+
+
 FORGED: dict[str, Edit] = {
     "a pickle": (PUT.format("type = 'pickle'"), [], "written as 'pickle'"),
     "an old json row": (SET.format("type = 'json'"), [], "written as 'json'"),
     "another tag": (PUT.format("type = NULL"), [], "written as None"),
     "text for bytes": (PUT.format("value = 'text'"), [], "msgpack alone is read"),
-    "no msgpack": (PUT.format("value = ?"), [b"\xc1"], "no msgpack"),
-    "a length that is a lie": (PUT.format("value = ?"), [b"\xdd\xff\xff\xff\xff"], "no msgpack"),
-    "a million deep": (PUT.format("value = ?"), [b"\x91" * 10**6], "nested too deep"),
-    "types in types": (PUT.format("value = ?"), [nested(100)], "nested too deep"),
-    "many lists": (PUT.format("value = ?"), [b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21], "limits"),
+    "no msgpack": value(b"\xc1", "no msgpack"),
+    "a length that is a lie": value(b"\xdd\xff\xff\xff\xff", "no msgpack"),
+    "a million deep": value(b"\x91" * 10**6, "nested too deep"),
+    "types in types": value(nested(100), "nested too deep"),
+    "many lists": value(b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21, "limits"),
     "much": (PUT.format("value = zeroblob(20000000)"), [], "too big"),
     "much in all": (f"{MANY} WHERE {NEWEST}", [], "more in one place"),
-    "keys that clash": (PUT.format("value = ?"), [clashing()], "keys that are no text"),
-    "a set that clashes": (
-        PUT.format("value = ?"),
-        [ext(0, "builtins", "set", [n * (2**61 - 1) for n in range(8)] * 9)],
-        "share a hash",
+    "keys that clash": value(clashing(), "keys that are no text"),
+    "a set that clashes": value(
+        ext(0, "builtins", "set", [n * (2**61 - 1) for n in range(8)] * 9), "share a hash"
     ),
     "an odd number": (PUT.format("idx = 'x' || rowid"), [], "of another type"),
-    "a number for memory": (
-        PUT.format("value = ?"),
-        [ext(0, "builtins", "bytes", 9**12)],
-        "a way that",
+    "a number for memory": value(ext(0, "builtins", "bytes", 9**12), "a way that"),
+    "a pattern": value(ext(1, "re", "compile", ["(a+)+$", 0]), "re.compile"),
+    "another's method": value(
+        ext(3, "pathlib", "PosixPath", "x", "unlink"), "a way that is not read"
     ),
-    "a pattern": (PUT.format("value = ?"), [ext(1, "re", "compile", ["(a+)+$", 0])], "re.compile"),
-    "another's method": (
-        PUT.format("value = ?"),
-        [ext(3, "pathlib", "PosixPath", "x", "unlink")],
-        "a way that is not read",
-    ),
-    "a bad value": (PUT.format("value = ?"), [ext(0, "uuid", "UUID", "x")], "its type takes"),
-    "an array": (PUT.format("value = ?"), [ext(6, "<i8", [1], "C", b"8")], "its type takes"),
-    "a field too many": (
-        PUT.format("value = ?"),
-        [ext(5, "langchain_core.documents.base", "Document", {"page_content": "", "z": 1}, "")],
+    "a bad value": value(ext(0, "uuid", "UUID", "x"), "its type takes"),
+    "an array": value(ext(6, "<i8", [1], "C", b"8"), "its type takes"),
+    "a field too many": value(
+        ext(5, "langchain_core.documents.base", "Document", {"page_content": "", "z": 1}, ""),
         "in a way that is not read",
     ),
-    "not a number": (
-        PUT.format("value = ?"),
-        [b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"],
-        "not finite",
-    ),
+    "not a number": value(b"\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00", "not finite"),
     "another's checkpoint": (
         SET.format("checkpoint = (SELECT checkpoint FROM checkpoints WHERE thread_id = 'order-8')"),
         [],

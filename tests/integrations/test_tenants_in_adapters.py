@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from functools import partial
 from operator import add
-from pathlib import Path
 from typing import Annotated, Any, TypedDict, TypeVar
 
 import pytest
@@ -42,7 +40,6 @@ from agent_framework import (
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
 from langgraph.runtime import RunControl, Runtime
 from langgraph.types import Command, Send, interrupt
@@ -128,18 +125,6 @@ def begun(saver: Any) -> tuple[Any, str]:
     served("acme", lambda: graph.invoke({"payee": "alice"}, RUN))
     at = served("acme", lambda: graph.get_state(RUN).config["configurable"])
     return graph, at["checkpoint_id"]
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_a_guessed_thread_id_is_all_that_langgraphs_own_savers_ask_for(kind: str) -> None:
-    """By design: they keep what a graph gives them, and the application knows whose that is."""
-    rows = sqlite3.connect(":memory:", check_same_thread=False)
-    saver = InMemorySaver() if kind == "memory" else SqliteSaver(rows)
-    graph, ident = begun(saver)
-    assert all(served("globex", lambda: looks(graph, saver, ident)))
-    assert served("globex", lambda: acts(graph, saver, ident)) == ["5000000 to alice", "alice"]
-    assert served("acme", lambda: graph.get_state(RUN).values) == {}  # deleted
-    rows.close()
 
 
 def test_a_guessed_thread_id_finds_nothing_of_another_tenant() -> None:
@@ -411,30 +396,18 @@ def test_a_yes_to_one_tenant_is_none_to_another() -> None:
 class Pay(af.Executor):
     """Waits for a person, and pays."""
 
-    def __init__(self, storage: Any = None) -> None:
-        super().__init__("pay")
-        self.storage = storage
-
     @af.handler
     async def draft(self, payee: str, ctx: WorkflowContext) -> None:
         ctx.set_state("payee", payee)
-        if self.storage is None:
-            await ctx.request_info(payee, int)
-        else:
-            await self.storage.ask(self, ctx, "pay", {"payee": payee})
+        await ctx.request_info(payee, int)
 
     @af.response_handler
     async def pay(self, payee: str, amount: int, ctx: WorkflowContext[str, str]) -> None:
         await ctx.yield_output(f"{amount} to {payee}, for {TENANT.get()}")
 
-    @af.response_handler
-    async def signed(self, asked: Question, said: object, ctx: WorkflowContext[str, str]) -> None:
-        yes = await self.storage.answered(self, asked, said)
-        await ctx.yield_output(f"{yes.arguments['payee']}, for {TENANT.get()}")
 
-
-def workflow(storage: Any, executor: Pay | None = None) -> af.Workflow:
-    pay = executor or Pay()
+def workflow(storage: Any) -> af.Workflow:
+    pay = Pay("pay")
     return WorkflowBuilder(name="orders", start_executor=pay, checkpoint_storage=storage).build()
 
 
@@ -468,15 +441,6 @@ async def tries(storage: Any, ident: str) -> list[object]:
         except WorkflowCheckpointException:
             got.append(None)
     return got
-
-
-def test_a_guessed_id_is_all_that_agent_frameworks_own_storage_asks_for(tmp_path: Path) -> None:
-    """By design: it keeps what a workflow gives it, and the application knows whose that is."""
-    storage = af.FileCheckpointStorage(tmp_path)
-    ident = awaited("acme", lambda: begins(storage))
-    got = awaited("globex", lambda: tries(storage, ident))
-    assert all(got)
-    assert got[4] == ["5000000 to alice, for globex"]
 
 
 @pytest.mark.parametrize("scope", [None, "orders"])
@@ -521,7 +485,7 @@ def test_without_a_name_every_operation_of_the_storage_is_refused(
 ) -> None:
     ledger = House().ledger()
     storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=tenant).scope("orders")
-    one, pay = WorkflowCheckpoint("orders", "graph"), Pay(storage)
+    one, pay = WorkflowCheckpoint("orders", "graph"), Pay("pay")
     ctx: Any = None
     question: Any = None
     calls: dict[str, Callable[[], Any]] = {
@@ -565,30 +529,6 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
             with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
                 awaited("globex", partial(shared.run, "mally"))
     assert ledger.tenants() == ["acme"]
-
-
-def test_a_yes_to_a_workflow_of_one_tenant_is_none_to_that_of_another() -> None:
-    ledger = House().ledger()
-    storage = SealedCheckpointStorage(ledger, gate=GATE, tenant=TENANT.get).scope("orders")
-
-    async def asks() -> tuple[str, Question]:
-        run = workflow(storage, Pay(storage))
-        await run.run("alice")
-        at = str(run.get_last_checkpoint_id())
-        (event,) = (await storage.load(at)).pending_request_info_events.values()
-        return at, event.data
-
-    async def answers(at: str, asked: Question, text: str) -> list[str]:
-        made = workflow(storage, Pay(storage))
-        run = await made.run(checkpoint_id=at, responses={asked.scope: text})
-        return [*run.get_outputs()]
-
-    acme, globex = (awaited(tenant, asks) for tenant in ("acme", "globex"))
-    assert (acme[1].tenant, globex[1].tenant) == ("acme", "globex")
-    signed = DANA.approve(acme[1])
-    with pytest.raises(ApprovalRefused):
-        awaited("globex", lambda: answers(globex[0], globex[1], signed))
-    assert awaited("acme", lambda: answers(acme[0], acme[1], signed)) == ["alice, for acme"]
 
 
 @pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -10,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,45 +17,25 @@ from publish.evidence import AGAIN, Evidence, read
 from publish.project import Page, Project
 from safepoint.rules import Rule
 from tests.harness.blocks import ROOT, digest
-from tests.harness.evidence import append, sources
+from tests.harness.evidence import END, FILE, Case, sources, write
 from tests.harness.testing import MKDOCS, make_project
 
 COMMIT = "c" * 40
-RUN: dict[str, Any] = {
-    "run": "r1",
-    "started": "2026-11-15T14:48:09+00:00",
+RUN = {
     "commit": COMMIT,
     "python": "3.11.7",
     "system": "Linux",
-    "versions": {"torch": "2.13.0"},
-    "part": "",
+    "version": "torch 2.13.0",
+    **END,
+    "deep": "3",
 }
-BLOCK: dict[str, Any] = {
-    "run": "r1",
-    "page": "docs/guide.md",
-    "line": 3,
-    "block": 1,
-    "language": "python",
-    "sha256": digest("a = 1"),
-    "outcome": "ran",
-    "ms": 12.3,
-    "python": "3.11.7",
-    "versions": {"torch": "2.13.0"},
-}
+SAID = [("block", "1"), ("sha256", digest("a = 1")), ("version", "torch 2.13.0")]
+BLOCK = Case("docs/guide.md::3-python", "passed", 12.0, SAID)
+DOCSTRING = BLOCK._replace(test="src/safepoint/x.py::3-python")
 EDITED = "tests/test_z.py::test_edited_amount_is_refused"
-PROOF = {"run": "r1", "leg": "test", "name": EDITED, "test": EDITED, "outcome": "passed", "ms": 1.0}
-END: dict[str, Any] = {
-    "run": "r1",
-    "exit": 0,
-    "passed": 7,
-    "failed": 0,
-    "skipped": 2,
-    "left": 0,
-    "deep": 3,
-    "failures": [],
-}
-LINES = {"plan": {"plan": ["r1"]}, "run": RUN, "block": BLOCK, "proof": PROOF, "end": END}
-LINES["done"] = {"done": {"r1": 0}}
+PROOF = Case(EDITED, "passed", 1.0, [("test", EDITED)])
+SKIPPED = Case("tests/test_s.py::test_s", "skipped", 0.0, [])
+CASES = [BLOCK, DOCSTRING, PROOF, SKIPPED]
 
 
 @pytest.fixture
@@ -80,20 +58,14 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(root: Path, *more: dict[str, Any], **changed: dict[str, Any] | None) -> Path:
-    """Write a whole run of the sources as they are now: with lines changed, left out, or more."""
-    file = root / "build" / "evidence.jsonl"
-    file.unlink(missing_ok=True)
-    lines = {name: line | (changed.get(name, {}) or {}) for name, line in LINES.items()}
-    lines["run"] = {"sources": sources(root)} | lines["run"]
-    lines["docstring"] = BLOCK | {"page": "src/safepoint/x.py"}
-    kept = [line for name, line in lines.items() if changed.get(name, {}) is not None]
-    append(file, *kept, *more)
-    return file
+def write_run(root: Path, *cases: Case, **changed: str) -> Path:
+    """Write a whole run of the sources as they are now, with more cases, and with words changed."""
+    run = [*(RUN | changed).items(), *(("source", f"{n} {d}") for n, d in sources(root).items())]
+    return write(root / FILE, run, [*CASES, *cases])
 
 
-def found(root: Path, *more: dict[str, Any], **changed: dict[str, Any] | None) -> Evidence:
-    return read(write(root, *more, **changed), root)
+def found(root: Path, *cases: Case, **changed: str) -> Evidence:
+    return read(write_run(root, *cases, **changed), root)
 
 
 def test_evidence_of_this_text_is_current(root: Path) -> None:
@@ -105,40 +77,31 @@ def test_evidence_of_this_text_is_current(root: Path) -> None:
     assert [entry.page for entry in evidence.of("src/")] == ["src/safepoint/x.py"]
 
 
-RED = {"exit": 1, "failed": 1, "failures": ["tests/a.py::test_b"]}
+RED = Case("tests/a.py::test_b", "failed", 1.0, [])
 STATES = {
     "current": "Evidence of this very text. Blocks: ",
     "failed": "The last run of the tests failed: ",
     "partial": "This is no whole run of the tests: ",
-    "unreadable": "The evidence names no run, so it is left out.",
 }
 
 
 @pytest.mark.parametrize(
-    ("changed", "state", "said"),
+    ("cases", "changed", "state", "said"),
     [
-        ({"run": {"commit": "d" * 40}}, "current", "2 ran."),
-        ({"run": {"commit": None}}, "current", "2 ran."),
-        ({"end": RED}, "failed", "1 of 8 tests failed."),
-        (
-            {"end": {"exit": 1}, "done": {"done": {"r1": 1}}, "run": {"part": "tests/a"}},
-            "failed",
-            "pytest tests/a ended with exit status 1.",
-        ),
-        ({"done": {"done": {"r1": -9}}, "end": None}, "failed", "pytest was ended by signal 9."),
-        ({"block": {"outcome": "failed"}}, "failed", "1 block failed."),
-        ({"done": {"done": {"r1": 0, "census": 1}}}, "failed", "the census found a difference."),
-        ({"done": {"done": {"r1": 0, "check": 2}}}, "failed", "make check found something."),
-        ({"done": {"done": {}}}, "partial", "1 of 1 pytests never ran."),
-        ({"done": None}, "partial", "the run has not come to its end."),
-        ({"plan": None}, "partial", "only chosen tests ran."),
-        ({"end": {"left": 2000}}, "partial", "2,000 tests were left out."),
-        ({"run": None}, "unreadable", ""),
-        ({"proof": {"run": "r2"}}, "unreadable", ""),
+        ([], {"commit": "d" * 40}, "current", "2 ran."),
+        ([], {"commit": ""}, "current", "2 ran."),
+        ([RED], {"exit": "1"}, "failed", "1 of 4 tests failed."),
+        ([RED, RED], {}, "failed", "1 of 4 tests failed."),
+        ([], {"exit": "2"}, "failed", "pytest ended with exit status 2."),
+        ([], {"exit": "1", "census": "3"}, "failed", "the census found a difference."),
+        ([], {"chosen": "docs tests/a.py"}, "partial", "only chosen tests ran."),
+        ([], {"left": "2000"}, "partial", "2,000 tests were left out."),
     ],
 )
-def test_what_a_run_is_worth(root: Path, changed: Any, state: str, said: str) -> None:
-    evidence = found(root, **changed)
+def test_what_a_run_is_worth(
+    root: Path, cases: list[Case], changed: dict[str, str], state: str, said: str
+) -> None:
+    evidence = found(root, *cases, **changed)
     assert evidence.state == state
     end = "" if state == "current" else f" {AGAIN}"
     assert evidence.said == f"{STATES[state]}{said}{end}"
@@ -146,20 +109,26 @@ def test_what_a_run_is_worth(root: Path, changed: Any, state: str, said: str) ->
 
 @pytest.mark.parametrize(
     "more",
-    [{}, {"page": "docs/nowhere.md"}, {"page": "docs/other.md"}, {"sha256": "f" * 64}],
+    [
+        BLOCK,
+        BLOCK._replace(test="docs/nowhere.md::3-python"),
+        BLOCK._replace(test="docs/other.md::3-python"),
+        BLOCK._replace(properties=[("block", "1"), ("sha256", "f" * 64)]),
+    ],
     ids=["the same twice", "of no page", "of another page", "of no block"],
 )
-def test_what_is_said_of_no_block_is_not_counted(root: Path, more: dict[str, Any]) -> None:
-    assert found(root, BLOCK | more).said == "Evidence of this very text. Blocks: 2 ran."
+def test_what_is_said_of_no_block_is_not_counted(root: Path, more: Case) -> None:
+    assert found(root, more).said == "Evidence of this very text. Blocks: 2 ran."
     left_out = "The evidence leaves out blocks of docs/guide.md. 1 block was not run."
-    assert found(root, block=None).said == f"{left_out} {AGAIN}"
+    (root / "docs/guide.md").write_text("# Guide\n\n```python\na = 2\n```\n", encoding="utf-8")
+    assert found(root).said == f"{left_out} {AGAIN}"
 
 
 def test_no_evidence_is_said(root: Path) -> None:
-    evidence = read(root / "build/evidence.jsonl", root)
+    evidence = read(root / FILE, root)
     assert evidence.state == "missing"
     assert evidence.said == f"No evidence: this site claims nothing of its blocks. {AGAIN}"
-    assert evidence.entries == ()
+    assert evidence.entries == []
 
 
 @pytest.mark.parametrize(
@@ -179,7 +148,7 @@ def test_no_evidence_is_said(root: Path) -> None:
 )
 def test_a_changed_source_makes_it_stale(root: Path, name: str, said: str) -> None:
     """A style is no source."""
-    file = write(root)
+    file = write_run(root)
     with (root / name).open("a", encoding="utf-8") as source:
         source.write("\n\n")
     evidence = read(file, root)
@@ -188,46 +157,37 @@ def test_a_changed_source_makes_it_stale(root: Path, name: str, said: str) -> No
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{}\n", json.dumps(BLOCK), "[1]\n", "3\n", "\0\n", "no JSON\n", "[" * 100_000],
-    ids=["empty", "no fields", "no run", "list", "number", "zero", "no JSON", "deep"],
+    ("old", "new"),
+    {
+        "<": "",
+        'name="exit"': 'name="other"',
+        'name="left" value="0"': 'name="left" value="some"',
+        'timestamp="20': 'timestamp="29',
+        'time="0.012"': 'time="nan"',
+        'time="0.001"': 'time="-1"',
+        'name="block" value="1"': 'name="block" value="one"',
+        "guide.md::3-python": "guide.md",
+    }.items(),
 )
-def test_a_file_of_another_kind_is_unreadable(root: Path, text: str) -> None:
-    file = write(root)
-    file.write_text(text, encoding="utf-8")
+def test_a_file_of_another_form_is_unreadable(root: Path, old: str, new: str) -> None:
+    file = write_run(root)
+    text = file.read_text(encoding="utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), encoding="utf-8")
     evidence = read(file, root)
-    assert evidence.state == "unreadable"
-    assert evidence.entries == ()
-    if text.startswith("no"):
-        assert "(evidence.jsonl:1 is not evidence; run make test)" in evidence.said
+    assert (evidence.state, evidence.entries) == ("unreadable", [])
+    file.write_bytes(b"\0")
+    assert "(evidence.xml is not evidence; run make test)" in read(file, root).said
 
 
-WRONG: Mapping[str, Mapping[str, list[Any]]] = {
-    "block": {
-        "ms": ["1", float("nan"), float("inf"), -5, True],
-        "outcome": ["fine", ["ran"]],
-        "page": [3, "docs/<b>.md"],
-        "block": ["1", 1 << 40],
-        "versions": [["a"], {"torch": "<script>"}, {"a|b": "1"}],
-        "more": ["x"],
-    },
-    "run": {
-        "started": ["2999-01-01T00:00:00+00:00", "2026-11-15T14:48:09", 5],
-        "commit": [5],
-        "sources": [[], {"docs/<x>": "0"}],
-    },
-    "proof": {"outcome": ["ran", []], "name": ["<b>"]},
-    "end": {"exit": ["0", 1.0], "failures": ["abc", ["<b>"], [3], ["x" * 301]]},
-    "done": {"done": [["r1"], {"r1": "0"}]},
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_a_line_of_another_form_is_unreadable(root: Path, line: str) -> None:
-    for field, values in WRONG[line].items():
-        for value in values:
-            evidence = found(root, **{line: {field: value}})
-            assert evidence.state == "unreadable", (field, value)
+def test_nothing_in_it_becomes_markup(root: Path) -> None:
+    """Neither the name of a test, nor of a version, nor a commit."""
+    name = "<script>`x`|&"
+    red = RED._replace(test=f"tests/a.py::test_b[{name}]", properties=[("check", name)])
+    evidence = found(root, red, commit=name, version=f"torch {name}", system=name)
+    assert "script" in str(evidence)
+    said = str((evidence.run, evidence.failures, evidence.proofs, evidence.versions))
+    assert not set("<>`|&") & set(re.sub(r"MappingProxy.*?\)", "", said))
 
 
 # What the pages say
@@ -258,12 +218,12 @@ def foot(root: Path, **counts: int) -> str:
 
 def test_the_pages_claim_what_is_current_and_say_what_is_stale(root: Path) -> None:
     """Another page, or a test, that changed is no matter of this one."""
-    write(root)
+    write_run(root)
     assert foot(root, ran=2, checked=1, never=3) == "Blocks: 2 ran, 1 checked only, 3 not run"
     assert verified.line(Fixed(root)).startswith("2 blocks, code and what it prints, on these ")
     said = verified.versions(Fixed(root))
     assert "| torch | `2.13.0` |" in said
-    assert "| 9: 7 passed, 0 failed, 2 skipped, 3 long ones left for `make deep` |" in said
+    assert "| 4: 3 passed, 0 failed, 1 skipped, 3 long ones left for `make deep` |" in said
     assert "| exit status | `0` |" in said
     for name in ("docs/other.md", "tests/unit/test_z.py"):
         (root / name).write_text("# Changed\n", encoding="utf-8")
@@ -286,16 +246,16 @@ def test_the_pages_claim_nothing_without_evidence(root: Path) -> None:
 
 
 def test_failures_are_named_and_a_page_marks_its_own_and_those_of_its_tests(root: Path) -> None:
-    names = [f"tests/a.py::test_{number:03}" for number in range(60)]
-    write(root, end={"exit": 1, "failed": 60, "failures": names})
+    many = [RED._replace(test=f"tests/a.py::test_{number:03}") for number in range(60)]
+    write_run(root, *many, exit="1")
     said = verified.line(Fixed(root))
-    assert "60 of 67 tests failed" in said
+    assert "60 of 63 tests failed" in said
     assert said.count("- `tests/a.py::test_") == 50
     assert "- and 10 more" in said
     assert "| exit status | `1` |" in verified.versions(Fixed(root))
     assert foot(root, ran=1) == "Blocks: 1 ran"
     for name in ("docs/guide.md::3-python", "tests/b.py::test_x[1]", "tests/c.py"):
-        write(root, end={"exit": 1, "failed": 1, "failures": [name]})
+        write_run(root, RED._replace(test=name), exit="1")
         red = f'<strong class="failed">Blocks: 1 ran. Failed: {name}.</strong>'
         assert foot(root, ran=1) == red
 
@@ -303,8 +263,8 @@ def test_failures_are_named_and_a_page_marks_its_own_and_those_of_its_tests(root
 def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
     """A file that does not run by itself is not counted, and a leg without names is planned."""
     assert verified.matrix(Fixed(root)).startswith("1 of 2 rules stand on all four: named, not run")
-    attack = PROOF | {"leg": "attack", "name": "edit-state", "test": "tests/test_z.py::test_a"}
-    write(root, attack)
+    attack = Case("tests/test_z.py::test_a", "passed", 1.0, [("attack", "edit-state")])
+    write_run(root, attack)
     head, first, second = verified.matrix(Fixed(root)).split("\n\n??? ")
     assert head == (
         "1 of 2 rules stand on all four. Passed in that run: 1 of 1 attacks, 0 of 1 examples, "
@@ -317,9 +277,9 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
         "- test: `tests/test_z.py`: edited amount is refused; memory: `a_b` (not run), "
         "`c` (not run)\n"
     ) in first
-    assert "[`SP01.readable`](command/checks.md#any.readable) (not run)" in first
+    assert "[`SP01.readable`](command/checks.md#sp01.readable) (not run)" in first
     assert ' not run, check planned"\n' in second
-    write(root, attack | {"outcome": "failed"})
+    write_run(root, attack._replace(result="failed"))
     (root / "tests/unit/test_z.py").write_text("z = 2\n", encoding="utf-8")
     said = verified.matrix(Fixed(root))
     assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in said
@@ -350,8 +310,8 @@ def built(root: Path, *chosen: str) -> None:
     """Run the tests as `make test` does, or some of them, and build the site as it comes."""
     environ = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     environ = {**os.environ, **environ, "NO_MKDOCS_2_WARNING": "1"}
-    run = f"from tests.harness import pytests as p; from pathlib import Path; p.main({chosen}, "
-    for command in (["-c", f"{run}Path.cwd())"], ["-m", "mkdocs", "build", "--strict"]):
+    run = ["-m", "pytest", "-p", "xdist", "-n2", "--dist=loadfile", f"--junitxml={FILE}", *chosen]
+    for command in (run, ["-m", "mkdocs", "build", "--strict"]):
         done = subprocess.run(
             [sys.executable, *command], cwd=root, env=environ, check=False, capture_output=True
         )
@@ -381,7 +341,7 @@ def test_a_site_after_a_planted_failure_says_so_in_red_and_names_it(tmp_path: Pa
 
     # Mended, a part of it is still red, because it is only a part; no page has a failure.
     (root / "docs/guide.md").write_text("# Guide\n\n```python\n1\n```\n", encoding="utf-8")
-    (root / "build/evidence.jsonl").unlink()
+    (root / FILE).unlink()
     built(root, "docs")
     for page in ("", "verified"):
         assert '<div class="admonition failure">' in article(root, page)

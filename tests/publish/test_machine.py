@@ -122,11 +122,11 @@ def test_the_data_is_complete(real: Project, files: dict[str, bytes]) -> None:
 def test_every_field_is_named_on_the_page_for_programs(
     real: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    file = tmp_path / "evidence.jsonl"
+    file = tmp_path / "evidence.xml"
     if state == "current":
         pretend(file, ROOT)
     elif state == "unreadable":
-        file.write_text("no JSON", encoding="utf-8")
+        file.write_text("no XML", encoding="utf-8")
     monkeypatch.setenv("EVIDENCE", str(file))
     documents = data.documents(Project(), Counter(ran=1))
     if state != "current":

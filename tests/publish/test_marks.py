@@ -12,8 +12,8 @@ from tests.harness.evidence import Entry, Run
 
 SOURCES = {"docs/guide.md": "a", "src/safepoint": "b"}
 MOMENT = datetime(2026, 11, 15, 14, 48, tzinfo=UTC)
-RUN = Run(MOMENT, "r1", "e834a6c76f" + "0" * 30, "3.11.7", "Linux", {}, SOURCES)
-RAN = Entry("docs/guide.md", 7, 1, "python", digest("a < 1"), "ran", 12.3, "3.11.7", {}, "r1")
+RUN = Run(MOMENT, "e834a6c76f" + "0" * 30, "3.11.7", "Linux", {}, SOURCES)
+RAN = Entry("docs/guide.md", 7, 1, "python", digest("a < 1"), "ran", 12.3)
 OTHER = RAN._replace(sha256=digest("b"), outcome="checked")
 HTML = (
     '<article>\n<div class="highlight"><pre><span></span><code>a &lt; 1\n</code></pre></div>'
@@ -22,7 +22,7 @@ HTML = (
 
 
 def shown(*entries: Entry, changed: str = "", text: str = "", html: str = HTML) -> tuple[str, str]:
-    found = Evidence({"r1": RUN}, entries, changed=[changed] if changed else [])
+    found = Evidence(RUN, changed=[changed] if changed else [], written=entries)
     html, counts = marked(html, Page("guide.md", "guide/", "Guide", "", text), found)
     return html, counted(counts)
 

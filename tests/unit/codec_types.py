@@ -9,7 +9,6 @@ from enum import Enum, Flag, IntEnum, auto
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
-from uuid import UUID
 
 import pydantic
 
@@ -204,64 +203,27 @@ def with_area(square: Squared) -> Squared:
     return square
 
 
-VALUES: list[Any] = [
+VALUES: list[Any] = [  # what the strategies of test_codec.py seldom make
     None,
-    True,
-    False,
-    0,
-    -1,
-    2**63 - 1,
-    -(2**63),
     2**63,
-    -(2**63) - 1,
-    0.0,
     -0.0,
-    1.0,
-    1e16,
-    5e-324,
-    -2.2250738585072014e-308,
-    0.00012345678901234567,
-    "",
     '"\\/\n\x00\x7f',
-    "é€𝄞",
-    "$datetime",
-    [],
-    [1, [2, []]],
-    {},
-    {"b": 1, "a": 2},
-    {"": 1, "é": 2},
     {"$date": "2026-01-31"},
-    {"$": 1, "a": 2},
-    {"a$": 1},
     {1: "one", "1": 2},
     {None: 1, True: 2, 2.5: 3},
     {(1, "a"): {"$x": 0}},
-    (),
     (1, (2,), [3]),
-    set(),
-    {10, 9, "a"},
-    frozenset({1, frozenset()}),
     {(1, frozenset({2}))},
-    datetime(1, 1, 1),  # noqa: DTZ001
     datetime.max,  # noqa: DTZ901
-    datetime(2026, 1, 31, 9, 30, tzinfo=UTC),
     datetime(2026, 1, 31, tzinfo=timezone(-timedelta(hours=3, minutes=30))),
     datetime(2026, 1, 31, tzinfo=timezone(-timedelta(seconds=1))),
-    date(2026, 1, 31),
-    time(9, 30, 0, 5),
     time(9, 30, tzinfo=UTC),
-    timedelta.min,
     timedelta.max,
     Decimal("12.50"),
-    Decimal("-0"),
     Decimal("1E+5"),
     Decimal("0E-999999"),
-    UUID(int=0),
-    b"",
     b"\x00\xff",
     Path("/srv/../x"),
-    Path(),
-    Colour.RED,
     Colour.ROUGE,
     Level.LOW,
     Invoice(7, "ACME", None, [Point(x=1)]),
@@ -283,9 +245,6 @@ VALUES: list[Any] = [
         child=Note(title="y"),
         invoice=Invoice(1, "z"),
     ),
-    2**64 - 1,
-    2**64,
-    {"b": 1, "a": 2, "c": {"z": 0, "y": 0}},
     "x" * 300,
     ["x"] * 40,
     {str(n): n for n in range(40)},

@@ -35,7 +35,7 @@ def in_settings(arguments: Sequence[str], file: Path) -> list[str]:
 
     They are told as `[PATH, "--store", NAME, "--key", FILE, ...]`, by the keys of its table.
     """
-    defaults = {each.name.replace("_", "-"): each.default for each in fields(Store)[2:]}
+    defaults = {each.name.replace("_", "-"): each.default for each in fields(Store)[1:]}
     parts: dict[str, object] = {}
     name, rest, given = "invoices", list[str](), iter(arguments)
     for each in given:

@@ -123,7 +123,7 @@ def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None
         ("--key", "\ud800"),
         ("--store", "Invoices"),
         ("--store", ""),
-        ("--approver", "dana"),
+        ("--approvers", "a\0b"),
         ("--people", "0"),
         ("--config", "none"),
     ],
@@ -158,7 +158,8 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
         ("--revoked", "none", "SP22.unsafe"),
         ("--revoked", "KEY=none", "SP22.unavailable"),
         ("--revoked", "=", "SP22.unsafe"),
-        ("--approver", "dana=none", "SP19.unsafe"),
+        ("--approvers", "none", "SP19.unavailable"),
+        ("--approvers", "STATE", "SP19.unsafe"),
     ],
 )
 def test_a_part_that_is_refused_hides_nothing_else(
@@ -173,6 +174,9 @@ def test_a_part_that_is_refused_hides_nothing_else(
     monkeypatch.chdir(tmp_path)
     deployed.record(2).chmod(0o644)
     arguments, value = deployed.arguments(), value.replace("KEY", str(deployed.root / "keys/key"))
+    if value == "STATE":
+        value = str(deployed.root / "keys")
+        Path(value, "dana.pub").write_text("no key")
     if option in arguments:
         arguments[arguments.index(option) + 1] = value
     else:
@@ -287,28 +291,31 @@ def test_approvals_are_verified_by_the_keys_of_people(
 ) -> None:
     """A stranger's is a forgery, too few are a warning, and so is a key that was revoked since."""
     people = {name: SigningKey.generate() for name in ("dana", "erin", "stranger")}
-    files = {name: f"dana={(deployed.root / 'keys/key').parent / name}" for name in people}
     for name, key in people.items():
-        key.public.to_file((deployed.root / "keys/key").parent / name)
+        for file in (f"{name}/dana.pub", f"two/{name}.pub", f"gone-{name}/revoked/dana.pub"):
+            path = deployed.root / "keys" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            key.public.to_file(path)
     paying("order-8", people["dana"])
     paying("order-9", people["stranger"])
 
+    def listed(folder: str, *more: str) -> list[str]:
+        return ["--approvers", str(deployed.root / "keys" / folder), *more]
+
     def said(thread: str, *options: str) -> list[str]:
-        lines = out([*deployed.arguments(), "--approver", *options])[1]
+        lines = out([*deployed.arguments(), *listed(*options)])[1]
         about = [line for line in lines if f" {thread} #3" in line or f" {thread} #4" in line]
         return [f"{each}:" for each in rules(about)]
 
-    assert said("order-8", files["dana"]) == []
+    assert said("order-8", "dana") == []
     assert "SP18 note" not in rules(out(deployed.arguments())[1])
-    assert "SP18 note" in rules(out([*deployed.arguments(), "--approver", files["dana"]])[1])
-    assert set(said("order-9", files["dana"])) == {"SP19 error:"}
-    erin = files["erin"].replace("dana=", "erin=")
-    two = (files["dana"], "--approver", erin, "--people", "2")
-    assert said("order-8", *two) == ["SP19 warning:"]
-    gone = ("--revoked-approver", files["dana"])
-    assert said("order-8", files["erin"], *gone) == ["SP19 warning:"]
-    code, _, err = out([*deployed.arguments(), "--approver", *two[:-1], "3"])
-    assert (code, "The number of approvers is 2" in err[0]) == (2, True)
+    assert "SP18 note" in rules(out([*deployed.arguments(), *listed("dana")])[1])
+    assert set(said("order-9", "dana")) == {"SP19 error:"}
+    assert said("order-8", "two", "--people", "2") == ["SP19 warning:"]
+    people["erin"].public.to_file(deployed.root / "keys" / "gone-dana/dana.pub")
+    assert said("order-8", "gone-dana") == ["SP19 warning:"]
+    code, _, err = out([*deployed.arguments(), *listed("two", "--people", "4")])
+    assert (code, "The number of approvers is 3" in err[0]) == (2, True)
 
 
 def test_a_thread_of_another_version_is_told(deployed: Deployed, out: Any) -> None:

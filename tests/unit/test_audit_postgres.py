@@ -347,7 +347,7 @@ def test_a_server_that_cannot_be_looked_at_is_one_line(
     where = make_conninfo(dsn(server, name), **change)
     with pytest.raises(Unavailable) as caught:
         check_postgres({"store": where})
-    assert main(["--postgres", where]) == 2
+    assert main(["--storage", where]) == 2
     printed = capsys.readouterr()
     said = [line for line in (printed.out + printed.err).splitlines() if str(caught.value) in line]
     assert len(said) == 1
@@ -368,7 +368,7 @@ def test_the_command_looks_and_verifies(
         ledger = Ledger(storage, store="invoices", keys=ring, anchor=heads, tenant=tenant)
         for amount in range(3):
             ledger.save("order-7", {"amount": amount})
-    sealed = ["--postgres", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
+    sealed = ["--storage", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
     whose = "tenant 'acme'" if tenant else "no tenant"
     unseen = ["SP30.unseen-tenants"]
 
@@ -383,10 +383,10 @@ def test_the_command_looks_and_verifies(
 
     lines: list[str] = []
     known = f"database '{name}' (login 'worker')"
-    assert run("--postgres", store) == (2, [*unseen, "SP02.no-key"])
+    assert run("--storage", store) == (2, [*unseen, "SP02.no-key"])
     assert f"The login of {known} sees the threads of {whose} alone, and no" in lines[0]
     assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
-    anchored = (*sealed, "--postgres-anchor", anchor)
+    anchored = (*sealed, "--anchor", anchor)
     assert run(*anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.
     do(

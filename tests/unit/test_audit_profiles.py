@@ -192,7 +192,7 @@ def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
     )
     assert [each.what for each in found if "2 threads, 2 checkpoints" in each.what]
     # The command says the same, and nothing of a store that is not there.
-    told = look([], [Store(postgres=postgres.dsn(database=name))])
+    told = look([], [Store(storage=postgres.dsn(database=name))])
     assert [replace(each, store="") for each in told.findings] == found
     assert [each.id for each in looked("stranger")] == ["SP02.unseen"]
     # A store of ours in the same database does not hide them, also from who may not read them.

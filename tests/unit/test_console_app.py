@@ -13,14 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from copy import copy
-from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from safepoint import Approver, Ask, SQLiteAnchor, Tool
-from safepoint.core.errors import ApprovalNeeded, NotOwner, ResumeRefused, Unsafe
+from safepoint import Approver
+from safepoint.core.errors import NotOwner, ResumeRefused, Unsafe
 from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
@@ -39,7 +38,7 @@ from tests.unit.console_driver import (
     console,
     until,
 )
-from tests.unit.test_deciding import Office, tree
+from tests.unit.test_deciding import Office, listed, tree
 
 DANA = ("--as", "dana", "--key", "dana.locked")
 OPAL = ("--as", "opal", "--operator-key", "opal.locked")
@@ -162,49 +161,6 @@ def stale(place: Place, thread: str) -> Answer:
     return answer
 
 
-def expired(place: Place, thread: str) -> Answer:
-    for seconds in (2, 8, 32, 128):  # until the page is faster than that
-        name = f"{thread}-{seconds}"
-        place.office.start(name, Ask("pay", {}, timedelta(seconds=seconds)))
-        page = place.run(name)
-        if "approve" in page.verbs:
-            break
-    shown = [page]
-    while "approve" in shown[-1].verbs:
-        shown = [shown[-1], place.run(name)]  # of many, the newest forms are kept
-    return place.tab.post(shown[0].form("approve"))
-
-
-def tampered(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    file = place.office.folder / "state" / thread / "0000000002.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b"amount\x2a", b"amount\x2b"))
-    page = place.run(thread)
-    assert (page.verbs, "This run does not verify" in page.text) == ([], True)
-    until(lambda: "Does not verify: cannot be approved" in place.tab.get("/").text)
-    return place.tab.post(form)
-
-
-def rolled_back(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    (place.office.folder / "state" / thread / "0000000002.checkpoint").unlink()
-    assert place.run(thread).verbs == []
-    return place.tab.post(form)
-
-
-def deleted(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    place.office.ledger().delete(thread)
-    return place.tab.post(form)
-
-
-def forgotten(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    SQLiteAnchor(place.office.folder / "anchor/heads.db").rewind("invoices", thread, None)
-    assert place.run(thread).verbs == ["deny"]
-    return place.tab.post(form)
-
-
 def other_verb(place: Place, thread: str) -> Answer:
     return place.tab.post(place.run(thread).form("deny"), verb="approve")
 
@@ -254,11 +210,6 @@ def by_another_path(place: Place, thread: str) -> Answer:
 
 FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "stale page: the run has moved on": (stale, 409, "has moved on since it was shown."),
-    "an answer after the deadline": (expired, 409, "ended at"),
-    "a run that was tampered with since": (tampered, 409, "is not the one that was sealed."),
-    "a run that was set back since": (rolled_back, 409, "the anchor"),
-    "a run that the anchor has forgotten": (forgotten, 409, "The anchor has not seen"),
-    "a run that was deleted since": (deleted, 404, "was deleted on"),
     "a button that sends another verb": (other_verb, 409, "knows no such form"),
     "a form that is guessed": (guessed, 409, "knows no such form"),
     "a form of another console": (of_another_console, 409, "knows no such form"),
@@ -352,51 +303,15 @@ def test_what_waits_for_the_terminal_is_checked_when_its_turn_comes(place: Place
     assert (place.put(), PROMPT in place.terminal.screen[screen:]) == (before, False)
 
 
-def test_a_tenants_run_is_answered_for_that_tenant_alone(place: Place) -> None:
-    for tenant in ("acme", "umbra"):
-        place.office.flow().start(place.office.ledger().tenant(tenant), thread="order-1")
-    done = place.sign(place.run("order-1", "acme").form("approve"))
-    assert "in order-1 of the tenant acme" in done.text
-    flow = place.office.flow()
-    assert flow.resume(place.office.ledger().tenant("acme"), "order-1").state["paid"] == 42
-    with pytest.raises(ApprovalNeeded):
-        flow.resume(place.office.ledger().tenant("umbra"), "order-1")
-
-
-def test_a_yes_is_for_one_run_and_never_always(place: Place) -> None:
-    """The same question of another run, and of the same run later, is asked anew."""
+def test_a_yes_is_for_the_run_that_was_shown(place: Place) -> None:
+    """Whatever else a form says."""
     for thread in ("same-1", "same-2"):
         place.office.start(thread)
     form = place.run("same-1").form("approve")
     place.sign(form, thread="same-2", store="payroll", tenant="acme", question="{}")
-    assert "approve" in place.run("same-2").verbs
-    with pytest.raises(ApprovalNeeded):  # a yes reused with another environment
-        place.office.flow(tools=[Tool("bank")]).resume(place.office.ledger(), "same-1")
-    with pytest.raises(ApprovalNeeded):
-        place.office.flow().resume(place.office.ledger(), "same-2")
-
-
-def test_nothing_of_an_agent_hides_or_runs(place: Place) -> None:
-    """All of a long argument, trailing spaces, invisible characters, and no markup of others."""
-    odd = {
-        "note": "x" * 9000 + "<script>alert(1)</script>" + "y" * 9000 + "END",
-        "to": "\u0430lice ",
-        "IBAN": "DE\u202e12\u200b",
-        '"><img src=x onerror=alert(1)>': "<!--",
-    }
-    place.office.start("odd", Ask("pay", odd))
-    place.tab.get("/")
-    page = place.run("odd")
-    assert page.body.isascii()
-    assert not {
-        each
-        for each in page.marks
-        if each.startswith(("on", "style", "src", "<scr", "<img", "<ifr"))
-    }
-    words = page.text.replace(" ", "")
-    for each in ("y" * 9000 + "END", r"\u0430lice", r"DE\u202e12\u200b"):
-        assert each in words
-    assert page.body.index("END") < page.body.index('value="approve"')
+    assert ("approve" in place.run("same-1").verbs, "approve" in place.run("same-2").verbs) == (
+        *(False, True),
+    )
 
 
 # --- the passphrase ------------------------------------------------------------------------------
@@ -491,53 +406,22 @@ def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:
         terminal.wait("A page could not be made: AttributeError")
 
 
-NO_APPROVER = ('approver = ["dana=dana.pub", "erin=erin.pub"]', "")
-NO_ANCHOR = ('anchor = "anchor"\nkey', "key")
-
-
-def changed(office: Office, was: str, is_now: str) -> None:
-    settings = office.folder / "safepoint.toml"
-    text = settings.read_text().replace('revoked-approver = ["erin=mally.pub"]', "")
-    assert was in text
-    settings.write_text(text.replace(was, is_now))
-
-
 def test_whoever_is_not_listed_does_not_begin(tmp_path: Path) -> None:
-    """A listed key of that name alone signs: no other's, no operator's, no revoked one."""
     office = Office(tmp_path)
-    locked(office, *office.keys)
-    second = (tmp_path / "safepoint.toml").read_text().replace("invoices", "refunds")
-    with console(tmp_path, "--as", "opal", "--key", "opal.locked") as terminal:
+    locked(office, "mally", "dana")
+    with console(tmp_path, "--as", "erin", "--key", "mally.locked") as terminal:
         assert terminal.ended() == 1
-        assert "'opal' is no approver of invoices" in terminal.screen
-    for options, says in (
-        (("--as", "dana", "--key", "opal.locked"), "is not the one that dana is known by"),
-        (("--as", "erin", "--key", "mally.locked"), "is not the one that erin is known by"),
-        (("--as", "dana", "--operator-key", "dana.locked"), "'dana' is no operator of invoices"),
-    ):
-        with console(tmp_path, *options) as terminal:
-            assert terminal.ended() == 1
-            assert says in terminal.screen
+        assert "is not the one that erin is known by" in terminal.screen
+    with console(tmp_path, "--as", "dana", "--operator-key", "dana.locked") as terminal:
+        assert terminal.ended() == 1
+        assert "'dana' is no operator of invoices" in terminal.screen
+    second = (tmp_path / "safepoint.toml").read_text().replace("invoices", "refunds")
     with (tmp_path / "safepoint.toml").open("a") as file:
-        file.write("\n" + second.replace('"dana=dana.pub", ', ""))
+        file.write("\n" + second.replace('"approvers"', '"others"'))
+    listed(office.keys["erin"], tmp_path / "others/erin.pub")
     with console(tmp_path, *DANA) as terminal:  # in one of them
         terminal.wait("'dana' is no approver of refunds, or their key is revoked.\n")
         terminal.link()
-    changed(office, *NO_APPROVER)
-    with console(tmp_path, "invoices", *DANA) as terminal:  # an empty list is nobody
-        assert terminal.ended() == 1
-
-
-def test_without_an_anchor_there_is_no_form_to_approve(tmp_path: Path) -> None:
-    """A question may be an old one."""
-    office = Office(tmp_path)
-    locked(office, "dana")
-    changed(office, *NO_ANCHOR)
-    office.start()
-    with console(tmp_path, *DANA) as terminal:
-        page = Tab(terminal.link()).get("/run/invoices/order-7")
-        assert (page.status, "approve" in page.verbs) == (200, False)
-        assert "No approval here" in page.text
 
 
 def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
@@ -556,10 +440,12 @@ def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
         sent = tab.post(forms[0])
         terminal.wait(PROMPT)
         assert "tenant: acme" in terminal.screen
-        file.write_text(text.replace("=mally.pub", "=dana.pub").replace("erin=d", "dana=d"))
+        mays = tmp_path / "approvers/dana.pub"
+        mays.rename(gone := tmp_path / "approvers/revoked/dana.pub")
         terminal.type(f"{PASSPHRASE}\n")
         assert "'dana' is no approver of invoices" in tab.follow(sent).text
         assert tab.post(forms[1]).status == 409
+        gone.rename(mays)
         file.write_text(text.replace('"state"', '"other"'))
         page = tab.get("/run/invoices/order-7")
         assert (page.status, "The settings of invoices have changed" in page.text) == (503, True)
@@ -614,7 +500,7 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
                 "Give it one: ssh-keygen -p -a 64 -f dana.key",
                 "",
             ),
-            (("--as", "dana", "--key", "none"), "safepoint keys new none --passphrase", ""),
+            (("--as", "dana", "--key", "none"), "safepoint new-key none --passphrase", ""),
             (("--port", "99999"), "port must be 0-65535. Name another", ""),
             (("--port", port), "The console cannot listen at", ""),
             (("nowhere",), "There is no store nowhere", ""),

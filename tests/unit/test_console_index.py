@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +24,6 @@ from safepoint import (
     Policy,
     SigningKey,
     SQLiteAnchor,
-    SQLiteCheckpointStorage,
     Workflow,
 )
 from safepoint.console import index as indexing
@@ -40,85 +37,46 @@ from safepoint.resume.workflow import Call, Run
 from safepoint.settings import Store
 from safepoint.shared import questions
 from tests.house import Toy
-from tests.unit.storage_helpers import python
+from tests.unit.test_deciding import listed
 
 if TYPE_CHECKING:
-    from tests.harness.postgres import Database
+    pass
 
 State = dict[str, Any]
 PEOPLE = ("dana", "erin", "opal")
-ENGINES = ("files", "sqlite", "postgres")
 HOUR = timedelta(hours=1)
 
 
 class Shop:
-    """A store with its people, a worker, and somebody who can write the storage."""
+    """A store of files with its people, a worker, and somebody who can write the storage."""
 
-    def __init__(self, folder: Path, engine: str, database: Database | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
-        self.folder, self.engine, self.database = folder, engine, database
+        self.folder = folder
         self.keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
         for name, key in self.keys.items():
             key.public.to_file(folder / f"{name}.pub")
-            key.to_file(folder / f"{name}.key")
-        self.storage, self.anchor, self.answers = self._parts()
+        for file in ("approvers/dana", "approvers/erin", "operators/opal"):
+            listed(self.keys[file[10:]], folder / f"{file}.pub")
+        self.storage = FileCheckpointStorage(folder / "state")
+        self.anchor = SQLiteAnchor(folder / "anchor/heads.db", create=True)
+        heads = SQLiteAnchor(folder / "answers-anchor/heads.db", create=True)
+        self.answers = Answers(FileCheckpointStorage(folder / "answers"), heads)
         self.journal = InMemoryJournal()
-
-    def _parts(self) -> tuple[Any, Any, Answers]:
-        if self.database is not None:
-            from safepoint.stores.postgres import PostgresAnchor, PostgresAnswers
-            from safepoint.stores.postgres import PostgresCheckpointStorage as Storage
-
-            every, base = self.database.of_every_tenant, self.database
-            worker, anchor = Storage(every(base.worker(1))), PostgresAnchor(every(base.anchor))
-            put = every(base.approver)
-            return worker, anchor, Answers(PostgresAnswers(put), PostgresAnchor(put))
-        if self.engine == "sqlite":
-            return (
-                SQLiteCheckpointStorage(self.folder / "state/state.db"),
-                SQLiteAnchor(self.folder / "anchor/heads.db", create=True),
-                Answers(
-                    SQLiteCheckpointStorage(self.folder / "answers/answers.db"),
-                    SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
-                ),
-            )
-        return (
-            FileCheckpointStorage(self.folder / "state"),
-            SQLiteAnchor(self.folder / "anchor/heads.db", create=True),
-            Answers(
-                FileCheckpointStorage(self.folder / "answers"),
-                SQLiteAnchor(self.folder / "answers-anchor/heads.db", create=True),
-            ),
-        )
-
-    def close(self) -> None:
-        for part in (self.storage, self.anchor, self.answers.storage, self.answers.anchor):
-            if hasattr(part, "close"):
-                part.close()
 
     @property
     def store(self) -> Store:
         """What an approver opens, to read."""
-        given: dict[str, Any] = {
-            "storage": str(self.folder / "state"),
-            "anchor": str(self.folder / "anchor"),
-            "answers": str(self.folder / "answers"),
-            "answers_anchor": str(self.folder / "answers-anchor"),
-        }
-        if (base := self.database) is not None:
-            every = base.of_every_tenant
-            given = {
-                "postgres": every(base.reader),
-                "postgres_anchor": every(base.auditor),
-                "postgres_answers": every(base.auditor),
-            }
         return Store(
             store="invoices",
             key=(str(self.folder / "writer.pub"),),
-            approver=tuple(f"{name}={self.folder / name}.pub" for name in ("dana", "erin")),
-            operator=(f"opal={self.folder / 'opal.pub'}",),
+            approvers=str(self.folder / "approvers"),
+            operators=str(self.folder / "operators"),
             people=2,
-            **given,
+            storage=str(self.folder / "state"),
+            anchor=str(self.folder / "anchor"),
+            answers=str(self.folder / "answers"),
+            answers_anchor=str(self.folder / "answers-anchor"),
         )
 
     def person(self, name: str) -> Approver:
@@ -144,60 +102,22 @@ class Shop:
 
     # --- what somebody does who can write the storage
 
-    def sql(self, *statements: str) -> None:
-        """Run SQL past the rules of the database."""
-        if self.database is not None:
-            from tests.unit.postgres_helpers import without_guard
-
-            base, where = self.database, "safepoint.records"
-            for each in statements:
-                without_guard(base.server, base.name, where, each.replace("checkpoints", where, 1))
-            return
-        with closing(sqlite3.connect(self.folder / "state/state.db")) as connection, connection:
-            rules = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
-            texts = rules.fetchall()
-            for name, _ in texts:
-                connection.execute(f"DROP TRIGGER {name}")
-            for each in statements:
-                connection.execute(each)
-            for _, text in texts:
-                connection.execute(text)
-
     def tamper(self, thread: str) -> None:
         """Change the newest record."""
-        self.change(thread, self.storage.head(thread), "amount*", "amount+")
+        self.change(thread, self.storage.head(thread), b"amount*", b"amount+")
 
-    def change(self, thread: str, sequence: int, before: str, after: str) -> None:
+    def change(self, thread: str, sequence: int, before: bytes, after: bytes) -> None:
         """Change a record."""
-        if self.engine == "files":
-            file = self.folder / "state" / thread / f"{sequence:010}.checkpoint"
-            file.write_bytes(file.read_bytes().replace(before.encode(), after.encode()))
-            return
-        text = (
-            f"CAST(replace(CAST(record AS TEXT), '{before}', '{after}') AS BLOB)"
-            if self.engine == "sqlite"
-            else f"decode(replace(encode(record, 'hex'), '{before.encode().hex()}',"
-            f" '{after.encode().hex()}'), 'hex')"
-        )
-        where = f"WHERE thread = '{thread}' AND sequence = {sequence}"
-        self.sql(f"UPDATE checkpoints SET record = {text} {where}")  # noqa: S608
+        file = self.folder / "state" / thread / f"{sequence:010}.checkpoint"
+        file.write_bytes(file.read_bytes().replace(before, after))
 
     def cut(self, thread: str) -> None:
         """Remove the newest record, in which it asks."""
-        if self.engine == "files":
-            max((self.folder / "state" / thread).glob("*.checkpoint")).unlink()
-            return
-        head = self.storage.head(thread)
-        self.sql(
-            f"DELETE FROM checkpoints WHERE thread = '{thread}' AND sequence = {head}"  # noqa: S608
-        )
+        max((self.folder / "state" / thread).glob("*.checkpoint")).unlink()
 
     def remove(self, thread: str) -> None:
         """Remove all of it."""
-        if self.engine == "files":
-            (self.folder / "state" / thread).rename(self.folder / thread)
-            return
-        self.sql(f"DELETE FROM checkpoints WHERE thread = '{thread}'")  # noqa: S608
+        (self.folder / "state" / thread).rename(self.folder / thread.replace("/", "-"))
 
     # --- what a worker does
 
@@ -242,17 +162,8 @@ class Shop:
 
 
 @pytest.fixture
-def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Shop]]:
-    made = list[Shop]()
-
-    def of(engine: str, name: str = "shop") -> Shop:
-        base = request.getfixturevalue("database") if engine == "postgres" else None
-        made.append(Shop(tmp_path / name, engine, base))
-        return made[-1]
-
-    yield of
-    for each in made:
-        each.close()
+def make(tmp_path: Path) -> Callable[..., Shop]:
+    return lambda name="shop": Shop(tmp_path / name)
 
 
 @pytest.fixture
@@ -277,7 +188,7 @@ def alarms(index: Index) -> list[tuple[str, str, bool]]:
 
 
 def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> None:
-    shop, other = make("sqlite"), make("files", "other")
+    shop, other = make(), make("other")
     for number in range(PER_PAGE + 2):
         shop.start(f"order-{number:02}", within=HOUR * (100 - number) if number else None)
     other.start("report-1", app="report", within=HOUR)
@@ -305,10 +216,9 @@ def said(index: Index) -> list[tuple[str, str, str, str]]:
     return [(each.thread, each.result, each.by, each.why) for each in index.done()[0]]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_is_done_is_listed_newest_first(engine: str, make: Any, opened: Any) -> None:
+def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     """What people signed, also after the run went on, and what ended; and what is left out."""
-    shop = make(engine)
+    shop = make()
     dana, erin = shop.person("dana"), shop.person("erin")
     runs = [shop.start(f"order-{number}", tenant="acme" * (number == 2)) for number in (1, 2, 3)]
     shop.start("order-4", within=timedelta(seconds=1))
@@ -343,7 +253,7 @@ def test_what_is_done_is_listed_newest_first(engine: str, make: Any, opened: Any
 
 def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None:
     """Not one that is about another question than its chain, and not one of nobody."""
-    shop = make("files")
+    shop = make()
     one, other = shop.start("order-1").question, shop.start("order-2").question
     dana, mally = shop.person("dana"), Approver("erin", SigningKey.generate())
     shop.answers._append(
@@ -368,13 +278,10 @@ DONE: dict[str, tuple[bool, list[tuple[str, str, bool]]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("done", DONE)
-def test_a_row_is_verified_when_its_page_is_made(
-    engine: str, done: str, make: Any, opened: Any
-) -> None:
+def test_a_row_is_verified_when_its_page_is_made(done: str, make: Any, opened: Any) -> None:
     """Whatever came between the pass and the page. A pass that comes after it finds the same."""
-    shop, told = make(engine), DONE[done][1]
+    shop, told = make(), DONE[done][1]
     for number in (1, 2, 3):
         shop.start(f"order-{number}")
     index, later = opened(orders=shop), opened(orders=shop)
@@ -389,16 +296,15 @@ def test_a_row_is_verified_when_its_page_is_made(
     assert later.status().looked == 3  # the anchor's, too, that the storage does not name
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> None:
+def test_a_pass_verifies_each_record(make: Any, opened: Any) -> None:
     """Also those that no question is read from. What only looks at an end mends no alarm."""
-    shop = make(engine)
+    shop = make()
     for number in (1, 2):
         shop.start(f"order-{number}")
     index = opened(orders=shop)
     index.look(whole=True)
     assert index.status().unanchored == 0
-    shop.change("order-1", 1, "done", "dane")
+    shop.change("order-1", 1, b"done", b"dane")
     shop.storage.append("aaa", 1, b"junk")  # by which somebody would hide it among others
     index.look(whole=True)
     index.look_again("orders", "", "order-1")
@@ -406,7 +312,7 @@ def test_a_pass_verifies_each_record(engine: str, make: Any, opened: Any) -> Non
         assert [each[:1] for each in alarms(index)] == [("order-1",), ("aaa",)]
         assert (threads(index), index.status().unanchored) == (["order-2"], 1)
         index.look(whole=False)
-    shop.change("order-1", 1, "dane", "done")
+    shop.change("order-1", 1, b"dane", b"done")
     index.look(whole=False)
     assert (threads(index), len(alarms(index))) == (["order-1", "order-2"], 1)
 
@@ -425,7 +331,7 @@ def test_no_run_takes_the_place_of_others(
 ) -> None:
     """Whatever it asks: three rows at most, or an alarm that says where to look at it alone."""
     monkeypatch.setattr(questions, "_RECORDS", 20)
-    shop, (written, rows, error) = make("files"), LONG[case]
+    shop, (written, rows, error) = make(), LONG[case]
     shop.start("order-1")
     shop.graph("graph", **written)
     index = opened(orders=shop)
@@ -438,12 +344,9 @@ def test_no_run_takes_the_place_of_others(
         assert len(asked) == written["questions"]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
-    engine: str, make: Any, opened: Any
-) -> None:
+def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(make: Any, opened: Any) -> None:
     """Somebody dropped what a person said, or put something there: neither looks like silence."""
-    shop = make(engine)
+    shop = make()
     runs = [shop.start(f"order-{number}") for number in range(5)]
     index = opened(orders=shop)
     index.look(whole=True)
@@ -460,10 +363,9 @@ def test_who_is_known_to_the_anchor_or_to_the_storage_is_not_silent(
     assert alarms(index) == [(f"order-{number}", "SealBroken", False) for number in range(4)]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> None:
+def test_what_moves_is_seen_in_a_round(make: Any, opened: Any) -> None:
     """New runs, those that go on, and what other processes put with the answers."""
-    shop = make(engine)
+    shop = make()
     index = opened(orders=shop)
     index.look(whole=True)
     shop.start("order-1")
@@ -471,29 +373,8 @@ def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> N
     index.look(whole=False)
     assert threads(index) == ["order-1", "order-2"]
     shop.go_on("order-1")
-    if engine == "sqlite":
-        (shop.folder / "question").write_text(run.question.text)
-        python(
-            """
-            import sys
-            from pathlib import Path
-            from safepoint import Approver, SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
-            from safepoint.resume.answers import Answers
-            from safepoint.resume.approval import Question
-
-            folder = Path(sys.argv[1])
-            dana = Approver("dana", SigningKey.from_file(folder / "dana.key"))
-            question = Question.from_text((folder / "question").read_text())
-            Answers(
-                SQLiteCheckpointStorage(folder / "answers/answers.db"),
-                SQLiteAnchor(folder / "answers-anchor/heads.db"),
-            ).put(dana, dana.approve(question))
-            """,
-            str(shop.folder),
-        )
-    else:
-        dana = shop.person("dana")
-        shop.answers.put(dana, dana.approve(run.question))
+    dana = shop.person("dana")
+    shop.answers.put(dana, dana.approve(run.question))
     index.look(whole=False)
     (row,) = index.page("waiting").rows
     assert (row.thread, row.wait.yes) == ("order-2", ("dana",))
@@ -503,28 +384,18 @@ def test_what_moves_is_seen_in_a_round(engine: str, make: Any, opened: Any) -> N
     assert (index.counts()["waiting"], index.counts()["denied"]) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("engine", "part"),
-    [
-        ("files", "state"),
-        ("sqlite", "state"),
-        ("files", "anchor"),
-        ("sqlite", "answers"),
-        ("files", "answers-anchor"),
-    ],
-)
+@pytest.mark.parametrize("part", ["state", "anchor", "answers", "answers-anchor"])
 def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
-    engine: str, part: str, make: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
+    part: str, make: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexing, "_PAUSE", 0.01)
-    shop, other = make(engine), make("sqlite", "other")
+    shop, other = make(), make("other")
     shop.start("order-1")
     other.start("order-2")
     index = opened(orders=shop, others=other)
     index.start()
     until(lambda: index.status().passes > 0)
     assert threads(index) == ["order-1", "order-2"]
-    shop.close()
     (shop.folder / part).rename(shop.folder / "away")
     assert threads(index) == ["order-2"]
     until(lambda: len(index.alarms()) == 1)
@@ -545,7 +416,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     """What is done to one is no other's, though the names are the same. One is encrypted."""
-    shop, other = make("sqlite"), make("files", "other")
+    shop, other = make(), make("other")
     for each in (shop, other):
         for tenant in ("", "acme", "globex"):
             each.start("order-7", tenant=tenant)
@@ -559,7 +430,7 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     assert dark[:4] == ("orders", "dark", "", "DecodeError")
     assert dark.text.startswith("1 threads are encrypted")
 
-    shop.sql("DELETE FROM checkpoints WHERE tenant = 'acme'")
+    shop.remove("@acme/order-7")
     opal = other.person("opal")
     other.answers.hold(opal, "invoices", "order-7", tenant="globex", why="odd")
     index.look(whole=True)

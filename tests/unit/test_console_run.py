@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ask, SigningKey, SQLiteAnchor, Tool
+from safepoint import Approver, Ask, SQLiteAnchor, Tool
 from safepoint.console.pages import MOST
 from safepoint.console.record import Record, record_of
 from safepoint.core.errors import InvalidId, NotFound
@@ -125,7 +123,7 @@ def held(office: Office) -> Options:
 def without_answers(office: Office) -> Options:
     office.settle('key = ["writer.pub"]')
     text = (office.folder / "safepoint.toml").read_text()
-    (office.folder / "safepoint.toml").write_text(text.replace("operator", "# operator"))
+    (office.folder / "safepoint.toml").write_text(text.replace("operators", "# operators", 1))
     return {}
 
 
@@ -178,25 +176,8 @@ def cut_off(office: Office) -> None:
     files(office)[-1].unlink()
 
 
-def removed(office: Office) -> None:
-    shutil.rmtree(office.folder / "state" / "order-7")
-
-
 def a_hole(office: Office) -> None:
     files(office)[1].unlink()
-
-
-def of_another_run(office: Office) -> None:
-    for number in range(3):
-        office.ledger().save("order-8", {"note": "SECRET", "number": number})
-    other = office.folder / "state" / "order-8"
-    shutil.rmtree(office.folder / "state" / "order-7")
-    other.rename(office.folder / "state" / "order-7")
-
-
-def of_an_unknown_key(office: Office) -> None:
-    SigningKey.generate().public.to_file(office.folder / "other.pub")
-    office.settle('key = ["other.pub"]', 'answers = "answers"\nanswers-anchor = "answers-anchor"')
 
 
 @pytest.mark.parametrize(
@@ -204,10 +185,7 @@ def of_an_unknown_key(office: Office) -> None:
     [
         (edited, "SealBroken", "seal"),
         (cut_off, "RolledBack", "anchor"),
-        (removed, "RolledBack", "anchor"),
         (a_hole, "RolledBack", "chain"),
-        (of_another_run, "SealBroken", "chain"),
-        (of_an_unknown_key, "SealBroken", "seal"),
     ],
 )
 def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
@@ -283,12 +261,6 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
     assert (page.verbs, page.lines) == (["hold"], question.described)
     assert "went on" in page.text
     assert page.text.count(said.then) == 2
-
-
-def test_no_state_is_on_a_page(office: Office) -> None:
-    """What people sign is, and secrets belong nowhere near it."""
-    office.flow().start(office.ledger(), thread="order-7", x=1, my_key="SECRET")
-    assert "SECRET" not in shown(look(office))[0].text
 
 
 def test_long_things_are_bounded_and_say_so(office: Office) -> None:
@@ -373,21 +345,6 @@ def test_what_is_like_a_known_record_and_is_none_breaks_no_page(office: Office, 
 
 
 # --- texts of others, and what cannot be looked at ----------------------------------------------
-
-
-def test_no_text_of_others_is_markup_or_hidden(office: Office) -> None:
-    office.flow(ASKED["hostile"]).start(office.ledger(), thread="order-7", x=HOSTILE)
-    denied(office)
-    held(office)
-    office.ledger().note("order-7", {}, label="c/a:b@1+2")
-    record = look(office)
-    page, _ = shown(record)
-    assert page.tags <= ELEMENTS
-    assert page.text.isascii()
-    assert page.text.count("<script>") >= 5
-    assert "\x1b" not in page.text
-    no = json.loads(next(each for each in page.copied if "denied" in each).split("\n")[1])
-    assert no["arguments"]["to"] == HOSTILE
 
 
 def test_what_could_not_be_looked_at_is_said(office: Office) -> None:

@@ -125,12 +125,6 @@ def test_the_pages_that_are_named_are_there_and_show_the_error() -> None:
     assert {*EXPLANATIONS} - shown == NOT_SHOWN
 
 
-def test_parents() -> None:
-    """MissingPackage is an ImportError as well, which is none of ours."""
-    assert explanation("MissingPackage").parent == "CheckpointError"
-    assert explanation("CheckpointError").parent is None
-
-
 # --- The message carries its address
 
 

@@ -35,7 +35,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import spelled
-from safepoint.core.record import Place, open_sealed, seal
 from tests.harness.crash import failed, killed
 
 KEY = SigningKey(bytes(range(32)))
@@ -64,22 +63,6 @@ def ledger_at(folder: Path) -> Ledger:
 
 def event(name: str = "dana", detail: str = "pay", thread: str | None = "order-7") -> Event:
     return Event("approve", "done", Actor(name, "signature"), "invoices", thread, detail=detail)
-
-
-def written(folder: Path) -> list[Path]:
-    """Let three people act, and return the files of what they did."""
-    for name in ("dana", "erin", "mally"):
-        journal_at(folder).record(event(name))
-    return sorted((folder / ENTRIES).iterdir())
-
-
-def refused(folder: Path) -> None:
-    for use in (
-        lambda: journal_at(folder).verify(),
-        lambda: list(journal_at(folder).show(thread="order-7")),
-    ):
-        with pytest.raises(SealBroken):
-            use()
 
 
 def test_what_was_recorded_is_told_in_order_and_by_question() -> None:
@@ -155,73 +138,14 @@ def test_a_chain_that_is_dropped_cut_or_spliced_shows(folder: Path) -> None:
     assert journal_at(folder).verify() == 4
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b"approve", b"resume "),
-        (b"signature", b"telephone"),
-        (b"order-7", b"order-8"),
-        (b'"done"', b'"refused"'),
-        (b"pay", b"say"),
-        (b"20", b"19"),
-        (b'"sequence":', b'"sequence":1'),
-        (b"\n", b"\n\n"),
-    ],
-)
-def test_an_edited_entry_shows(folder: Path, old: bytes, new: bytes) -> None:
-    file = written(folder)[1]
-    text = file.read_bytes()
-    assert old in text
-    file.write_bytes(text.replace(old, new, 1))
-    refused(folder)
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [[], [0], [0, 1], [1, 2], [0, 2], [2], [1, 0, 2], [0, 2, 1], [0, 0, 1, 2], [0, 1, 2, 2]],
-)
-def test_an_entry_that_is_cut_moved_or_repeated_shows(folder: Path, kept: list[int]) -> None:
-    texts = [file.read_bytes() for file in written(folder)]
-    shutil.rmtree(folder / ENTRIES)
-    (folder / ENTRIES).mkdir(mode=0o700)
-    for number, entry in enumerate(kept, start=1):
-        file = folder / ENTRIES / f"{number:010}.checkpoint"
-        file.touch(mode=0o600)
-        file.write_bytes(texts[entry])
-    refused(folder)
-    if kept[2:] != [2]:  # a writer looks at the end
-        with pytest.raises((SealBroken, Unavailable)):
-            ledger_at(folder).save("order-7", {})
-        assert ledger_at(folder).threads() == []
-
-
-def test_a_planted_entry_shows(folder: Path) -> None:
-    """One that is perfect but for the key, one of the checkpoints' use, and junk."""
-    last = written(folder)[-1]
-    with pytest.raises(SealBroken, match="The journal does not verify"):
-        Journal(FileCheckpointStorage(folder / "journal"), keys=KEYS, name="book").verify()
-    with pytest.raises(CheckpointError, match="was never sealed"):
-        open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS)
-    ends = open_sealed(last.read_bytes(), Place("journal", "", "order-7", 3), KEYS, use="journal")
-    place, now = Place("journal", "", "order-7", 4), datetime.now(UTC)
-    payload = last.read_bytes().split(b"\n")[2]
-    options: Any = {"created": now, "previous": ends.digest}
-    thief = SigningKey.generate()
-    for planted in (
-        seal(payload, place, thief, **options, use="journal")[0],
-        seal(payload, place, KEY, **options)[0],
-        seal(b'{"paid":true}', place, KEY, **options, use="journal")[0],
-        seal(b"null", place, KEY, **options, use="journal")[0],
-        seal(payload.replace(b"order-7", b"order-8"), place, KEY, **options, use="journal")[0],
-        b"2026-01-31 dana approved order-7\n",
-        b"",
-    ):
-        file = last.with_name(f"{4:010}.checkpoint")
-        file.touch(mode=0o600)
-        file.write_bytes(planted)
-        refused(folder)
-        file.unlink()
-    assert journal_at(folder).verify() == 3
+def test_a_writer_looks_at_the_end_of_the_journal(folder: Path) -> None:
+    """The vectors hold what else does not verify; here nothing is saved without its line."""
+    for name in ("dana", "erin"):
+        journal_at(folder).record(event(name))
+    (folder / ENTRIES / f"{2:010}.checkpoint").unlink()
+    with pytest.raises((SealBroken, Unavailable)):
+        ledger_at(folder).save("order-7", {})
+    assert ledger_at(folder).threads() == []
 
 
 def test_a_process_is_known_by_its_user_and_not_by_a_number_that_passes() -> None:

@@ -353,20 +353,6 @@ def test_a_storage_that_fails_is_one_error_of_the_tree(
         {**USES, "threads": Ledger.threads}[use](ledger)
 
 
-@pytest.mark.parametrize("first", [0, -1, 10**10])
-def test_a_base_at_an_impossible_place_is_refused(
-    first: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    storage = Memory()
-    fill(opened(storage), 5)
-    opened(storage).prune(THREAD, keep=3)
-    base = storage.base(THREAD)
-    assert base is not None
-    monkeypatch.setattr(storage, "base", lambda _: (first, base[1]))
-    with pytest.raises(SealBroken, match="is the one of"):
-        opened(storage).verify(THREAD)
-
-
 class Four:
     """A storage of somebody's own, with the four methods and no more."""
 

@@ -1,10 +1,9 @@
-"""What stands on the header: tenants, notes, labels, the way back, and a cipher."""
+"""What stands on the header: tenants, notes, labels, and a cipher."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ from safepoint import (
     Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
-    Keyring,
     Ledger,
     LimitExceeded,
     NotFound,
     RolledBack,
     SealBroken,
-    SigningKey,
 )
 from safepoint.audit import audit
 from safepoint.audit.contents import Contents
@@ -33,10 +30,7 @@ from safepoint.core.errors import (
     EncodeError,
     ThreadDeleted,
 )
-from safepoint.core.keys import Revoked
-from safepoint.core.record import Place, seal
 from tests.house import (
-    KEY,
     KEYS,
     STORE,
     THREAD,
@@ -78,17 +72,6 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
         ledger.tenant("acme").latest(THREAD)
     with pytest.raises(ConfigurationError, match="tenant globex means nothing in store invoices"):
         globex.copy_to(Ledger(Memory(), store=STORE, keys=KEYS))
-
-
-def test_a_revoked_key_counts_up_to_where_that_tenant_stood() -> None:
-    storage, before, new = Memory(), InMemoryAnchor(), SigningKey.generate()
-    ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=before)
-    ledger.tenant("acme").save(THREAD, 1)
-    ledger.save(THREAD, 1)
-    after, keys = InMemoryAnchor(), Keyring(new, revoked=Revoked(KEY, before))
-    later = Ledger(storage, store=STORE, keys=keys, anchor=after)
-    assert later.tenant("acme").latest(THREAD).state == 1
-    assert later.tenant("acme").rotated(keys).latest(THREAD).tenant == "acme"
 
 
 def test_what_knows_no_tenants_is_refused() -> None:
@@ -194,43 +177,12 @@ def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_c
     assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
 
 
-# ---------------------------------------------------------------- the way back
-
-
 class Counted(Codec):
     decoded = 0
 
     def decode(self, data: bytes) -> Any:
         type(self).decoded += 1
         return super().decode(data)
-
-
-def test_the_way_back_is_linked_and_decodes_what_is_asked_for(storage: Memory) -> None:
-    noted(storage)
-    Counted.decoded = 0
-    ledger = Ledger(storage, store=STORE, keys=KEYS, codec=Counted())
-    links = [*ledger.back(THREAD)]
-    assert [each.sequence for each in links] == [7, 6, 5, 4, 3, 2, 1]
-    assert [each.header.previous for each in links] == [*(each.digest for each in links[1:]), None]
-    assert (Counted.decoded, links[3].state, links[3].state, Counted.decoded) == (
-        *(0, {"n": 4}, {"n": 4}, 1),
-    )
-    assert links[3].checkpoint == ledger.load(THREAD, 4)
-    # A holder of the key rewrites the past: by its own seal it is genuine, and not on the way back.
-    place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
-    previous = links[-1].digest
-    storage.put(THREAD, 2, seal(b"9", place, KEY, created=now, previous=previous)[0])
-    base, _ = seal(
-        b"\xc0", Place(STORE, "", THREAD, 5), KEY, created=now, kind="base", previous=previous
-    )
-    storage.put_base(THREAD, 5, base)  # or says that the thread begins after another past
-    with pytest.raises(SealBroken, match="#5 does not follow the #4"):
-        [*opened(storage).back(THREAD)]
-    storage.remove_base(THREAD)
-    way = opened(storage).back(THREAD)
-    assert [next(way).sequence for _ in range(5)] == [7, 6, 5, 4, 3]
-    with pytest.raises(SealBroken, match="#2 is not the one that #3 was sealed upon"):
-        next(way)
 
 
 # ---------------------------------------------------------------- a cipher

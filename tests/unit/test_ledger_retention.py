@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,6 @@ import pytest
 
 from safepoint import (
     CheckpointError,
-    Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
@@ -200,21 +197,6 @@ def test_a_prune_that_loses_the_race_has_nothing_to_do(
     assert states(opened(storage, anchor)) == [10, 11]
 
 
-def test_a_prune_does_not_outrun_the_anchor(
-    storage: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What another process saves may not be anchored yet; what is anchored must stay."""
-    anchor = InMemoryAnchor()
-    ledger, rival = opened(storage, anchor), opened(storage)
-    fill_ahead(storage, anchor, 5)
-    more = lambda: fill(rival, 3, first=6)  # noqa: E731
-    once(monkeypatch, anchor, "advance", more, after=True)
-    ledger.prune(THREAD, keep=1)
-    again = opened(storage, anchor)
-    assert again.latest(THREAD).state == {"n": 8}
-    assert again.verify(THREAD) == 4
-
-
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -243,26 +225,6 @@ def test_a_prune_of_another_process_is_no_alarm(
     assert use(opened(storage, anchor)) == expected
 
 
-def test_a_prune_and_a_save_between_two_questions_are_no_alarm() -> None:
-    """Without an anchor, too: the head that was asked for is gone, and a later one is there."""
-
-    class Busy(Plain):
-        rounds = 0
-
-        def read(self, thread: str, sequence: int) -> bytes:
-            if self.rounds:
-                rounds, self.rounds = self.rounds - 1, 0
-                opened(self).save(thread, {"n": sequence + 1})
-                opened(self).prune(thread, keep=1)
-                self.rounds = rounds
-            return super().read(thread, sequence)
-
-    storage = Busy()
-    fill(opened(storage), 3)
-    storage.rounds = 2
-    assert opened(storage).latest(THREAD).state == {"n": 5}
-
-
 def test_a_thread_that_is_pruned_while_it_is_read(
     storage: Memory, anchor: Anchored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,14 +247,6 @@ def test_a_thread_that_is_pruned_while_it_is_read(
         next(history)
 
 
-# Several threads of one process; processes race in test_resume_race
-
-
-def at_once(act: Callable[[int], object]) -> list[Any]:
-    with ThreadPoolExecutor(3) as pool:
-        return [each.result() for each in [pool.submit(act, n) for n in range(3)]]
-
-
 def test_what_is_pruned_on_the_way_to_it_is_not_found(
     storage: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,27 +257,3 @@ def test_what_is_pruned_on_the_way_to_it_is_not_found(
     with pytest.raises(NotFound, match="was pruned; the thread begins at 4"):
         ledger.load(THREAD, 1)
     assert ledger.load(THREAD, 4).state == {"n": 4}
-
-
-def test_threads_that_share_a_ledger_race(storage: Memory) -> None:
-    """Each sequence is won once, by the writer whose state stands there, and all verifies."""
-    ledger = opened(storage, InMemoryAnchor())
-
-    def race(writer: int) -> list[int]:
-        won = []
-        while (head := ledger.storage.head(THREAD)) < 40:
-            with suppress(Conflict):
-                won.append(ledger.save(THREAD, {"n": writer}, after=head).sequence)
-        return won
-
-    won = at_once(race)
-    wins = sorted(sequence for each in won for sequence in each)
-    assert wins == list(range(1, ledger.verify(THREAD) + 1))
-    assert all(sequence in won[by] for sequence, by in enumerate(states(ledger), start=1))
-
-
-def test_threads_that_prune_at_once(storage: Memory) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 20)
-    removed = at_once(lambda n: opened(storage, anchor).prune(THREAD, keep=15 - 5 * n))
-    assert (sum(removed), opened(storage, anchor).verify(THREAD)) == (15, 5)

@@ -193,27 +193,6 @@ def test_a_tampered_thread_is_refused_and_left_as_it_is(
     assert list(target.threads()) == []
 
 
-def test_what_changed_since_this_process_looked_is_noticed(storage: Memory) -> None:
-    """A ledger that has followed the links once follows them again before it prunes."""
-    anchor = InMemoryAnchor()
-    fill_ahead(storage, anchor, 5)
-    ledger = opened(storage, anchor)
-    fill(ledger, 5, OTHER)
-    assert ledger.verify(THREAD) == 5
-    genuine = records(storage, 1, 2, 3, 4, 5)
-    for sequence in genuine:
-        put_back(storage, genuine)
-        storage.put(THREAD, sequence, storage.read(OTHER, sequence))
-        for use in (
-            USES["verify"],
-            lambda ledger: ledger.verify(THREAD, anchor=True),
-            USES["prune"],
-        ):
-            with pytest.raises(SealBroken, match=r"is the one of|was sealed upon"):
-                use(ledger)
-    assert (storage.head(THREAD), storage.base(THREAD)) == (5, None)
-
-
 def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Memory) -> None:
     """That one is gone, and not unknown: `latest` needs it."""
     anchor = InMemoryAnchor()
@@ -269,28 +248,6 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -
                 USES[use](opened(storage, seen))
 
 
-@pytest.mark.parametrize("over", [False, True], ids=["after it", "over it"])
-def test_what_a_revoked_key_put_on_a_tombstone_revives_nothing(
-    storage: Memory, *, over: bool
-) -> None:
-    anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
-    fill(opened(storage, anchor), 3)
-    head = anchor.read(STORE, THREAD)
-    assert head is not None
-    if over:
-        frozen.advance(STORE, THREAD, head)
-        keys = Keyring(NEW).revoking(KEY, until=frozen)
-        opened(storage, anchor, keys=keys).delete(THREAD)
-    else:
-        head = opened(storage, anchor).delete(THREAD)
-        frozen.advance(STORE, THREAD, head)
-        keys = Keyring(NEW).revoking(KEY, until=frozen)
-    storage.put(THREAD, head.sequence + 1, sealed_after(head))
-    for use in (lambda ledger: ledger.load(THREAD, 2), USES["history"]):
-        with pytest.raises(SealBroken, match="which was revoked"):
-            use(opened(storage, anchor, keys=keys))
-
-
 # A base that a revoked key sealed
 
 
@@ -330,13 +287,6 @@ def test_a_base_stays_as_it_is_while_what_follows_does_not_verify(storage: Memor
     assert opened(storage, anchor, keys=keys).verify(THREAD) == 3
 
 
-def test_a_cut_off_end_is_told_before_a_base_that_does_not_count(storage: Memory) -> None:
-    anchor, keys = revoked(storage, 3)
-    storage.remove(THREAD, 5)
-    with pytest.raises(RolledBack, match="the anchor has seen"):
-        opened(storage, anchor, keys=keys).verify(THREAD)
-
-
 # ---------------------------------------------------------------- what the anchor has seen
 
 NOBODYS = "sha256:" + "0" * 64
@@ -374,22 +324,6 @@ def test_a_thread_from_before_the_anchor_is_verified_whole_and_anchored(storage:
     assert seen(anchor) == 5
 
 
-@pytest.mark.parametrize("left", range(5))
-def test_a_cut_of_any_length_is_refused(storage: Memory, left: int) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    cut(storage, left)
-    for use in USES.values():
-        with pytest.raises(RolledBack, match="the anchor has seen") as refusal:
-            use(opened(storage, anchor))
-        gone = f"ends at #{left}" if left else "is gone"
-        assert refusal.value.what == f"order-7 {gone}, and the anchor has seen #5."
-        assert "accept_loss" in refusal.value.do
-    assert storage.head(THREAD) == left
-    assert opened(storage, anchor).threads() == [THREAD]
-    assert opened(Memory(), anchor).threads() == [THREAD]  # and if not even its name is left
-
-
 @pytest.mark.parametrize("length", [1, 3])
 def test_a_fork_is_refused(storage: Memory, length: int) -> None:
     """A copy of the store went on by itself, with the same key."""
@@ -404,17 +338,6 @@ def test_a_fork_is_refused(storage: Memory, length: int) -> None:
             RolledBack, match="order-7 #4 is not the record that the anchor has seen"
         ):
             use(opened(storage, anchor))
-
-
-def test_what_the_anchor_says_counts_in_a_process_that_has_looked_before(storage: Memory) -> None:
-    anchor = InMemoryAnchor()
-    fill_ahead(storage, anchor, 5)
-    ledger = opened(storage, anchor)
-    ledger.latest(THREAD)
-    for sequence, use in [(3, "latest"), (5, "save"), (5, "latest")]:
-        anchor.rewind(STORE, THREAD, Head(sequence, NOBODYS))
-        with pytest.raises(RolledBack, match="is not the record that the anchor"):
-            USES[use](ledger)
 
 
 def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
@@ -521,16 +444,3 @@ def test_a_loss_is_not_accepted_if_what_is_left_does_not_verify(storage: Memory)
     with pytest.raises(SealBroken, match="is the one of"):
         opened(storage, anchor).accept_loss(THREAD)
     assert seen(anchor) == 5
-
-
-def test_an_anchored_record_that_was_pruned_without_the_anchor_is_missed(storage: Memory) -> None:
-    anchor = InMemoryAnchor()
-    fill(opened(storage, anchor), 5)
-    fill(opened(storage), 5, first=6)
-    opened(storage).prune(THREAD, keep=2)
-    ledger = opened(storage, anchor)
-    for use in ("latest", "verify", "save"):
-        with pytest.raises(RolledBack, match="order-7 #5, which the anchor has seen"):
-            USES[use](ledger)
-    ledger.accept_loss(THREAD)
-    assert ledger.latest(THREAD).state == {"n": 10}

@@ -71,11 +71,13 @@ def test_serve_is_for_this_machine_and_says_in_one_line_why_it_cannot() -> None:
 
 
 def test_what_is_typed_reaches_the_program() -> None:
-    assert "harness.pytests -k codec" in make("-n", "test", "ARGS=-k codec")[1]
+    assert "--dist=loadfile" in make("-n", "test")[1]
+    assert make("-n", "test")[1].endswith(" --junitxml=build/evidence.xml\n")
+    assert make("-n", "test", "ARGS=-k codec")[1].endswith(" -k codec\n")
     plans = {name: make("-n", name)[1] for name in ("check", "deep")}
     for step in ("ruff check", "ruff format --check", "mypy", "lint src", "typos", "prose"):
         assert step in plans["check"]
-    for step in ("mypy", "pytests -m deep", "--hypothesis-profile=fuzz", "census --both"):
+    for step in ("mypy", " -m deep", "--hypothesis-profile=fuzz", "harness.census"):
         assert step in plans["deep"]
 
 

@@ -33,7 +33,7 @@ def test_what_a_codec_can_hold_comes_back(protocol: int) -> None:
             continue
         read += 1
         assert same(found, value)
-    assert read > 0.8 * len(values)
+    assert len(values) - read <= 7  # of types that a pickle builds by a call
 
 
 def test_a_type_that_was_renamed_is_read_under_its_old_name() -> None:

@@ -122,14 +122,14 @@ def nothing() -> None:
 
 CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (nothing, "verify invoices", 2, "There is no store invoices: no settings name it"),
-    (nothing, "keys rotate invoices", 2, "There is no store invoices"),
+    (nothing, "keys invoices --rotate records", 2, "There is no store invoices"),
     (nothing, "verify INVOICES", 2, "'INVOICES' is not a store name."),
     (nothing, "verify invoices --config no.toml", 2, "no.toml cannot be read as settings"),
     (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
     (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
-    (unused, "show invoices order-7", 2, "There is no checkpoint of order-7"),
+    (unused, "history invoices order-7 --state", 2, "There is no checkpoint of order-7"),
+    (unused, "history invoices --state", 2, "safepoint history: --state needs a THREAD."),
     (unused, "journal invoices", 0, "No entry."),
-    (unused, "prune invoices order-7 --keep 1 --yes", 2, "There is no checkpoint of order-7"),
     (unused, "delete invoices order-7 --yes", 2, "There is no checkpoint of order-7"),
     (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
@@ -140,23 +140,22 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "history invoices order-7", 0, "#1 20"),
     (good, "history invoices order-8", 2, "There is no checkpoint of order-8"),
     (good, "history invoices order-8 --tenant acme", 0, "#1 20"),
-    (good, "show invoices order-7", 0, "order-7 #3 of store invoices\n  seal     verified, by key"),
-    (good, "show invoices order-7 2 --state", 0, '{"secret":2}\n'),
-    (good, "show invoices order-7 9", 2, "Thread 'order-7' has no checkpoint 9."),
-    (good, "show invoices order-7 0", 2, "0 is not a sequence"),
+    (
+        good,
+        "history invoices order-7 3",
+        0,
+        "order-7 #3 of store invoices\n  seal     verified, by",
+    ),
+    (good, "history invoices order-7 2 --state", 0, '{"secret":2}\n'),
+    (good, "history invoices order-7 --state", 0, '{"secret":3}\n'),
+    (good, "history invoices order-7 9", 2, "Thread 'order-7' has no checkpoint 9."),
+    (good, "history invoices order-7 0", 2, "0 is not a sequence"),
     (good, "journal invoices order-7", 0, "1 20"),
     (good, "journal invoices order-9", 0, "No entry."),
-    (good, "keys list invoices", 0, "records  "),
-    (good, "prune invoices order-7 --keep 3 --yes", 0, "There is nothing to remove of order-7"),
-    (good, "prune invoices order-7 --keep 0 --yes", 2, "safepoint prune: argument --keep: write"),
+    (good, "keys invoices", 0, "records  "),
     (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
-    (tampered, "show invoices order-7", 1, "SealBroken: The state of order-7 #3 is not the one"),
-    (
-        tampered,
-        "prune invoices order-7 --keep 1 --yes",
-        1,
-        "SealBroken: The state of order-7 #3 is not",
-    ),
+    (tampered, "history invoices order-7 3", 1, "SealBroken: The state of order-7 #3 is not the"),
+    (tampered, "history invoices order-7 --state", 1, "SealBroken: The state of order-7 #3 is not"),
     (
         tampered,
         "delete invoices order-7 --yes",
@@ -173,12 +172,12 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     ),
     (
         cut,
-        "show invoices order-7 1",
+        "history invoices order-7 1",
         1,
         "RolledBack: order-7 ends at #2, and the anchor has seen #3.",
     ),
     (open_key, "verify invoices", 2, "The key "),
-    (open_key, "keys list invoices", 2, "journal  "),
+    (open_key, "keys invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
     (lost_anchor, "init invoices", 2, "Store invoices was begun, and is without the anchor"),
     (
@@ -209,7 +208,7 @@ def test_a_command_ends_as_it_says(
         assert "secret" not in out + err
 
 
-@pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys list invoices"])
+@pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys invoices"])
 def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -253,7 +252,7 @@ class Terminal:
         raise self._typed
 
 
-ASKED = ["prune invoices order-7 --keep 1", "delete invoices order-7", "keys rotate invoices"]
+ASKED = ["delete invoices order-7", "keys invoices --rotate records"]
 
 
 @pytest.mark.parametrize("command", ASKED)
@@ -283,22 +282,21 @@ def test_what_nobody_agreed_to_is_not_done(
 
 
 @pytest.mark.parametrize("more", ["--yes", ""])
-def test_what_is_pruned_and_deleted_is_gone_and_written_down(
+def test_what_is_deleted_is_gone_and_written_down(
     more: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", Terminal("order-7\n"))
     good()
-    status, out, _ = said("prune", "invoices", "order-7", "--keep", "1", *more.split())
-    assert status == 0
-    assert out.endswith("2 records removed. A backup may still have what is gone here.\n")
-    assert worker().verify("order-7") == 1
+    worker().prune("order-7", keep=1)
     assert said("history", "invoices", "order-7")[1].startswith("It begins at #3: ")
     assert said("delete", "invoices", "order-7", *more.split())[0] == 0
     assert said("delete", "invoices", "order-7")[:2] == (
         0,
         f"order-7 in store invoices was deleted on {deleted_at()}.\n",
     )
-    assert said("delete", "invoices", "order-7", "--erase", *more.split())[0] == 0
+    status, out, _ = said("delete", "invoices", "order-7", "--erase", *more.split())
+    assert status == 0
+    assert out.endswith("1 record removed. A backup may still have what is gone here.\n")
     assert said("verify", "invoices")[1].startswith("2 threads verified, with 2 records.")
     whats = [entry.what for entry in open_journal("invoices").show(thread="order-7")]
     assert whats == [*["save"] * 3, *["prune"] * 2, "delete", *["erase"] * 2]
@@ -362,7 +360,7 @@ def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.Monkey
 
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     Path("safepoint.toml").write_text('[stores.invoices]\nstorage = "state"\nkey = ["k"]\n')
-    for command in ("init invoices", "keys rotate invoices"):
+    for command in ("init invoices", "keys invoices --rotate records"):
         status, out, err = said(*command.split(), "--config", "safepoint.toml")
         assert (status, out) == (2, "")
         assert "says where store invoices is, and this is for the default places." in err
@@ -372,35 +370,37 @@ def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
 # --- keys
 
 
-@pytest.mark.parametrize("more", ["", "--journal"])
-def test_a_rotation_takes_two_restarts_and_no_stop(more: str) -> None:
+@pytest.mark.parametrize("which", ["records", "journal"])
+def test_a_rotation_takes_two_restarts_and_no_stop(which: str) -> None:
     """Whoever was restarted once reads what those sealed who were restarted twice."""
-    rotate = ["keys", "rotate", "invoices", *more.split()]
+    rotate, is_journal = ["keys", "invoices", "--rotate", which], which == "journal"
     old = begun()
     assert said(*rotate)[0] == 0
     between = worker()
     assert said(*rotate, "--yes")[0] == 0
     new = worker()
-    ring = [(each.journal or each).keys if more else each.keys for each in (old, between, new)]
+    ring = [
+        (each.journal or each).keys if is_journal else each.keys for each in (old, between, new)
+    ]
     assert ring[0].signing.id == ring[1].signing.id != ring[2].signing.id
     assert {key.id for key in ring[1]} == {key.id for key in ring[2]}
     new.save("order-7", {"secret": 4})
     assert between.latest("order-7").state == {"secret": 4}
-    if not more:
+    if not is_journal:
         with pytest.raises(SealBroken, match="not on this keyring"):
             old.latest("order-7")
     assert said("verify", "invoices", "--signatures")[0] == 0
-    lines = [line for line in said("keys", "list", "invoices")[1].splitlines() if "verif" in line]
-    assert [line.split()[0] for line in lines] == ["journal" if more else "records"]
+    lines = [line for line in said("keys", "invoices")[1].splitlines() if "verif" in line]
+    assert [line.split()[0] for line in lines] == [which]
     assert said(*rotate)[0] == 0
     assert said(*rotate, "--yes")[0] == 0
-    files = default_locations("invoices").key_files("journal" if more else "signing")
-    assert [file.stem[-2:] for file in files] == ["-3", "-2", "al" if more else "ng"]
+    files = default_locations("invoices").key_files("journal" if is_journal else "signing")
+    assert [file.stem[-2:] for file in files] == ["-3", "-2", "al" if is_journal else "ng"]
 
 
 def test_only_the_key_that_was_shown_signs(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one person reads, another ends this rotation and begins the next one."""
-    rotate = ("keys", "rotate", "invoices")
+    rotate = ("keys", "invoices", "--rotate", "records")
     good()
     assert said(*rotate)[0] == 0
 
@@ -419,7 +419,7 @@ def test_only_the_key_that_was_shown_signs(monkeypatch: pytest.MonkeyPatch) -> N
 
 def turn(folder: Path) -> None:
     os.environ["HOME"] = str(folder)
-    assert said("keys", "rotate", "invoices", "--yes")[0] == 0
+    assert said("keys", "invoices", "--rotate", "records", "--yes")[0] == 0
 
 
 @pytest.mark.deep
@@ -428,7 +428,7 @@ def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
 ) -> None:
     good()
     before = worker().keys.signing.id
-    assert said("keys", "rotate", "invoices")[0] == 0
+    assert said("keys", "invoices", "--rotate", "records")[0] == 0
     (ground := tmp_path / "ground").mkdir(mode=0o700)
     for left in killed(turn, ground, prepared=home):
         monkeypatch.setenv("HOME", str(left.folder))
@@ -436,7 +436,7 @@ def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
             continue  # a statement of SQLite, about none of the keys
         assert worker().verify("order-7", every_signature=True) == 3
         if default_locations("invoices").next_key().exists():
-            assert said("keys", "rotate", "invoices", "--yes")[0] == 0
+            assert said("keys", "invoices", "--rotate", "records", "--yes")[0] == 0
         assert worker().keys.signing.id != before
         assert len(default_locations("invoices").key_files()) == 2
 
@@ -444,7 +444,7 @@ def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
 def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
     assert said("init", "invoices")[0] == 0
     for more in ([], ["--yes"]):
-        assert said("keys", "rotate", "invoices", *more)[0] == 0
+        assert said("keys", "invoices", "--rotate", "records", *more)[0] == 0
     close(worker())
     worker().save("order-7", {"secret": 1})
     default_locations("invoices").key_file.unlink()
@@ -457,11 +457,11 @@ def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
 
 def test_a_key_is_made_once_and_its_public_half_is_another_file() -> None:
     Path("keys").mkdir(mode=0o700)
-    assert said("keys", "new", "keys/a.key")[0] == 0
+    assert said("new-key", "keys/a.key")[0] == 0
     assert VerifyingKey.from_file("keys/a.key.pub") == SigningKey.from_file("keys/a.key").public
     Path("keys/a.key.pub").rename("keys/b.key.pub")
     for file in ("keys/a.key", "keys/b.key", "no/a"):
-        status, out, err = said("keys", "new", file)
+        status, out, err = said("new-key", file)
         assert (status, out, err.count("\n")) == (2, "", 1)
     assert {each.name for each in Path("keys").iterdir()} == {"a.key", "b.key.pub"}
 

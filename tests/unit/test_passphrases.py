@@ -29,10 +29,10 @@ DANA = VerifyingKey.from_text(text("phrase.pub").decode())
 def office(tmp_path: Path) -> Office:
     """One in which dana's key has a passphrase, and a run waits for her."""
     office = Office(tmp_path)
-    for name in ("dana.key", "dana.pub"):
+    for name in ("dana.key", "approvers/dana.pub"):
         (tmp_path / name).unlink()
     own = put(tmp_path / "dana.key", "phrase")
-    DANA.to_file(tmp_path / "dana.pub")
+    DANA.to_file(tmp_path / "approvers/dana.pub")
     office.keys["dana"] = SigningKey.from_file(own, passphrase=PASSPHRASE)
     office.start()
     return office
@@ -129,7 +129,7 @@ def test_without_a_terminal_a_key_with_a_passphrase_is_refused(office: Office) -
 
 
 def test_a_key_is_made_with_a_passphrase_and_its_public_half_taken(tmp_path: Path) -> None:
-    new = ("keys", "new", "own.key", "--passphrase")
+    new = ("new-key", "own.key", "--passphrase")
     for steps, why in (
         (((NEW, "eleven char\n"), (NEW, "\n")), "No passphrase was typed."),  # asked again
         (((NEW, "one of them here\n"), (AGAIN, "another of them\n")), "two different passphrases"),
@@ -149,7 +149,7 @@ def test_a_key_is_made_with_a_passphrase_and_its_public_half_taken(tmp_path: Pat
 def test_such_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> None:
     """Whoever names one for a worker is told: nobody is there to type."""
     office.settle('key = ["dana.key"]')
-    status, out, err = office.run("keys", "list", "invoices")
+    status, out, err = office.run("keys", "invoices")
     assert (status, err) == (0, "")
     line = f"records  {DANA.id} 0600 {office.folder}/dana.key has a passphrase\n"
     assert line in out

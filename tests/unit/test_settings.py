@@ -48,7 +48,7 @@ def test_a_planted_file_decides_nowhere_to_connect(
     with socket.create_server(("127.0.0.1", 0)) as evil:
         evil.settimeout(0.1)
         dsn = f"host=127.0.0.1 port={evil.getsockname()[1]} connect_timeout=2"
-        planted = f'[audit]\npaths = ["code.py"]\n[stores.x]\npostgres = "{dsn}"\n'
+        planted = f'[audit]\npaths = ["code.py"]\n[stores.x]\nstorage = "{dsn}"\n'
         (clone / "safepoint.toml").write_text(planted)
         for line in ("audit", "audit code.py", "audit --store x", "verify x", "waiting x"):
             status, out, err = said(*line.split())
@@ -63,7 +63,9 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
     open_ledger("invoices").save("order-7", {"amount": 42})
     opal = SigningKey.from_file(Path.home() / "opal.key", create=True)
     opal.public.to_file(Path.home() / "opal.pub")
-    assert said("people", "add", "invoices", "opal", Path.home() / "opal.pub", "--operator")[0] == 0
+    assert (
+        said("people", "invoices", "--add", "opal", Path.home() / "opal.pub", "--operator")[0] == 0
+    )
     parts = 'storage = "state"\nkey = ["k"]\nanswers = "a"\nanswers-anchor = "b"\n'
     (clone / "safepoint.toml").write_text(f"[stores.invoices]\n{parts}")
     person = ("--as", "opal", "--key", Path.home() / "opal.key", "--reason", "wait")

@@ -17,7 +17,6 @@ import pytest
 from safepoint import Limits, SQLiteCheckpointStorage
 from safepoint.core.errors import (
     CheckpointError,
-    InvalidId,
     LimitExceeded,
     RolledBack,
     SealBroken,
@@ -199,29 +198,6 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
     with SQLiteCheckpointStorage(path) as storage:
         fill(storage, 2)
         assert storage.head("a") == 2
-
-
-def test_a_tenant_has_threads_and_leases_of_its_own(
-    storage: SQLiteCheckpointStorage, path: Path
-) -> None:
-    """All on one connection, which all lose together."""
-    acme, other = storage.tenant("acme"), storage.tenant("acme-2")
-    for sequence in range(1, 5):
-        acme.append("a", sequence, b"acme %d" % sequence)
-    storage.append("a", 1, b"nobody's")
-    acme.acquire("a", "worker", 60)
-    acme.prune("a", 3, b"base")
-    heads = [(each.head("a"), each.threads(), each.base("a")) for each in (acme, storage, other)]
-    assert heads == [(4, ["a"], (3, b"base")), (1, ["a"], None), (0, [], None)]
-    assert storage.lease("a") is None
-    assert b"".join(acme.scan("a", 3, 4)) == b"acme 3acme 4"
-    for name in ("", "A", "a/b", "@acme", ".."):
-        with pytest.raises(InvalidId, match="tenant name"):
-            storage.tenant(name)
-    acme.close()
-    assert "was closed" in said(Unavailable, lambda: storage.head("a"))
-    with SQLiteCheckpointStorage(path) as again:
-        assert again.tenant("acme").head("a") == 4
 
 
 # --- the rules of the database

@@ -435,11 +435,11 @@ def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
-        people[name].public.to_file(folder(root / "people") / f"{name}.pub")
+        people[name].public.to_file(folder(root / "people" / name) / f"{name}.pub")
     if left_open:
-        people["omar"].to_file(root / "people/omar.key")
-        secret = (root / "people/omar.key").read_text()
-        write(root / "people/omar.key", left_open.format(secret))
+        people["omar"].to_file(root / "people/omar/omar.key")
+        secret = (root / "people/omar/omar.key").read_text()
+        write(root / "people/omar/omar.key", left_open.format(secret))
     with (
         SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
@@ -447,8 +447,8 @@ def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
         Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
     return [
         *deployed.arguments(),
-        *("--approver", f"dana={root}/people/dana.pub"),
-        *("--operator", f"omar={root}/people/omar.pub"),
+        *("--approvers", f"{root}/people/dana"),
+        *("--operators", f"{root}/people/omar"),
         *("--answers", f"{root}/answers/answers.db"),
         *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
     ]
@@ -460,12 +460,12 @@ def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
     status=0,
 )
 def good_carried(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operator", "--answers", "--answers-anchor")
+    return _without(_with_answers(root), "--operators", "--answers", "--answers-anchor")
 
 
 @case("People may approve, and nobody may hold a run.", "SP21.no-operator invoices", status=0)
 def good_without_operator(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operator")
+    return _without(_with_answers(root), "--operators")
 
 
 def _without(arguments: list[str], *options: str) -> list[str]:
@@ -477,7 +477,7 @@ def _without(arguments: list[str], *options: str) -> list[str]:
 
 @case(
     "The operator's secret key lies open beside the public one.",
-    "SP21.open-key people/omar.key, SP31.held order-7",
+    "SP21.open-key people/omar/omar.key, SP31.held order-7",
 )
 def open_operator(root: Path) -> list[str]:
     return _with_answers(root, left_open="# of omar\nKEY='{}'\n")
@@ -499,7 +499,8 @@ def good_operator(root: Path) -> list[str]:
 )
 def good_revoked_operator(root: Path) -> list[str]:
     told = _with_answers(root, left_open="{}")
-    return [*told, "--revoked-operator", f"omar={root}/people/omar.pub"]
+    (folder(root / "people/omar/revoked") / "omar.pub").hardlink_to(root / "people/omar/omar.pub")
+    return told
 
 
 @case(

@@ -29,7 +29,6 @@ from safepoint.audit.reading import all_threads, mixed, walk
 from safepoint.audit.report import FAILED, Report
 from safepoint.audit.runs import Runs, holds
 from safepoint.audit.sqlite import check_database
-from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -42,7 +41,7 @@ from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.resume.gate import Gate
-from safepoint.settings import Store, database_in, is_database
+from safepoint.settings import Store, database_in, is_database, open_anchor
 from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.disk import absolute
 
@@ -87,8 +86,11 @@ class Place:
                 check_name(part, name)
         self.closed: list[Finding] = []
         self.keys = self._ring(store.key, store.revoked)
-        self.anchor = self._try("SP15", store.anchor, lambda: _anchor(store, stack))
-        self.path = absolute(database_in(store.storage)) if store.storage else None
+        self._servers = store.databases
+        elsewhere: Any = dict.fromkeys(self._servers)
+        self._on_disk = on_disk = replace(store, **elsewhere)
+        self.anchor = self._try("SP15", on_disk.anchor, lambda: open_anchor(on_disk.anchor, stack))
+        self.path = absolute(database_in(on_disk.storage)) if on_disk.storage else None
         if self.path is not None and not os.path.lexists(self.path):
             shown = shell(self.path)
             raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
@@ -96,14 +98,14 @@ class Place:
         known = recognise_database(self.database) if self.database else None
         self.foreign = known if known and known.is_read else None
         self.where = self.path or ""
-        if store.postgres is not None:
+        if "storage" in self._servers:
             from safepoint.stores.postgres.connection import parsed, place
 
-            self.where = place(parsed(store.postgres))
+            self.where = place(parsed(self._servers["storage"]))
         self.gate = self._gate()
 
     def __str__(self) -> str:
-        if self.store.postgres is not None:
+        if "storage" in self._servers:
             return f"{self.where} in PostgreSQL"
         kind = f"a {'journal' if self.is_journal else 'store'} in"
         kind = f"{kind} {'SQLite' if self.database else 'files'}"
@@ -136,11 +138,12 @@ class Place:
     def _gate(self) -> Gate | None:
         """Return who may approve and hold, if they and what they signed can be read."""
         store = self.store
-        answers = self._try("SP19", store.answers, lambda: store.answers_of(self._stack))
-        if answers is None and (store.answers or store.postgres_answers):
+        where = self._on_disk.answers
+        answers = self._try("SP19", where, lambda: store.answers_of(self._stack))
+        if answers is None and store.answers:
             return None
-        file = (*store.approver, *store.operator, "")[0].partition("=")[2]
-        return self._try("SP19", file, lambda: store.gate_of(answers))
+        folder = store.approvers or store.operators
+        return self._try("SP19", folder, lambda: store.gate_of(answers))
 
     @cached_property
     def is_journal(self) -> bool:
@@ -151,7 +154,7 @@ class Place:
 
     def _is_empty(self) -> bool:
         """Tell whether there is a store, as far as it may be read, and no record in it."""
-        if self.foreign or (self.ledger is None and self.store.postgres):
+        if self.foreign or (self.ledger is None and "storage" in self._servers):
             return False
         try:
             storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
@@ -161,7 +164,7 @@ class Place:
 
     def _is_sealed(self) -> bool:
         """Tell whether there are records that a key could verify, as far as one sees without."""
-        if self.store.postgres is not None:
+        if "storage" in self._servers:
             return self._served is not None
         return not self.foreign if self.database else self.contents.is_sealed
 
@@ -172,13 +175,13 @@ class Place:
         if self.keys is None or self.foreign:
             return None
         try:
-            anchor = self.anchor if store.postgres_anchor is None else store.anchor_of(self._stack)
+            anchor = self.anchor or open_anchor(self._servers.get("anchor"), self._stack)
             options: Any = {"anchor": anchor, "tenant": self._tenant}
             return Ledger(self._storage, store=store.store or "", keys=self.keys, **options)
         except ConfigurationError as refusal:
             self.closed.append(refused("SP15", refusal, self.where))
         except (Unavailable, Unsafe):
-            if store.postgres is not None:
+            if "storage" in self._servers:
                 raise
         return None  # another check says why
 
@@ -199,11 +202,11 @@ class Place:
     @cached_property
     def _served(self) -> str | None:
         """Whom the login of a database serves; `*` is every tenant. None if it has no store."""
-        return None if self.store.postgres is None else tenant_of(self.store.postgres)
+        return tenant_of(self._servers["storage"]) if "storage" in self._servers else None
 
     def places(self) -> Iterator[Finding]:
         """Look at where the parts lie."""
-        store = self.store
+        store = self._on_disk
         named = {
             "storage": store.storage,
             "anchor": store.anchor,
@@ -228,19 +231,15 @@ class Place:
 
     def server(self) -> list[Finding]:
         """Look at the logins and the schemas of a store in PostgreSQL."""
-        store = self.store
-        parts = {
-            "store": store.postgres,
-            "anchor": store.postgres_anchor,
-            "journal": store.postgres_journal,
-            "answers": store.postgres_answers,
-        }
-        given = {part: dsn for part, dsn in parts.items() if dsn is not None}
-        return [] if store.postgres is None else check_postgres(given)
+        parts = ("storage", "anchor", "journal", "answers")
+        given = {each: self._servers[each] for each in parts if each in self._servers}
+        return (
+            check_postgres({"store": given.pop("storage"), **given}) if "storage" in given else []
+        )
 
     def verified(self) -> Iterator[Finding]:
         """Say whether there is anything to verify, and what keeps from it."""
-        shown = self.where if self.store.postgres else shell(self.where)
+        shown = self.where if "storage" in self._servers else shell(self.where)
         has_keys = bool(self.store.key or self.store.revoked)
         if self.ledger is None and has_keys:
             yield finding("SP02.not-verified", self.where, place=shown)
@@ -252,27 +251,20 @@ class Place:
 
     def journal(self) -> Iterator[Finding]:
         """Verify the journal."""
-        store = self.store
+        store = self._on_disk
         if store.journal is None:
             return
-        with ExitStack() as stack:
-            before = len(self.closed)
-            keys = self._ring(store.journal_key)
-            opens = partial(store.journal_anchor_of, stack)
-            anchor = self._try("SP15", store.journal_anchor, opens)
-            if keys is not None and len(self.closed) == before:
-                yield from check_journal(store.journal, keys, store.journal_name, anchor)
-            else:
-                yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
+        before = len(self.closed)
+        keys, opens = self._ring(store.journal_key), partial(open_anchor, store.journal_anchor)
+        anchor = self._try("SP15", store.journal_anchor, lambda: opens(self._stack))
+        if keys is not None and len(self.closed) == before:
+            yield from check_journal(store.journal, keys, store.journal_name, anchor)
+        else:
+            yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
 
     def owners(self) -> list[Finding]:
         """Look at who owns the threads of a storage on disk."""
         return check_ownership(self.path) if self.path and not self.foreign else []
-
-
-def _anchor(store: Store, stack: ExitStack) -> Anchor | None:
-    """Open an anchor on disk, if there is one."""
-    return None if store.anchor is None else store.anchor_of(stack)
 
 
 def _absolute(path: str) -> str:

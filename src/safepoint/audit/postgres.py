@@ -278,7 +278,7 @@ def _no_schema(part: str, database: Database) -> Unavailable:
     return Unavailable(
         f"There is no schema {PARTS[part][0]} in {place(database.given)}.",
         f"Correct the connection string of the {part}, or make it, as one who may create roles:"
-        " safepoint postgres create DSN",
+        " safepoint postgres DSN",
     )
 
 

@@ -33,7 +33,6 @@ GROUPS: Final = {
         "audit": "safepoint.audit.command",
         "verify": "safepoint.command.operating",
         "history": "safepoint.command.operating",
-        "show": "safepoint.command.operating",
         "journal": "safepoint.command.operating",
         "explain": "safepoint.command.explain",
     },
@@ -48,7 +47,7 @@ GROUPS: Final = {
     },
     "to keep it": {
         "keys": "safepoint.command.operating",
-        "prune": "safepoint.command.operating",
+        "new-key": "safepoint.command.operating",
         "delete": "safepoint.command.operating",
         "postgres": "safepoint.command.cli",
     },
@@ -67,7 +66,6 @@ COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in
 """Each command, and the module that has it: imported when the command is typed."""
 
 _PARTS: Final = ("store", "anchor", "journal", "answers")  # of safepoint.stores.postgres, an extra
-_DSN: Final = ", as for psql, without a password; or env:NAME"
 _BEGIN: Final = """\
 What have I got?     safepoint audit PATH
 Secure a new one:    safepoint init NAME
@@ -193,61 +191,39 @@ def _parser(arguments: list[str]) -> Parser:
 
 def commands(sub: Any) -> None:
     """Add `safepoint postgres`."""
-    parser = add(
-        sub,
-        "postgres",
-        "make the schema of a PostgreSQL storage and its roles, or print the SQL",
-        description="Make the schema of a PostgreSQL storage and its roles, print the SQL, or say"
-        " whose threads a login sees.",
-    )
-    inner = parser.add_subparsers(metavar="COMMAND", required=True)
-    making = add(inner, "create", "make the schema and the roles in a database", _create)
-    making.add_argument("dsn", metavar="DSN", help=f"a login that may create roles{_DSN}")
-    printing = add(inner, "sql", "print what create would run", _sql)
-    assigning = add(
-        inner, "assign", "say whose threads a login sees: a tenant's, or those of none", _assign
-    )
-    assigning.add_argument("dsn", metavar="DSN", help=f"a login that may run create{_DSN}")
-    assigning.add_argument("login", metavar="LOGIN", help="the login of a worker, or another job")
-    whose = assigning.add_mutually_exclusive_group()
+    what = "make the schema of a PostgreSQL storage and its roles, or print the SQL"
+    parser = add(sub, "postgres", what, _postgres)
+    dsn = "a login that may create roles, as for psql, without a password; or env:NAME"
+    parser.add_argument("dsn", metavar="DSN", nargs="?", help=f"{dsn} (prints the SQL)")
+    only = "only this part; again for each (all)"
+    parser.add_argument("--part", action="append", choices=_PARTS, help=only)
+    prefix = "how the names of roles begin (safepoint)"
+    parser.add_argument("--prefix", metavar="NAME", default="safepoint", help=prefix)
+    what = "make nothing, and say whose threads a login sees: those of no tenant"
+    parser.add_argument("--assign", metavar="LOGIN", help=what)
+    whose = parser.add_mutually_exclusive_group()
     whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
     flag(whose, "--every-tenant", "those of all tenants")
-    for each in (making, printing):
-        only = "only this part; again for each (all)"
-        each.add_argument("--part", action="append", choices=_PARTS, help=only)
-    for each in (making, printing, assigning):
-        each.add_argument(
-            "--prefix", metavar="NAME", default="safepoint", help="how the names of roles begin"
-        )
 
 
-def _create(options: argparse.Namespace) -> int:
+def _postgres(options: argparse.Namespace) -> int:
     from safepoint.settings import connection_string
-    from safepoint.stores.postgres.schema import PARTS, create_schema
+    from safepoint.stores.postgres.schema import PARTS, assign, create_schema, statements
 
+    parts, prefix = tuple(options.part or PARTS), options.prefix
+    if not options.assign and (options.tenant or options.every_tenant):
+        options.refuse("--tenant and --every-tenant need --assign LOGIN")
+    if options.dsn is None:
+        if options.assign:
+            options.refuse("--assign needs a DSN")
+        print(statements(parts=parts, prefix=prefix))
+        return 0
     dsn = connection_string("DSN", options.dsn)
-    made = create_schema(dsn, parts=tuple(options.part or PARTS), prefix=options.prefix)
+    if options.assign:
+        every = options.every_tenant
+        done = assign(dsn, options.assign, options.tenant, every_tenant=every, prefix=prefix)
+        print(f"Assigned in: {', '.join(done)}.")
+        return 0
+    made = create_schema(dsn, parts=parts, prefix=prefix)
     print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
-    return 0
-
-
-def _assign(options: argparse.Namespace) -> int:
-    from safepoint.settings import connection_string
-    from safepoint.stores.postgres.schema import assign
-
-    done = assign(
-        connection_string("DSN", options.dsn),
-        options.login,
-        options.tenant,
-        every_tenant=options.every_tenant,
-        prefix=options.prefix,
-    )
-    print(f"Assigned in: {', '.join(done)}.")
-    return 0
-
-
-def _sql(options: argparse.Namespace) -> int:
-    from safepoint.stores.postgres.schema import PARTS, statements
-
-    print(statements(parts=tuple(options.part or PARTS), prefix=options.prefix))
     return 0

@@ -26,7 +26,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
-from safepoint.places import default_locations
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait, where
 from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
@@ -47,13 +46,13 @@ def commands(sub: Any) -> None:
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
     releasing = _signing(sub, "release", _release, "end the hold of a run")
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
-    people = add(sub, "people", "add or remove those who may approve, or hold runs")
-    inner = people.add_subparsers(metavar="COMMAND", required=True)
+    people = add(sub, "people", "list, add or remove who may approve or hold", _people, "NAME")
+    changing = people.add_mutually_exclusive_group()
     what = "let somebody approve, by their public key"
-    adding = add(inner, "add", what, _add, "NAME", "PERSON", "FILE")
-    flag(adding, "--operator", "let them hold runs instead")
+    changing.add_argument("--add", nargs=2, metavar=("PERSON", "FILE"), help=what)
     what = "end what somebody may do: their key is revoked"
-    flag(add(inner, "remove", what, _remove, "NAME", "PERSON"), "--operator", "as one who holds")
+    changing.add_argument("--remove", metavar="PERSON", help=what)
+    flag(people, "--operator", "as one who holds runs, and not as one who approves")
 
 
 def _signing(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
@@ -199,50 +198,50 @@ def _release(options: argparse.Namespace) -> int:
 # --- who may
 
 
-def _folder(options: argparse.Namespace) -> tuple[settings.Store, str, Path]:
-    """Return a store of the default places, who, and the folder of such keys."""
-    told = settings.read(options.config)
-    what = "operator" if options.operator else "approver"
-    if told.says(options.name, "storage", "postgres", what):
+def _people(options: argparse.Namespace) -> int:
+    """List them; or add a public key to those that count; or move it to those that are revoked."""
+    store = settings.read(options.config).store(options.name)
+    if not (options.add or options.remove):
+        return _list(store)
+    what, folder = (
+        ("hold runs", store.operators) if options.operator else ("approve", store.approvers)
+    )
+    if folder is None:
         raise ConfigurationError(
-            f"The settings say who may do what in {options.name}.",
-            'Change a line there: approver = ["dana=dana.pub"], operator, or revoked-approver.',
+            f"Store {options.name} has no folder for their keys.",
+            f"Make it: safepoint init {options.name}. Or name it in the settings: approvers,"
+            " operators.",
         )
-    places = default_locations(options.name)
-    folder = places.operators if options.operator else places.approvers
-    return told.store(options.name), check_name("approver", options.person), folder
-
-
-def _add(options: argparse.Namespace) -> int:
-    """Copy a public key to where the default places have those who count."""
-    store, name, folder = _folder(options)
-    key = VerifyingKey.from_file(options.file)
-    Approvers({name: key}).check_apart(keyring_of(store.key))
-    for given in (store.approver, store.operator, store.revoked_approver):
-        for owner, keys in settings.named_keys("approver", given).items():
-            if key.id in [each.id for each in keys]:
+    if options.add:
+        name, file = options.add
+        key = VerifyingKey.from_file(file)
+        Approvers({name: key}).check_apart(keyring_of(store.key))
+        for each in (store.approvers, store.operators):
+            if known := settings.people_in(each).keys.get(key.id):
                 raise Unsafe(
-                    f"Key {key.id} is that of {owner} already.",
+                    f"Key {key.id} is that of {known[0]} already.",
                     "Nothing was added. Each person has a key of their own for each task.",
                 )
-    disk.create_root(str(folder))
-    key.to_file(folder / f"{name}.pub")
-    what = "hold runs" if options.operator else "approve"
-    print(f"{name} may {what} in {options.name}, with key {key.id}.")
+        key.to_file(Path(folder, f"{name}.pub"))
+        print(f"{name} may {what} in {options.name}, with key {key.id}.")
+        return 0
+    name = check_name("approver", options.remove)
+    file, gone = Path(folder, f"{name}.pub"), Path(folder, settings.REVOKED)
+    if not os.path.lexists(file):
+        look = f"Look who is: safepoint people {options.name}"
+        raise NotFound(f"{name} is not among those.", look)
+    key = VerifyingKey.from_file(file)
+    disk.create_root(str(gone))
+    file.rename(gone / f"{name}.{key.id}.pub")
+    print(f"{name} may no longer {what} in {options.name}: key {key.id} is revoked.")
+    left = "What they held stays held" if options.operator else "What they approved counts no more"
+    print(f"{left}. Restart each worker, so that it knows.")
     return 0
 
 
-def _remove(options: argparse.Namespace) -> int:
-    """Move a public key to those that are revoked: what it signed before can still be told."""
-    store, name, folder = _folder(options)
-    if not os.path.lexists(folder / f"{name}.pub"):
-        raise NotFound(
-            f"{name} is not among those.", f"Look who is: safepoint keys list {store.store}"
-        )
-    key, gone = VerifyingKey.from_file(folder / f"{name}.pub"), folder / settings.REVOKED
-    disk.create_root(str(gone))
-    (folder / f"{name}.pub").rename(gone / f"{name}.{key.id}.pub")
-    print(f"{name} may no longer do that in {store.store}: key {key.id} is revoked.")
-    left = "What they held stays held" if options.operator else "What they approved counts no more"
-    print(f"{left}. Restart each worker, so that it knows.")
+def _list(store: settings.Store) -> int:
+    for what, folder in (("approver", store.approvers), ("operator", store.operators)):
+        people = settings.people_in(folder)
+        for key, (name, _) in people.keys.items():
+            print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
     return 0

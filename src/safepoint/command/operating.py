@@ -1,4 +1,4 @@
-"""What an operator types about a store: init, verify, history, show, journal, keys, prune, ….
+"""What an operator types about a store: init, verify, history, journal, keys, delete.
 
 Each command takes the name of a store, which `safepoint.toml` or the default places know. What
 cannot be undone is said first, and then asked for: on a terminal by a word to type, elsewhere by
@@ -54,7 +54,6 @@ from safepoint.shared.terminal import (
 )
 from safepoint.stores import disk
 
-_EVERY: Final = 1.0  # seconds between two looks of --follow
 _LANGGRAPH: Final = """
 from safepoint.langgraph import SealedSaver
 graph = builder.compile(checkpointer=SealedSaver(ledger))"""
@@ -78,32 +77,22 @@ def commands(sub: Any) -> None:
     looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
     verify = add(sub, "verify", looks, _verify, "NAME", "THREAD?")
     flag(verify, "--signatures", "every signature, too, and not of the newest record alone")
-    lists = "list the threads of a store, or the records of one, each verified"
-    add(sub, "history", lists, _history, "NAME", "THREAD?")
-    show = add(sub, "show", "show a record that verifies", _show, "NAME", "THREAD", "SEQUENCE?")
-    flag(show, "--state", "the state alone, for a pipe")
+    lists = "list the threads of a store, or the records of one, or show a record, each verified"
+    history = add(sub, "history", lists, _history, "NAME", "THREAD?", "SEQUENCE?")
+    flag(history, "--state", "the state alone, for a pipe: the newest, or that of SEQUENCE")
     said = "say who did what to a store, and when"
     add(sub, "journal", said, _journal, "NAME", "THREAD?")
-    _keys_commands(sub)
-    shorten = "remove the older records of a thread"
-    prune = add(sub, "prune", shorten, _prune, "NAME", "THREAD")
-    prune.add_argument("--keep", metavar="N", type=int, required=True, help="how many states stay")
+    keys = add(sub, "keys", "list the keys of a store, or replace one", _keys, "NAME")
+    what = "replace the key that signs the records, or the journal, in two steps"
+    keys.add_argument("--rotate", choices=("records", "journal"), help=what)
+    what = "make a key, and beside it the half for others"
+    new = add(sub, "new-key", what, _new_key, "FILE")
+    flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
     end = "end a thread, so that nobody loads or continues it"
     delete = add(sub, "delete", end, _delete, "NAME", "THREAD")
     flag(delete, "--erase", "remove its records, too, from this storage")
-    for each in (prune, delete):
+    for each in (keys, delete):
         flag(each, "--yes", "do it without asking")
-
-
-def _keys_commands(sub: Any) -> None:
-    keys = add(sub, "keys", "list, make and replace keys")
-    inner = keys.add_subparsers(metavar="COMMAND", required=True)
-    add(inner, "list", "list the keys of a store and of its people", _list_keys, "NAME")
-    new = add(inner, "new", "make a key, and beside it the half for others", _new_key, "FILE")
-    flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    rotate = add(inner, "rotate", "replace a key, in two steps", _rotate, "NAME")
-    flag(rotate, "--journal", "the key of the journal")
-    flag(rotate, "--yes", "do it without asking")
 
 
 def _stopped(options: argparse.Namespace, word: str) -> int | None:
@@ -176,7 +165,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _default_places(settings: Settings, name: str, do: str) -> Locations:
-    if settings.says(name, "storage", "postgres", "key"):
+    if settings.says(name, "storage", "key"):
         raise ConfigurationError(
             f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
             " places.",
@@ -275,8 +264,12 @@ def _history(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         ledger = _opened(options, stack)
         if options.thread is None:
+            if options.state:
+                options.refuse("--state needs a THREAD")
             scopes = [ledger, *map(ledger.tenant, ledger.tenants())]
             return _threads([(each, thread) for each in scopes for thread in each.threads()])
+        if options.state or options.sequence is not None:
+            return _show(options, ledger)
         view = _view(ledger)
         thread = check_name("thread", options.thread)
         for number, opened in enumerate(view.forward(thread, every_signature=True), 1):
@@ -308,37 +301,35 @@ def _line(opened: Opened) -> str:
     return f"{said} {header.label or '-'} key {opened.key} {opened.digest[:19]}"
 
 
-def _show(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        ledger = _opened(options, stack)
-        view, thread, number = _view(ledger), options.thread, options.sequence
-        check_name("thread", thread)
-        found = view.at(thread, None if number is None else check_sequence(number))
-        header, anchored = found.header, view.anchored(thread)
-        if not options.state:
-            seen = (
-                f"has seen {anchored}"
-                if anchored
-                else "none: nobody would see that newer ones were cut off"
-            )
-            print(f"{header.place} of store {header.store}")
-            for what, value in {
-                "seal": f"verified, by key {found.key}",
-                "chain": "verified, from its end back to here",
-                "anchor": seen,
-                "created": header.created,
-                "kind": header.kind,
-                "app": header.app,
-                "label": header.label,
-                "tools": header.tools,
-                "digest": found.digest,
-                "previous": header.previous,
-            }.items():
-                print(f"  {what:<8} {value or '-'}")
-        if header.kind in ("state", "note"):
-            state = read_as_json(plain_of(found, None), ledger.codec.limits)
-            print(json.dumps(state, separators=(",", ":")).replace("\x7f", "\\u007f"))
-        return 0
+def _show(options: argparse.Namespace, ledger: Ledger) -> int:
+    view, thread, number = _view(ledger), options.thread, options.sequence
+    check_name("thread", thread)
+    found = view.at(thread, None if number is None else check_sequence(number))
+    header, anchored = found.header, view.anchored(thread)
+    if not options.state:
+        seen = (
+            f"has seen {anchored}"
+            if anchored
+            else "none: nobody would see that newer ones were cut off"
+        )
+        print(f"{header.place} of store {header.store}")
+        for what, value in {
+            "seal": f"verified, by key {found.key}",
+            "chain": "verified, from its end back to here",
+            "anchor": seen,
+            "created": header.created,
+            "kind": header.kind,
+            "app": header.app,
+            "label": header.label,
+            "tools": header.tools,
+            "digest": found.digest,
+            "previous": header.previous,
+        }.items():
+            print(f"  {what:<8} {value or '-'}")
+    if header.kind in ("state", "note"):
+        state = read_as_json(plain_of(found, None), ledger.codec.limits)
+        print(json.dumps(state, separators=(",", ":")).replace("\x7f", "\\u007f"))
+    return 0
 
 
 def _journal(options: argparse.Namespace) -> int:
@@ -360,19 +351,15 @@ def _journal(options: argparse.Namespace) -> int:
 # --- keys
 
 
-def _list_keys(options: argparse.Namespace) -> int:
+def _keys(options: argparse.Namespace) -> int:
+    """List the keys of a store; or replace one."""
+    if options.rotate:
+        return _rotate(options)
     store, worst = _store(options), 0
-    gone = [each.partition("=")[0] for each in store.revoked]
-    groups = {"records": store.key, "journal": store.journal_key, "revoked": gone}
-    people = {
-        "approver": store.approver,
-        "operator": store.operator,
-        "revoked-approver": store.revoked_approver,
-        "revoked-operator": store.revoked_operator,
-    }
-    for what, listed in {**groups, **people}.items():
-        for number, named in enumerate(listed):
-            whose, _, file = named.partition("=") if what in people else ("", "", named)
+    gone = tuple(each.partition("=")[0] for each in store.revoked)
+    listed = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    for what, files in listed.items():
+        for file in files:
             try:
                 found = read_key_file(file)
             except CheckpointError as error:
@@ -381,11 +368,10 @@ def _list_keys(options: argparse.Namespace) -> int:
                 continue
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
-                whose = "has a passphrase"
-            elif what in ("records", "journal") and not number and found.kind != "public key":
+                does = "has a passphrase"
+            elif what != "revoked" and file == files[0] and found.kind != "public key":
                 does = "signs"
-            shown = f"{found.public.id} {_mode(Path(file))} {shell(file)}"
-            print(f"{what:<8} {shown} {whose or does}")
+            print(f"{what:<8} {found.public.id} {_mode(Path(file))} {shell(file)} {does}")
     return worst
 
 
@@ -417,13 +403,13 @@ def _new_passphrase(key: SigningKey) -> Hidden:
 def _rotate(options: argparse.Namespace) -> int:
     """Make the next key; or, if it is there, sign with it from now on."""
     name, settings = options.name, read(options.config)
-    do = "Make one with safepoint keys new, and name it last; once all verify it, name it first."
+    do = "Make one with safepoint new-key, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
-    of: Literal["signing", "journal"] = "journal" if options.journal else "signing"
+    of: Literal["signing", "journal"] = "journal" if options.rotate == "journal" else "signing"
     store, there, coming = settings.store(name), places.key_files(of), places.next_key(of)
     if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
-    again = f"safepoint keys rotate {name}" + " --journal" * options.journal
+    again = f"safepoint keys {name} --rotate {options.rotate}"
     signs = SigningKey.from_file(there[0])
     if not os.path.lexists(coming):
         SigningKey.generate().to_file(coming)
@@ -463,25 +449,6 @@ def _rotate(options: argparse.Namespace) -> int:
 
 
 # --- what cannot be undone
-
-
-def _prune(options: argparse.Namespace) -> int:
-    if options.keep < 1:
-        options.refuse("argument --keep: write 1 or more")
-    with ExitStack() as stack:
-        ledger = _opened(options, stack, write=True)
-        thread, keep = options.thread, options.keep
-        count = ledger.prune(thread, keep=keep, dry_run=True)
-        named = f"{_named(ledger, thread)} in store {options.name}"
-        if not count:
-            print(f"There is nothing to remove of {named}.")
-            return 0
-        print(f"To be removed for good: {counted(count, 'record')} of {named}.")
-        if (stopped := _stopped(options, thread)) is not None:
-            return stopped
-        removed = ledger.prune(thread, keep=keep)
-        print(f"{counted(removed, 'record')} removed. {_STILL}")
-        return 0
 
 
 def _delete(options: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer
 
-_PEOPLE: Final = ("approver", "revoked_approver", "operator", "revoked_operator", "people", "app")
+_CHANGING: Final = ("approvers", "operators", "people", "app")
 
 
 def commands(sub: Any) -> None:
@@ -81,7 +81,7 @@ class _Stores(Mapping[str, settings.Store]):
     def __getitem__(self, name: str) -> settings.Store:
         first = self._first[name]
         now = settings.read(self._options.config).store(name)
-        if replace(now, **{each: getattr(first, each) for each in _PEOPLE}) != first:
+        if replace(now, **{each: getattr(first, each) for each in _CHANGING}) != first:
             raise ConfigurationError(
                 f"The settings of {name} have changed.", "Start the console again."
             )

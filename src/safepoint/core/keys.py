@@ -132,7 +132,7 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
     except (OSError, ValueError) as error:
         raise Unsafe(
             f"The key file {shown} cannot be opened ({getattr(error, 'strerror', 'not a path')}).",
-            "Check the path, or make one with safepoint keys new or ssh-keygen -t ed25519.",
+            "Check the path, or make one with safepoint new-key or ssh-keygen -t ed25519.",
         ) from None
     return KeyFile(kind, public, text)
 
@@ -341,7 +341,7 @@ class SigningKey(Key):
 
     The file has the format of `ssh-keygen -t ed25519`, and each tool reads what the other wrote. A
     person's key can have a passphrase: `to_file(path, passphrase=...)`, or
-    `safepoint keys new FILE --passphrase`. A worker's key has none, because nobody is there to type
+    `safepoint new-key FILE --passphrase`. A worker's key has none, because nobody is there to type
     it.
 
     The key's bytes are never shown: `repr` shows only the id, and a key cannot be pickled or

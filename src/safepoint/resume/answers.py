@@ -303,8 +303,8 @@ class Answers:
                     raise
                 raise SealBroken(
                     f"The answers hold something of nobody who is listed. {error.what}",
-                    "If you know that key, list it as revoked-approver or revoked-operator. If not,"
-                    " find out who can write their storage.",
+                    "If you know that key, list it as revoked. If not, find out who can write their"
+                    " storage.",
                     "answers",
                 ) from error
 

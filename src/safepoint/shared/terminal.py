@@ -60,8 +60,7 @@ _EVERY: Final = 0.2  # seconds
 _GIVEN: Final = {
     "NAME": "the name of the store",
     "THREAD": "the name of the thread",
-    "SEQUENCE": "which of its records; the newest state, if you leave it out",
-    "PERSON": "their name",
+    "SEQUENCE": "which of its records",
     "FILE": "the file of the key",
 }
 
@@ -337,7 +336,7 @@ def own_id(path: str) -> str | None:
     except Unsafe as error:
         if os.path.lexists(path):
             raise
-        do = f"Check the path, or make one: safepoint keys new {shell(path)} --passphrase"
+        do = f"Check the path, or make one: safepoint new-key {shell(path)} --passphrase"
         raise Unsafe(error.what, do) from None
     return file.public.id if file.kind == "key with a passphrase" else None
 

@@ -95,7 +95,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     "42P01": _Refusal(
         Unavailable,
         "There is no schema of safepoint in {where}.",
-        "Make it, as one who may create roles: safepoint postgres create DSN",
+        "Make it, as one who may create roles: safepoint postgres DSN",
     ),
     "42501": _Refusal(
         Unavailable,
@@ -339,7 +339,7 @@ class Server(Tenants):
                 f"{_capitalized(self._where)} has the threads of {its} for this login, and not"
                 f" those of {asked}.",
                 "Nothing was done. Use a login of that tenant, or let an administrator assign this"
-                " one: safepoint postgres assign --help",
+                " one: safepoint postgres --help",
                 "refused",
             )
 
@@ -374,8 +374,8 @@ def parsed(dsn: object) -> dict[str, str]:
     if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
         raise ConfigurationError(
             "This is not a connection string for PostgreSQL.",
-            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://…, and keep'
-            " the password, whose '/' and '@' mean something there, in a file that PGPASSFILE"
+            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://..., and'
+            " keep the password, whose '/' and '@' mean something there, in a file that PGPASSFILE"
             " names.",
         )
     return found
