@@ -168,7 +168,8 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
 
 def walk(ledger: Ledger, name: str) -> Thread:
     """Read a thread once, and check every signature."""
-    view, refusal = view_of(ledger), CheckpointError("", "")
+    view = view_of(ledger)
+    refusal: CheckpointError
     for _ in range(_ATTEMPTS):
         entries: list[Entry] = []
         hidden: list[tuple[str | None, DecodeError]] = []
