@@ -36,7 +36,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Actor, Journal
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import ANSWERS, check_name, check_store
+from safepoint.core.names import ANSWERS, JOURNAL, check_name, check_store
 from safepoint.resume.answers import Answers
 from safepoint.stores import disk
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
@@ -461,13 +461,13 @@ def open_journal(
     new = create and not found.key_files("journal")
     if new:
         found.create()
-        if _is_used(found.journal_file, found.journal_anchor, store):
+        if _is_used(found.journal_file, found.journal_anchor, JOURNAL):
             raise _begun("journal", store, found.journal_key)
         SQLiteCheckpointStorage(found.journal_file).close()
     # The key comes last here as well: if it exists, every part did.
     anchor = SQLiteAnchor(found.journal_anchor, create=new)
     keys = _ring(found, "journal", create=new)
-    return SQLiteJournal(found.journal_file, keys=keys, name=store, anchor=anchor)
+    return SQLiteJournal(found.journal_file, keys=keys, anchor=anchor)
 
 
 def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:

@@ -98,7 +98,6 @@ class Store:
         journal: the file of the journal, or its connection string.
         journal_key: the key files that sign the journal, secret or public, newest first.
         journal_anchor: the journal's own anchor.
-        journal_name: the journal's name; in the default places it is the store's.
     """
 
     store: str | None = None
@@ -116,7 +115,6 @@ class Store:
     journal: str | None = None
     journal_key: tuple[str, ...] = ()
     journal_anchor: str | None = None
-    journal_name: str = "journal"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Store:
@@ -174,17 +172,15 @@ class Store:
         """Open the journal, or return None if there is none."""
         if self.journal is None:
             return None
-        keys, name = keyring_of(self.journal_key, signs=write), self.journal_name
+        keys = keyring_of(self.journal_key, signs=write)
         anchor = open_anchor(self.journal_anchor, stack, write=write)
         if is_connection(self.journal):
             from safepoint.stores.postgres import PostgresJournal
 
-            made = PostgresJournal(self.journal, keys=keys, name=name, anchor=anchor)
-            return stack.enter_context(made)
+            return stack.enter_context(PostgresJournal(self.journal, keys=keys, anchor=anchor))
         file = database_in(self.journal)
-        return stack.enter_context(
-            SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=not write)
-        )
+        made = SQLiteJournal(file, keys=keys, anchor=anchor, read_only=not write)
+        return stack.enter_context(made)
 
     def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
         """Open the signed answers, or return None if there are none."""
@@ -423,7 +419,6 @@ def in_default_places(name: str) -> Store:
         journal=str(found.journal_file) if signs else None,
         journal_key=tuple(map(str, signs)),
         journal_anchor=str(found.journal_anchor) if signs else None,
-        journal_name=name if signs else "journal",
         answers=str(found.answers_file) if answers else None,
         answers_anchor=str(found.answers_anchor) if answers else None,
     )

@@ -157,12 +157,12 @@ def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None
 
 @pytest.mark.deep
 def test_words_that_people_use_are_no_names(search: Search) -> None:
-    """An attack is called prune, and an error RolledBack. Words lead to the page that teaches."""
+    """An attack is called prune, and an error Unsafe. Words lead to the page that teaches."""
     assert search.first("pickle") == "security/pickle/"
     found = [place.partition("#")[0] for place, _, _ in search.links("weights_only")]
     assert "security/model-loading/" in found[:5]
     assert search.first("edit-state") == "attacks/#edit-state"
-    assert search.first("RolledBack processes and pickle") == "security/pickle/"
+    assert search.first("unsafe pickle") == "security/pickle/"
     assert search.first("may I prune old steps").startswith("security/")
 
 

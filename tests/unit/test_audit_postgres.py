@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from safepoint.audit import Finding
 from safepoint.audit.postgres import check_postgres, judged, looking
+from safepoint.command.cli import main
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
@@ -32,7 +33,7 @@ from safepoint.stores.postgres import (
 from safepoint.testing.postgres import Server
 from tests.harness import schema
 from tests.harness.postgres import quick_server
-from tests.unit.commands import audit as main
+from tests.unit.commands import named
 
 _NUMBERS = itertools.count(1)
 MEND = re.compile(r"(?:[Rr]un(?:, as (?:its owner|a superuser))?|then): (.*)")
@@ -342,12 +343,16 @@ def test_nothing_is_changed(server: Server, name: str) -> None:
 
 @pytest.mark.parametrize("change", [{"dbname": "postgres"}, {"port": "1"}, {"dbname": "nowhere"}])
 def test_a_server_that_cannot_be_looked_at_is_one_line(
-    server: Server, name: str, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+    server: Server,
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
 ) -> None:
     where = make_conninfo(dsn(server, name), **change)
     with pytest.raises(Unavailable) as caught:
         check_postgres({"store": where})
-    assert main(["--storage", where]) == 2
+    assert main(["audit", *named(tmp_path / "told.toml", storage=where)]) == 2
     printed = capsys.readouterr()
     said = [line for line in (printed.out + printed.err).splitlines() if str(caught.value) in line]
     assert len(said) == 1
@@ -368,12 +373,12 @@ def test_the_command_looks_and_verifies(
         ledger = Ledger(storage, store="invoices", keys=ring, anchor=heads, tenant=tenant)
         for amount in range(3):
             ledger.save("order-7", {"amount": amount})
-    sealed = ["--storage", store, "--store", "invoices", "--key", str(tmp_path / "keys/key")]
+    sealed: dict[str, Any] = {"storage": store, "key": [tmp_path / "keys/key"]}
     whose = "tenant 'acme'" if tenant else "no tenant"
     unseen = ["SP30.unseen-tenants"]
 
-    def run(*arguments: str) -> tuple[int, list[str]]:
-        code = main([*arguments])
+    def run(**parts: Any) -> tuple[int, list[str]]:
+        code = main(["audit", *named(tmp_path / "told.toml", **parts)])
         printed = capsys.readouterr()
         assert printed.err == ""
         *found, _settings, summary = printed.out.splitlines()
@@ -383,25 +388,25 @@ def test_the_command_looks_and_verifies(
 
     lines: list[str] = []
     known = f"database '{name}' (login 'worker')"
-    assert run("--storage", store) == (2, [*unseen, "SP02.no-key"])
+    assert run(storage=store) == (2, [*unseen, "SP02.no-key"])
     assert f"The login of {known} sees the threads of {whose} alone, and no" in lines[0]
-    assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
-    anchored = (*sealed, "--anchor", anchor)
-    assert run(*anchored) == (2, ["SP05.one-server", *unseen])
+    assert run(**sealed) == (1, ["SP15.no-anchor", *unseen])
+    anchored = {**sealed, "anchor": anchor}
+    assert run(**anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.
     do(
         server,
         "set session_replication_role = replica;delete from safepoint.records where sequence = 3",
         database=name,
     )
-    assert run(*sealed) == (1, ["SP15.no-anchor", *unseen])
+    assert run(**sealed) == (1, ["SP15.no-anchor", *unseen])
     lines.clear()
-    assert run(*anchored)[1][0] == "SP15.rolled-back"
+    assert run(**anchored)[1][0] == "SP15.rolled-back"
     said = f" error: {tenant and 'Tenant acme: '}order-7 ends at #2, and the anchor has seen #3"
     assert said in lines[0]
     # The login of another tenant sees none of it, and is not told that all is well.
     assign(server.dsn(database=name), "heads", "globex")
-    assert run(*anchored)[0] == 1
+    assert run(**anchored)[0] == 1
     assert "has the threads of tenant 'globex' for this login" in " ".join(lines)
     assign(server.dsn(database=name), "worker", every_tenant=True)
     assert ids(looked(server, name)) == "every-tenant"

@@ -38,7 +38,7 @@ from safepoint.core.errors import (
 from safepoint.core.keys import SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
-from safepoint.settings import Store
+from safepoint.settings import PLACES, Store
 from safepoint.shared.terminal import imported, keyring_of
 from tests.harness.optional import need
 from tests.unit import commands
@@ -131,13 +131,10 @@ CONFIGURED = (
     *("hold good t1 --as d --key {key} --reason r", "release good t1 --as d --key {key}"),
     *("move {states} good", "audit {states}"),
 )
-AUDIT = "audit {store} --store good --key {key}"
 READS = (
     *("people good --add d {}", "move {} good", "audit {}"),
     "audit {} --format sarif",
-    *("audit {store} --store good --key {}", f"{AUDIT} --anchor {{}}", f"{AUDIT} --revoked {{}}"),
-    *(f"{AUDIT} --answers {{}} --answers-anchor {{}}", f"{AUDIT} --approvers {{}}"),
-    *(f"{AUDIT} --journal {{}} --journal-key {{key}}", "examples copy {}"),
+    "examples copy {}",
     *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
     *("convert {key} {new}.safetensors --key {}", "verify-model {} --key {key}"),
     *("verify-model {key} --key {}", "lint {}", "attack --target {}:x"),
@@ -287,6 +284,19 @@ def test_a_setting_of_another_type_is_one_line(world: World, option: str, share:
         for line in ("verify s", "waiting s", "journal s", "audit")[number % share :: share]:
             with no_longer_than(60):
                 check_ended(world.said(f"{line} --config {told}"), f"{line}: {option} = {value}")
+
+
+@pytest.mark.parametrize("line", ["audit", "verify s", "waiting s", "journal s"])
+def test_a_junk_file_for_a_part_of_a_store_is_one_line(world: World, line: str) -> None:
+    told = world.root / "told.toml"
+    parts = {"key": world.key, "journal-key": world.key, "answers-anchor": world.root / "anchor"}
+    for number, each in enumerate([*sorted(map(str, world.junk.iterdir())), LONG]):
+        for part in ("key", *PLACES, "approvers", "revoked")[number % 2 :: 2]:
+            given = {"storage": world.store, **parts, part.replace("_", "-"): each}
+            lines = [f"{name} = {json.dumps(str(value))}\n" for name, value in given.items()]
+            told.write_text(f"[stores.s]\n{''.join(lines)}")
+            with no_longer_than(60):
+                check_ended(world.said(f"{line} --config {told}"), f"{line}: {part} = {each!r}")
 
 
 def test_settings_that_are_none_are_one_line(world: World) -> None:

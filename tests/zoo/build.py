@@ -26,6 +26,7 @@ from safepoint import (
 )
 from safepoint.core.journal import Event
 from safepoint.models import save_checkpoint
+from tests.unit.commands import named
 
 NAME: Final = "invoices"
 THREAD: Final = "order-7"
@@ -107,15 +108,15 @@ class Deployed:
                 each.close()
         return self
 
-    def arguments(self, *, anchor: bool = True, keys: bool = True) -> list[str]:
-        """Return what to give to the command."""
-        given = [str(self.closed().storage)]
-        given += ["--store", NAME, "--key", str(self.root / "keys/key")] if keys else []
-        return [*given, "--anchor", str(self.anchor)] if anchor and keys else given
+    def arguments(self, **parts: object) -> list[str]:
+        """Return what to give to the command, with other or more parts of the store."""
+        usual: dict[str, Any] = {"key": [self.root / "keys/key"], "anchor": self.anchor}
+        usual |= {"name": NAME, "storage": self.closed().storage, **parts}
+        return named(self.root.with_name("settings.toml"), **usual)
 
 
-def journal(root: Path, at: str = "journal") -> list[str]:
-    """Make a journal with its own key and anchor, and return what to give to the command."""
+def journal(root: Path, at: str = "journal") -> dict[str, object]:
+    """Make a journal with its own key and anchor, and return these parts of a store."""
     keys = Keyring(key(root, "journal"))
     with (
         SQLiteAnchor(root / "journal-anchor/heads.db", create=True) as heads,
@@ -123,10 +124,11 @@ def journal(root: Path, at: str = "journal") -> list[str]:
     ):
         for _ in range(3):
             kept.record(Event("resume", "done", Actor("ana", "login"), NAME, THREAD))
-    return [
-        *("--journal", str(root / at), "--journal-key", str(root / "keys/journal")),
-        *("--journal-anchor", str(root / "journal-anchor")),
-    ]
+    return {
+        "journal": root / at,
+        "journal_key": [root / "keys/journal"],
+        "journal_anchor": root / "journal-anchor",
+    }
 
 
 def safetensors(path: Path, *, sealed: SigningKey | None = None) -> Path:

@@ -201,7 +201,7 @@ def anchor_set_back(deployed: Deployed) -> None:
 )
 def no_anchor(deployed: Deployed) -> list[str]:
     deployed.record(3).unlink()
-    return deployed.arguments(anchor=False)
+    return deployed.arguments(anchor=None)
 
 
 @stored(
@@ -231,7 +231,7 @@ def key_in_the_store(deployed: Deployed) -> None:
     status=2,
 )
 def no_key_given(root: Path) -> list[str]:
-    return Deployed(root).arguments(keys=False)
+    return [str(Deployed(root).closed().storage)]
 
 
 @case(
@@ -239,9 +239,8 @@ def no_key_given(root: Path) -> list[str]:
     "SP02.seal-broken order-7",
 )
 def another_key(root: Path) -> list[str]:
-    arguments = Deployed(root).arguments()
     key(root, "other")
-    return [each.replace("keys/key", "keys/other") for each in arguments]
+    return Deployed(root).arguments(key=[root / "keys/other"])
 
 
 @stored(
@@ -256,21 +255,8 @@ def revoked_key(deployed: Deployed) -> list[str]:
     Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor).save(
         THREAD, {"amount": 4}
     )
-    return [
-        *(
-            str(deployed.closed().storage),
-            "--store",
-            NAME,
-            "--key",
-            str(deployed.root / "keys/new"),
-        ),
-        *(
-            "--revoked",
-            f"{deployed.root}/keys/key={deployed.root}/before/heads.db",
-            "--anchor",
-            str(deployed.anchor),
-        ),
-    ]
+    gone = f"{deployed.root}/keys/key={deployed.root}/before/heads.db"
+    return deployed.arguments(key=[deployed.root / "keys/new"], revoked=[gone])
 
 
 @stored(
@@ -325,7 +311,7 @@ def journal_gap(deployed: Deployed) -> list[str]:
         thief.execute("DROP TRIGGER checkpoints_delete")
         thief.execute("DELETE FROM checkpoints WHERE sequence = 2")
         thief.execute(rule)
-    return [*deployed.arguments(), *more]
+    return deployed.arguments(**more)
 
 
 @stored(
@@ -333,7 +319,7 @@ def journal_gap(deployed: Deployed) -> list[str]:
     "SP10.format state/journal/journal.db, SP22.together state/journal",
 )
 def journal_inside(deployed: Deployed) -> list[str]:
-    return [*deployed.arguments(), *journal(deployed.root, "state/journal")]
+    return deployed.arguments(**journal(deployed.root, "state/journal"))
 
 
 @stored("A file is in the place of the store.", "SP02.not-verified state, SP04.other-kind state")
@@ -348,7 +334,7 @@ def file_in_its_place(deployed: Deployed) -> None:
 )
 def empty_store(deployed: Deployed) -> list[str]:
     shutil.rmtree(deployed.storage / THREAD)
-    return deployed.arguments(anchor=False)
+    return deployed.arguments(anchor=None)
 
 
 @stored(
@@ -367,7 +353,7 @@ def good_files(_: Deployed) -> None:
 
 @case("A store with a journal, each with an anchor.", status=0)
 def good_journal(root: Path) -> list[str]:
-    return [*Deployed(root).arguments(), *journal(root)]
+    return Deployed(root).arguments(**journal(root))
 
 
 @case("A store whose threads all have a tenant.", status=0)
@@ -391,15 +377,7 @@ def good_rotation(deployed: Deployed) -> list[str]:
     ring = Keyring(key(deployed.root, "new"), verify=[key(deployed.root)])
     ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
     ledger.save(THREAD, {"amount": 3})
-    new = [
-        "--store",
-        NAME,
-        "--key",
-        str(deployed.root / "keys/new"),
-        "--key",
-        str(deployed.root / "keys/key"),
-    ]
-    return [str(deployed.storage), *new, "--anchor", str(deployed.anchor)]
+    return deployed.arguments(key=[deployed.root / "keys/new", deployed.root / "keys/key"])
 
 
 @stored("A crash left a file that was not published.", status=0)
@@ -431,7 +409,7 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
+def _with_answers(root: Path, *, left_open: str = "", **parts: object) -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
@@ -445,13 +423,13 @@ def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
     ):
         Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
-    return [
-        *deployed.arguments(),
-        *("--approvers", f"{root}/people/dana"),
-        *("--operators", f"{root}/people/omar"),
-        *("--answers", f"{root}/answers/answers.db"),
-        *("--answers-anchor", f"{root}/answers-anchor/heads.db"),
-    ]
+    usual = {
+        "approvers": root / "people/dana",
+        "operators": root / "people/omar",
+        "answers": root / "answers/answers.db",
+        "answers_anchor": root / "answers-anchor/heads.db",
+    }
+    return deployed.arguments(**{**usual, **parts})
 
 
 @case(
@@ -460,19 +438,12 @@ def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
     status=0,
 )
 def good_carried(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operators", "--answers", "--answers-anchor")
+    return _with_answers(root, operators=None, answers=None, answers_anchor=None)
 
 
 @case("People may approve, and nobody may hold a run.", "SP21.no-operator invoices", status=0)
 def good_without_operator(root: Path) -> list[str]:
-    return _without(_with_answers(root), "--operators")
-
-
-def _without(arguments: list[str], *options: str) -> list[str]:
-    for option in options:
-        at = arguments.index(option)
-        del arguments[at : at + 2]
-    return arguments
+    return _with_answers(root, operators=None)
 
 
 @case(

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.commands import in_settings, said
+from tests.unit.commands import said
 from tests.zoo.cases import CASES, Case
 
 LEFT_OUT = ("SP15.one-device", "SP15.one-owner")
@@ -52,8 +52,7 @@ def test_what_is_found_is_what_is_wrong(
     monkeypatch.setenv("HOME", str(root))
     for variable in ("XDG_STATE_HOME", "XDG_DATA_HOME", "STATE_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)
-    told = case.build(root) or [str(next(root.iterdir()))]
-    arguments = in_settings(told, tmp_path / "safepoint.toml")
+    arguments = case.build(root) or [str(next(root.iterdir()))]
     before = kept(root)
     status, out, err = said("audit", *arguments, "--format", "json", folder=cwd)
     findings = json.loads(out or '{"findings": []}')["findings"]

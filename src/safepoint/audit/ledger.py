@@ -24,6 +24,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Hidden, Keyring, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
+from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
 from safepoint.settings import database_in
@@ -155,23 +156,23 @@ def _ids(file: Path) -> Iterator[str]:
                 yield VerifyingKey(parsed[1]).id
 
 
-def check_journal(path: str, keys: Keyring, name: str, anchor: Anchor | None) -> list[Finding]:
+def check_journal(path: str, keys: Keyring, anchor: Anchor | None) -> list[Finding]:
     """Verify a journal. Nothing is changed."""
     found = [finding("SP20.no-anchor", path)] if anchor is None else []
     try:
         file = database_in(path)
-        with SQLiteJournal(file, keys=keys, name=name, anchor=anchor, read_only=True) as journal:
+        with SQLiteJournal(file, keys=keys, anchor=anchor, read_only=True) as journal:
             counts = journal.counts()
     except (Unavailable, SealBroken) as refusal:
         return [refused("SP20", refusal, path), *found]
-    return [*found, *(_behind(path, name, counts, anchor) if anchor is not None else ())]
+    return [*found, *(_behind(path, counts, anchor) if anchor is not None else ())]
 
 
-def _behind(path: str, name: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
+def _behind(path: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
     """Compare how far the anchor has come with what was verified before."""
     for chain, count in counts.items():
         of, _, thread = chain.rpartition("/")
-        known = (scoped(anchor, of[1:]) if of else anchor).read(name, thread)
+        known = (scoped(anchor, of[1:]) if of else anchor).read(JOURNAL, thread)
         seen = 0 if known is None else known.sequence
         if count - seen > _LAG:
             yield finding("SP20.behind", path, chain=chain, count=count, seen=seen)

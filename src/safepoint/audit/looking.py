@@ -81,9 +81,8 @@ class Place:
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
         self.store, self._stack, self.apps = store, stack, store.app
-        for part, name in (("store", store.store), ("journal", store.journal_name)):
-            if name is not None:
-                check_name(part, name)
+        if store.store is not None:
+            check_name("store", store.store)
         self.closed: list[Finding] = []
         self.keys = self._ring(store.key, store.revoked)
         self._servers = store.databases
@@ -258,7 +257,7 @@ class Place:
         keys, opens = self._ring(store.journal_key), partial(open_anchor, store.journal_anchor)
         anchor = self._try("SP15", store.journal_anchor, lambda: opens(self._stack))
         if keys is not None and len(self.closed) == before:
-            yield from check_journal(store.journal, keys, store.journal_name, anchor)
+            yield from check_journal(store.journal, keys, anchor)
         else:
             yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
 
