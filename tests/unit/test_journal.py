@@ -291,17 +291,6 @@ def record_two(folder: Path) -> None:
     journal.record(event("mally"))
 
 
-def test_a_killed_writer_leaves_a_whole_journal(folder: Path, tmp_path_factory: Any) -> None:
-    journal_at(folder).record(event("dana"))
-    for left in killed(record_two, tmp_path_factory.mktemp("killed"), prepared=folder):
-        journal = journal_at(left.folder)
-        count = journal.verify()
-        assert 1 <= count <= 3
-        assert left.whole is (count == 3) or not left.whole
-        journal.record(event("after"))
-        assert journal_at(left.folder).verify() == count + 1
-
-
 def save_two(folder: Path) -> None:
     ledger = ledger_at(folder)
     ledger.save("order-7", {"step": 2})

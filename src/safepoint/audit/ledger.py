@@ -127,7 +127,7 @@ def _secrets(ledger: Ledger, people: Approvers, which: str) -> Iterator[Finding]
 def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
     """Look whether people who approve and hold runs have a desk at which to do it."""
     found = list(_secrets(ledger, gate.operators, "SP21.open-key"))
-    if gate.people.keys:
+    if gate.approvers.keys:
         if gate.answers is None:
             found.append(finding("SP21.no-answers", ledger.store))
         elif not gate.operators.names:

@@ -167,7 +167,7 @@ class Runs:
             yield finding("SP19.not-counted", at.thread, entry=spend, why=why)
         for text in spend.texts:
             try:
-                approval = self._gate.people.open(text, revoked=True)
+                approval = self._gate.approvers.open(text, revoked=True)
                 approval.check_answers(asked)
             except ApprovalRefused as refusal:
                 yield finding("SP19.not-counted", at.thread, entry=spend, why=refusal.what)
@@ -230,7 +230,7 @@ class Runs:
         """Yield what people approved, of what a note says."""
         for text in spend.texts if self._verifies else ():
             with suppress(ApprovalRefused):
-                approval = self._gate.people.open(text, revoked=True)
+                approval = self._gate.approvers.open(text, revoked=True)
                 approval.check_answers(spend.question)
                 if approval.verdict == "approved":
                     yield approval
@@ -250,7 +250,7 @@ class Runs:
     def _outside(self, thread: str, spend: Spend, approval: Approval) -> Iterator[Finding]:
         """Look at whether an answer counts by its key, and when the note was written."""
         does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
-        if approval.key in self._gate.people.revoked:
+        if approval.key in self._gate.approvers.revoked:
             yield finding("SP19.revoked", thread, entry=spend, does=does, approval=approval)
         created = spend.checkpoint.created
         # Nothing is taken off `created`: whoever wrote it may have put the first day there is.
