@@ -389,7 +389,7 @@ def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
 
 
 def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)

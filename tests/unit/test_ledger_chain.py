@@ -21,9 +21,9 @@ from safepoint import (
     RolledBack,
     SealBroken,
 )
+from safepoint.audit import audit
 from safepoint.audit.contents import Contents
 from safepoint.audit.folder import check_places
-from safepoint.audit.ledger import check_anchor
 from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
@@ -166,7 +166,7 @@ def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_c
             ledger.note(THREAD, {}, rides_along=n != 3)
         found.append(seen())
     assert found == [1, 1, 3, 3, 5, 5]
-    assert [each.id for each in check_anchor(ledger)] == []
+    assert [each.id for each in audit(ledger, rule="SP15")] == []
     kept = records(storage, 5, 6)
     storage.remove(THREAD, 6)
     assert opened(storage, anchor).latest(THREAD).sequence == 5

@@ -116,7 +116,7 @@ def rows_read(database: Database) -> dict[str, list[int]]:
     import psycopg
 
     with closing(psycopg.connect(database.owner, autocommit=True)) as connection:
-        end = time.monotonic() + 30
+        end = time.monotonic() + 600
         while connection.execute(HERE + " and usename like 'worker%'").fetchone() != (0,):
             assert time.monotonic() < end
             time.sleep(0.01)
