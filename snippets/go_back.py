@@ -71,7 +71,7 @@ def approve(thread, sequence):
 yes = approve("order-7", 2)
 invoice.resume(ledger, "order-7", sequence=2, approvals=[yes])
 print(bank)
-#> ['invoices/order-7/2/pay', 'invoices/order-7/3/pay']
+#> ['invoices/order-7/2/pay', 'invoices/order-7/3-from-2/pay']
 
 for finding in audit(ledger, gate=gate, rule="SP16"):
     print(finding.what)

@@ -425,7 +425,7 @@ def open_approval(text, approvers, revoked=()):
     line_2 = lines[line_1.end() : -1]
 
     key_id, signature = line_1[1].decode(), base64.b64decode(line_1[2])
-    check(key_id in approvers, "ApprovalRefused")
+    check(key_id in approvers, "ApprovalRefused key")
     check(key_id not in revoked, "ApprovalRefused")
     key, owner = approvers[key_id]
     message = b"safepoint/1 approval\n" + line_2

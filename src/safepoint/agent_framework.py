@@ -343,7 +343,7 @@ class SealedCheckpointStorage(Tenanted):
             return False
 
         value = {"workflow": self._workflow}
-        return Asking(self.ledger, self.gate, question, is_over, value).answered(answer)
+        return Asking(self.ledger, self.gate, question, is_over, value).use(answer)
 
     def _place(self, executor: af.Executor) -> dict[str, Any]:
         """Return the fields that all questions of an executor share."""
@@ -372,7 +372,7 @@ class SealedCheckpointStorage(Tenanted):
         within: timedelta | None,
     ) -> Question:
         place = self._place(executor)
-        if self.gate.approvers is None:
+        if not self.gate.approvers:
             raise ConfigurationError(
                 "An executor asks people, and the storage knows nobody who may approve.",
                 "Write SealedCheckpointStorage(ledger, gate=Gate(approvers=Approvers(...))).",
@@ -427,7 +427,7 @@ class SealedCheckpointStorage(Tenanted):
         return thread_name(workflow_name)
 
     def _check_held(self, thread: str) -> None:
-        check_held(self.gate, self.ledger, thread, {"workflow": self._workflow})
+        check_held(self.gate, self.ledger, thread)
 
     def _has(self, thread: str, label: str) -> bool:
         """Tell whether a checkpoint was saved here, even if it was deleted later."""

@@ -597,7 +597,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             with self._lock(thread):
                 name = name or self._thread(thread, lambda _: True).name
                 for each in dict.fromkeys((name, _name(thread, 0))):
-                    check_held(self.gate, self.ledger, each, {"thread": thread})
+                    check_held(self.gate, self.ledger, each)
 
     def _known(self, ident: str, key: _Key) -> _Thread:
         """Return a thread of which the newest checkpoint of a namespace is known."""
@@ -725,17 +725,17 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         asking = self._asking(info, *asked)
         refused = list[CheckpointError]()
 
-        def spent(given: object) -> tuple[Approval, ...]:
+        def spend(signed: object) -> tuple[Approval, ...]:
             try:
-                return asking.spend(given)
+                return asking.spend(signed)
             except CheckpointError as error:
                 refused.append(error)
                 raise ValueError from None
 
         try:
             # LangGraph keeps an answer for good unless it does not match the schema.
-            schema: Any = Annotated[Any, AfterValidator(spent)]
-            said: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
+            schema: Any = Annotated[Any, AfterValidator(spend)]
+            answer: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
         except ValidationError as error:
             vars(refused[0]).update(vars(error))  # LangGraph's mark that the answer was wrong
             raise refused[0] from None
@@ -743,7 +743,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             waits = asking.question
             self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
             raise
-        return asking.approved(said)
+        return asking.check_approved(answer)
 
     def _asking(
         self,
@@ -753,7 +753,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        if self.gate.approvers is None:
+        if not self.gate.approvers:
             raise ConfigurationError(
                 "A node asks people, and the saver knows nobody who may approve.",
                 'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',

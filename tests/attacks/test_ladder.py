@@ -145,10 +145,10 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def trusting(asking: Asking, note: Link, told: object) -> tuple[Approval, ...] | None:
+def trusting(asking: Asking, note: Link, *_: object, **__: object) -> tuple[Approval, ...] | None:
     """Take what a note says for what people answered."""
     with suppress(CheckpointError, KeyError, TypeError):
-        return tuple(asking.gate.people.open(text) for text in note.state["statements"]) or None
+        return tuple(asking.gate.approvers.open(text) for text in note.state["statements"]) or None
     return None
 
 
@@ -222,7 +222,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
     ),
     "resume.answers.Answers.about": (nothing, TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, TOP, "drop-hold"),
-    "resume.asking.Asking._counting": (
+    "resume.asking.Asking._judge": (
         trusting,
         TOP,
         f"{ELSE} forgotten-run thief-adds-tools thief-revives-expired",

@@ -22,7 +22,7 @@ from tests.harness.shared import SUB_PATH
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
-PATIENCE: Final = 120_000
+PATIENCE: Final = 600_000
 """How many milliseconds to wait for what has to come. Only what is broken takes that long."""
 # Each window would draw the list below its address bar, which no test looks at, and take twice as
 # long. The others are those that Playwright leaves out; it has no way to add to them.

@@ -50,10 +50,10 @@ BAD = {
 }
 
 
-def whole(root: Path, *arguments: str, **environ: str) -> tuple[int, str, Read]:
+def whole(root: Path, *arguments: str, many: int = 1, **environ: str) -> tuple[int, str, Read]:
     """Run all tests of a project; return the exit status, what was printed, and the evidence."""
     [command] = re.findall(r"^PYTESTS = \$\(PY\) (.*\\\n.*)$", MAKEFILE, re.MULTILINE)
-    options = re.sub(r"\$\$\(.*\)", "3", command.replace("\\\n", "")).split()
+    options = re.sub(r"\$\$\(.*\)", str(many), command.replace("\\\n", "")).split()
     quick = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **environ}
     done = subprocess.run(
         [sys.executable, *options, "-p", "xdist", f"--junitxml={FILE}", *arguments],
@@ -70,7 +70,7 @@ def whole(root: Path, *arguments: str, **environ: str) -> tuple[int, str, Read]:
 def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> None:
     """Whatever a file is called and wherever it is; those for `make deep` are counted."""
     root = make_project(tmp_path, GOOD)
-    code, said, found = whole(root, PYTHONDONTWRITEBYTECODE="1")
+    code, said, found = whole(root, many=3, PYTHONDONTWRITEBYTECODE="1")
     assert (code, found.failed, found.partial) == (0, [], []), said
     ran, places = zip(*map(str.split, (tmp_path / "ran").read_text().splitlines()), strict=True)
     assert sorted(ran) == ["test_2", "test_c", "test_z"]

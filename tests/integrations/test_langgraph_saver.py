@@ -493,7 +493,7 @@ def test_of_runs_at_once_on_a_thread_one_completes(
 
     def read_together(config: Any) -> Any:
         found = read(config)
-        together.wait(60)
+        together.wait(600)
         return found
 
     def request(number: int) -> str:
@@ -526,14 +526,14 @@ def test_a_run_that_begins_in_the_midst_of_another_takes_over() -> None:
     def wait_once(_: Any) -> Any:
         if not inside.is_set():
             inside.set()
-            assert go_on.wait(60)
+            assert go_on.wait(600)
         return {"steps": ["waited"]}
 
     saver = _saver()
     graph = _line(("wait", wait_once), "end").compile(saver)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(graph.invoke, {"steps": ["request 1"]}, _run("t"))
-        assert inside.wait(60)
+        assert inside.wait(600)
         second = graph.invoke({"steps": ["request 2"]}, _run("t"))
         go_on.set()
         with pytest.raises(Conflict, match="Another run"):

@@ -21,7 +21,7 @@ from urllib.parse import urlencode, urlsplit
 from tests.unit.commands import settled
 from tests.unit.terminal import is_shown, show
 
-PATIENCE: Final = 120
+PATIENCE: Final = 600
 """How many seconds to wait for what has to come. Only what is broken takes that long."""
 PASSPHRASE: Final = "four words for tests"  # noqa: S105
 PROMPT: Final = "or Enter to give up: "

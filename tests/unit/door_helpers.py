@@ -14,7 +14,7 @@ from safepoint.console.door import Door, listening, serving
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-PATIENCE = 60
+PATIENCE = 600
 """How many seconds to wait for what has to come."""
 # A careless application: each of these would weaken the door's own.
 WEAK = [

@@ -317,7 +317,7 @@ class World:
         assert anchored is not None
         assert anchored.sequence >= note.head.sequence, "paid for what can be cut off unnoticed"
         with self.change("pay"):
-            for reason in (f"{call.thread} #{call.sequence}", *note.statements):
+            for reason in (f"{call.thread} {head.head} {source.head}", *note.statements):
                 self.keys[reason].add(call.key)
                 assert len(self.keys[reason]) == 1, "paid twice for one question, or one answer"
             self.paid.setdefault(call.key, arguments)
@@ -333,6 +333,7 @@ class World:
         if asked is None or not note.statements or not set(note.statements) <= texts:
             return False
         answers, thread = self.known(note.statements), self.written[call.thread]
+        here = call.thread, note.head.sequence  # a thief of the key may have written it
         source = thread.get(asked.checkpoint.sequence)
         app, tools = f"invoice@{version_of(variant)}", ToolSet(TOOLS[variant]).digest
         return (
@@ -340,7 +341,7 @@ class World:
             and all(
                 (signed.verdict, signed.question) == ("approved", asked)
                 and self.told.get(note.head.digest, signed.expires) < signed.expires
-                and self.spent.get(signed.text) == (call.thread, note.head.sequence)
+                and self.spent.get(signed.text, here) == here
                 for signed in answers
             )
             and source is not None
@@ -409,7 +410,7 @@ class Journal(InMemoryJournal):
             entry = super().record(event)
             self.times[entry.chain, entry.number] = self.world.clock
             self.world.events.append(event)
-            if (event.what, event.outcome) == ("save", "intended"):
+            if (event.what, event.outcome) == ("approve", "done"):
                 self.world.told[str(event.digest)] = self.world.clock
         return entry
 

@@ -99,7 +99,7 @@ def talk(
         except BaseException:
             process.kill()  # or it would be waited for
             raise
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=600)
     assert is_shown(ours), screen
     os.close(ours)
     return process.returncode, screen.replace("\r\n", "\n"), out

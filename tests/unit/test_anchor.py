@@ -27,7 +27,6 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.names import Head, Heads
-from tests.harness.crash import killed
 from tests.unit.storage_helpers import tree
 
 Each = InMemoryAnchor | SQLiteAnchor
@@ -324,27 +323,3 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
 
 
 # --- crashes
-
-
-def three_heads(folder: Path) -> None:
-    """Make an anchor, and move it three times."""
-    anchor = sqlite(folder)
-    for sequence in (1, 2, 3):
-        anchor.advance(S, T, head(sequence))
-        (folder / f"told-{sequence}").touch()
-
-
-def test_a_kill_after_each_step_leaves_the_old_head_or_the_new_one(tmp_path: Path) -> None:
-    """What was told is there, and at most the next one that was not."""
-    seen = set()
-    for left in killed(three_heads, tmp_path):
-        told = len(list(left.folder.glob("told-*")))
-        anchor = sqlite(left.folder)
-        found = anchor.read(S, T)
-        reached = found.sequence if found else 0
-        assert told <= reached <= told + 1
-        seen.add(reached)
-        anchor.advance(S, T, head(4))
-        assert anchor.read(S, T) == head(4)
-        assert not (left.folder / "anchor/.next").exists()
-    assert seen == {0, 1, 2, 3}

@@ -33,7 +33,6 @@ from safepoint.core.errors import NotOwner
 from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers, in_force
 from safepoint.resume.approval import Question
-from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Run
 from tests.harness.crash import killed
 from tests.unit.resume_helpers import APPROVERS, DANA, ERIN, JOURNAL, STORE, WRITER, Bank, State
@@ -241,9 +240,9 @@ def test_sigkill_after_each_step_of_a_spend_that_reads_the_place(
     make = DANA.approve if verdict == "approved" else DANA.deny
     desk.answers.put(DANA, make(question))
     for left, again in each_kill(resume, desk):
-        anchored = left.ledger.anchored(THREAD)
-        notes = [link for link in left.ledger.back(THREAD) if link.label == SPENT]
-        is_spent = anchored is not None and any(n.sequence <= anchored.sequence for n in notes)
+        assert left.ledger.journal is not None
+        entries = left.ledger.journal.back(THREAD)
+        is_spent = any(e.outcome == "done" and e.what in ("approve", "deny") for e in entries)
         late = sum(found.values()) % 2 == 0
         if late:
             left.answers.put(ERIN, ERIN.deny(question))

@@ -96,7 +96,7 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
     assert "dana approved 'pay' in order-7. It was put with the answers" in done.text
     gate = place.office.flow().gate
     assert gate.answers is not None
-    (signed,) = gate.answers.about(run.question, gate.people)
+    (signed,) = gate.answers.about(run.question, gate.approvers)
     assert signed.question.text == run.question.text == f"{raw}\n"
     assert f"{signed.text}" in [f"{each}\n" for each in done.codes]
     (digest,) = set(re.findall(r"digest: (sha256:\w+)\n", place.terminal.screen))

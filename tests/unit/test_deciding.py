@@ -518,7 +518,7 @@ def test_what_is_shown_is_what_is_signed(office: Office) -> None:
         assert f"argument {line}" in screen
     gate = office.flow().gate
     assert gate.answers is not None
-    (signed,) = gate.answers.about(run.question, gate.people)
+    (signed,) = gate.answers.about(run.question, gate.approvers)
     assert signed.question.arguments == odd
     assert (
         digest_of(Question.from_text(run.question.text).text.encode()) in office.digests().values()

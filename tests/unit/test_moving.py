@@ -9,7 +9,6 @@ import pickle
 import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,9 @@ import pytest
 
 from safepoint import (
     Codec,
-    FileCheckpointStorage,
     InMemoryAnchor,
-    Keyring,
     Ledger,
     LimitExceeded,
-    SigningKey,
 )
 from safepoint.core.errors import (
     ConfigurationError,
@@ -35,11 +31,9 @@ from safepoint.core.ledger import with_codec
 from safepoint.models.plain import strict_json
 from safepoint.moving import MOVED, Moved, Unsigned, move, read_state, state_files
 from tests.harness.crash import killed
-from tests.house import STORE, THREAD, Memory, opened
+from tests.house import STORE, THREAD, Memory, ledger_in, opened
 from tests.unit.codec_types import Colour
 from tests.unit.storage_helpers import fail
-
-KEY = SigningKey(bytes(range(32)))
 
 
 def moved(source: Any, ledger: Ledger, report: Path, vouched_by: str = "dora") -> list[Moved]:
@@ -188,20 +182,6 @@ def test_of_a_thread_all_is_taken_or_nothing(report: Path, ledger: Ledger) -> No
     assert outcomes(moved([Unsigned("A b", 1)], ledger, report)) == {"refused": 1}
 
 
-@pytest.mark.parametrize(("there", "given"), [(1, 1), (1, True), ([1], (1,))])
-def test_a_thread_that_nobody_moved_in_is_not_added_to(
-    report: Path, ledger: Ledger, there: Any, given: Any
-) -> None:
-    """Not even if its states agree, and not at the second try either."""
-    ledger.save(THREAD, there)
-    states = [Unsigned("order-6", 1), Unsigned(THREAD, given), Unsigned(THREAD, 5_000_000)]
-    for _ in range(2):
-        other, refused = moved(states, ledger, report)
-        assert refused.reason.startswith("order-7 exists in store invoices, with another record #1")
-    assert [each.state for each in ledger.history(THREAD)] == [there]
-    assert other.outcome == "there already"
-
-
 @pytest.mark.parametrize(
     "states", [[True, 2], [1.0, 2], [1], [1, 2, 3], [2, 1], [1, {"vouched_by": "dora"}]]
 )
@@ -295,16 +275,6 @@ def test_what_is_no_report_is_not_added_to(report: Path, ledger: Ledger, content
     assert ledger.threads() == []
 
 
-@pytest.mark.parametrize("size", [0, 1, 12, 13, 90])
-def test_a_report_that_a_crash_cut_short_is_still_one(report: Path, size: int) -> None:
-    moved([Unsigned("a", 1)], opened(Memory()), report)
-    report.write_bytes(report.read_bytes()[:size])
-    ledger = opened(Memory())
-    done = [moved([Unsigned("a", 1)], ledger, report)[0].outcome for _ in range(3)]
-    assert done == ["sealed", "there already", "there already"]
-    assert len(report.read_text().splitlines()) == 6 + (size > 12)
-
-
 def test_the_report_is_not_written_into_the_folder(old: Path, ledger: Ledger) -> None:
     (old / "order-7.json").write_text("{}")
     for name in ("", "dora"):
@@ -316,35 +286,8 @@ def test_the_report_is_not_written_into_the_folder(old: Path, ledger: Ledger) ->
 # Run again
 
 
-@pytest.mark.parametrize("done", [0, 1, 2, 3, 4])
-def test_an_interrupted_move_goes_on_where_it_was(
-    report: Path, ledger: Ledger, done: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It ends between any two records of a thread, the last of which is the note."""
-    states = [Unsigned(thread, n) for thread in ("a", "b") for n in (1, 2, 3)]
-    left, keep = [4 + done], Ledger._keep
-
-    def until(*given: Any, **options: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise KeyboardInterrupt
-        return keep(*given, **options)
-
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(Ledger, "_keep", until)
-        moved(states, ledger, report)
-    looked = moved(states, ledger, report, vouched_by="")
-    will = "there already" if done == 4 else "would be sealed"
-    assert [each.outcome for each in looked] == ["there already", will]
-    again = moved(states, ledger, report)
-    assert [each.outcome for each in again] == ["there already", will.replace("would be ", "")]
-    for thread in ("a", "b"):
-        assert [each.state for each in ledger.history(thread)] == [1, 2, 3]
-        assert [each.kind for each in ledger.back(thread)] == ["note", "state", "state", "state"]
-
-
 def move_folder(folder: Path) -> None:
-    to = Ledger(FileCheckpointStorage(folder / "state"), store="old", keys=Keyring(KEY))
+    to = ledger_in(folder, "files")
     moved(state_files(folder / "old"), to, folder / "report")
 
 
@@ -355,7 +298,7 @@ def test_sigkill_after_each_step_of_a_move(tmp_path: Path) -> None:
         (tmp_path / "prepared" / "old" / f"{name}.pkl").write_bytes(pickle.dumps({"name": name}))
     for left in killed(move_folder, tmp_path, prepared=tmp_path / "prepared"):
         move_folder(left.folder)
-        to = Ledger(FileCheckpointStorage(left.folder / "state"), store="old", keys=Keyring(KEY))
+        to = ledger_in(left.folder, "files")
         assert {t: [c.state for c in to.history(t)] for t in to.threads()} == {
             name: [{"name": name}] for name in ("a", "b")
         }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    Keyring,
     Ledger,
     SigningKey,
     Workflow,
@@ -89,22 +88,6 @@ def test_a_run_that_goes_on_without_an_answer_is_told_so_by_a_next_version_too()
     assert desk.told_expired == [True]
 
 
-def test_a_yes_that_was_spent_too_late_does_not_make_the_wait_endless() -> None:
-    """Whoever has the writer's key, or a clock that is behind, spends it after the end."""
-    desk = Office(within=timedelta(seconds=1))
-    run = desk.payment().start(desk.ledger(), "order-7")
-    assert run.question is not None
-    early, yes = datetime.now(UTC), dana.approve(run.question)
-    time.sleep(1.1)
-    with pytest.raises(ApprovalRefused, match="goes on too late"):
-        desk.payment().resume(desk.ledger(), "order-7", approvals=[yes], now=early)
-    assert desk.payment().question(desk.ledger(), "order-7") == run.question
-    with pytest.raises(ResumeRefused, match="waited for an approval until"):
-        desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(run.question)])
-    assert desk.payment().resume(desk.ledger(), "order-7").expired
-    assert desk.paid == []
-
-
 def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
     """The yes of a key that was revoked since does not count, and nobody acted upon it."""
     desk = Office(within=timedelta(hours=1))
@@ -118,31 +101,6 @@ def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
     assert question.until == run.question.until
     desk.payment().resume(desk.ledger(), "order-7", approvals=[erin.approve(question)])
     assert len(desk.paid) == 1
-
-
-def test_a_hold_does_not_void_a_yes_that_was_spent_before() -> None:
-    desk = Office()
-    run = desk.payment().start(desk.ledger(), "order-7")
-    assert run.question is not None
-    yes = dana.approve(run.question, lifetime=timedelta(seconds=1))
-    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])  # and the worker dies
-    time.sleep(1.1)
-    held = desk.answers.hold(omar, "invoices", "order-7")
-    with pytest.raises(NotOwner, match="has held"):
-        desk.payment().resume(desk.ledger(), "order-7")
-    desk.answers.release(omar, "invoices", "order-7", held.hold)
-    desk.payment().resume(desk.ledger(), "order-7")
-    assert len(desk.paid) == 1
-
-
-@pytest.mark.parametrize("forged", [["x"], {"order": ["x"]}, {"order": {}}])
-def test_what_a_thief_notes_as_an_order_does_not_hide_a_hold(forged: Any) -> None:
-    desk = Office()
-    desk.payment().start(desk.ledger(), "order-7")
-    desk.ledger().note("order-7", forged, label="ordered/")
-    desk.answers.hold(omar, "invoices", "order-7")
-    with pytest.raises(NotOwner, match="has held"):
-        desk.payment().resume(desk.ledger(), "order-7")
 
 
 @pytest.mark.parametrize("what", ["approves", "ends it too", "owns"])
@@ -192,9 +150,12 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
         desk.payment().start(desk.ledger(), "order-7")
 
 
+@pytest.mark.parametrize("anchored_by", ["nobody", "an operator"])
 @pytest.mark.parametrize("meanwhile", ["expired", "denied"])
-def test_a_note_that_was_held_back_counts_only_if_it_would_now(meanwhile: str) -> None:
-    """The journal was told of it, and an attacker with write access puts it back later."""
+def test_a_note_that_was_held_back_counts_only_if_it_would_now(
+    meanwhile: str, anchored_by: str
+) -> None:
+    """An attacker with write access puts it back later, and others move the anchor."""
 
     class Evil(InMemoryCheckpointStorage):
         held: tuple[Any, ...] = ()
@@ -205,37 +166,63 @@ def test_a_note_that_was_held_back_counts_only_if_it_would_now(meanwhile: str) -
                 raise Unavailable("The line is cut.", "Try again.")
             super().append(*record, **options)
 
-    paid, storage = list[int](), Evil()
-    answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
-    gate = Gate(None, Approvers({"dana": dana.key.public}), answers=answers)
-
-    def ask(state: State) -> Ask:
-        return Ask("pay", {})
-
-    def pay(state: State) -> None:
-        paid.append(1)
-
-    flow = Workflow("w", [ask, pay], gate=gate)
-    ledger = Ledger(
-        storage,
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-        anchor=InMemoryAnchor(),
-        journal=InMemoryJournal(),
-    )
-    flow.start(ledger, "order-7")
-    question = flow.question(ledger, "order-7")
+    desk, storage = Office(), Evil()
+    desk.storage = storage
+    desk.payment().start(desk.ledger(), "order-7")
+    question = desk.payment().question(desk.ledger(), "order-7")
     assert question is not None
-    answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
+    desk.answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
     with pytest.raises(Unavailable):
-        flow.resume(ledger, "order-7")
+        desk.payment().resume(desk.ledger(), "order-7")
     storage.append(*storage.held)
+    if anchored_by == "an operator":
+        desk.ledger().verify("order-7", anchor=True)
+    resume = partial(desk.payment().resume, desk.ledger(), "order-7")
     if meanwhile == "denied":
-        answers.put(dana, dana.deny(question))
-        for _ in range(2):
-            assert flow.resume(ledger, "order-7").denied
+        desk.answers.put(dana, dana.deny(question))
+        assert resume().denied
+        assert resume().denied
     else:
-        later = datetime.now(UTC) + timedelta(hours=2)
         with pytest.raises(ApprovalNeeded):
-            flow.resume(ledger, "order-7", now=later)
-    assert paid == []
+            resume(now=datetime.now(UTC) + timedelta(hours=2))
+    assert desk.paid == []
+
+
+def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
+    """A worker that was given another journal, or a restored one, finds the note all the same."""
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    yes = dana.approve(run.question)
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    other = desk.ledger(journal=InMemoryJournal())
+    with pytest.raises(ApprovalRefused, match="answered already"):
+        desk.payment().resume(other, "order-7", approvals=[yes])
+    desk.payment().resume(other, "order-7")
+    assert len(desk.paid) == 1
+    assert sum(link.label == SPENT for link in desk.ledger().back("order-7")) == 1
+
+
+def test_nobody_ends_a_wait_before_its_end() -> None:
+    """Code with the writer's key and the journal writes the end of a wait, too early."""
+    desk = Office(within=timedelta(hours=1), then="continue")
+    run = desk.payment().start(desk.ledger(), "order-7")
+    assert run.question is not None
+    early = {"question": run.question.text, "statements": []}
+    desk.ledger().note("order-7", early, label=SPENT)
+    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(run.question)])
+    assert desk.told_expired == [False]
+
+
+def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
+    desk = Office()
+    run = desk.payment().start(desk.ledger(), "order-7")
+    yes = dana.approve(run.question)  # type: ignore[arg-type]
+    first = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    assert first.approved == desk.payment().rehydrate(desk.ledger(), "order-7").approved
+    with desk.ledger().own("order-7", "worker-2"):
+        with pytest.raises(NotOwner):
+            first.step()
+        with pytest.raises(ResumeRefused, match="owns the thread"):
+            desk.payment().resume(desk.ledger(), "order-7")
+    assert desk.paid == []

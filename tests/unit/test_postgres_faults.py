@@ -91,7 +91,7 @@ def test_under_load_no_worker_sees_an_error_and_nothing_is_lost_or_doubled(
             while int(killable.psql(saved, database="checkpoints")) < already:
                 time.sleep(0.02)
             strike(killable)
-        acknowledged = [each for told in running for each in told.result(120)]
+        acknowledged = [each for told in running for each in told.result(600)]
     with PostgresCheckpointStorage(workers[0]) as storage, PostgresAnchor(heads) as anchor:
         ledger = Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
         threads = [thread for thread in storage.threads() if thread.startswith(f"{run}-")]

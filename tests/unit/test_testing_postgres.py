@@ -101,7 +101,7 @@ def test_tls_is_spoken_and_nothing_else(shared: Server) -> None:
 def test_it_ends_and_is_removed_with_whoever_started_it() -> None:
     code = (
         "import sys, time; from safepoint.testing.postgres import Server\n"
-        "server = Server(); server.start(); print(server.folder, flush=True); time.sleep(60)"
+        "server = Server(); server.start(); print(server.folder, flush=True); time.sleep(3600)"
     )
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -109,7 +109,7 @@ def test_it_ends_and_is_removed_with_whoever_started_it() -> None:
         data = Path(process.stdout.readline().strip()) / "data"
         assert data.exists()
         process.kill()
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while data.exists() and any(data.iterdir()) and time.monotonic() < end:
         time.sleep(0.05)
     assert not data.exists() or not any(data.iterdir())

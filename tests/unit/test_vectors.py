@@ -101,6 +101,7 @@ def test_there_is_a_vector_for_each_refusal() -> None:
         "RolledBack other",
         "DecodeError",
         "ApprovalRefused form",
+        "ApprovalRefused key",
         "ApprovalRefused",
         "SealBroken journal",
         "Unsafe",

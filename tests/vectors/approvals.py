@@ -149,7 +149,6 @@ def _no_approvals() -> list[Vector]:
 def _untrusted() -> list[Vector]:
     yes, record = signed(line()), sealed(FIRST, DANA)[0].decode("latin-1")
     found = [
-        ("stranger", "A key of nobody here.", yes.replace(DANA.id, WRITER.id)),
         ("edited", "5,000,000 in place of 42.", yes.replace(":42", ":5000000")),
         ("other-next", "Another step is next.", yes.replace('"next":"pay"', '"next":"refund"')),
         ("other-done", "One more step is done.", yes.replace('["ask"]', '["ask","pay"]')),
@@ -171,7 +170,9 @@ def _untrusted() -> list[Vector]:
         ("as-somebody", "Dana signs as erin.", signed(line(approver="erin"))),
     ]
     revoked = _vector("revoked", "The key no longer counts.", yes, refused="ApprovalRefused")
+    other = yes.replace(DANA.id, WRITER.id)
     return [
+        _vector("stranger", "A key of nobody here.", other, refused="ApprovalRefused key"),
         *(_vector(*each, refused="ApprovalRefused") for each in found),
         {**revoked, "revoked": ["dana"]},
     ]

@@ -505,7 +505,7 @@ def _ends(ledger: Ledger) -> dict[str, int]:
 def _answered(store: str, desk: Desk) -> tuple[list[Done], str]:
     """Return what people signed about the runs of a store, and what of it cannot be told."""
     rows, errors, ledger = list[Done](), list[CheckpointError](), desk.ledger
-    people, tenant = (desk.gate.people, desk.gate.operators), ledger.tenant_name
+    people, tenant = (desk.gate.approvers, desk.gate.operators), ledger.tenant_name
     for said in desk.answers.every(*people, tenant=tenant) if desk.answers else ():
         if isinstance(said, CheckpointError):
             errors.append(said)

@@ -29,7 +29,7 @@ from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import Approval, Question
-from safepoint.resume.asking import ORDERED, SPENT
+from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.desk import Desk, Verb, Wait
@@ -298,11 +298,8 @@ class _Walk:
         """Yield who stands behind a record, as far as signatures tell."""
         header, statements = opened.header, list[Any]()
         try:
-            if header.kind == "note" and header.label in (SPENT, ORDERED):
+            if header.kind == "note" and header.label == SPENT:
                 note = self._json(opened)
-                if header.label == ORDERED:
-                    yield self._order(note)
-                    return
                 statements = note["statements"]
                 if not statements:
                     asked = Question.from_text(note["question"])
@@ -319,21 +316,15 @@ class _Walk:
         except (KeyError, TypeError):
             yield "what it says of answers cannot be read"
 
-    def _order(self, note: Any) -> str:
-        order = self.orders.get(note["order"])
-        if order is None:
-            return "an order that the place of the answers does not vouch for"
-        return f"{order.what} by {order.by}, {utc(order.at)}, key {order.key}"
-
     def _statement(self, text: str, header: Header) -> str:
         try:
-            said = self.desk.gate.people.open(text, revoked=True)
+            said = self.desk.gate.approvers.open(text, revoked=True)
         except ApprovalRefused as error:
             return f"an answer that does not verify: {error.what}"
         if not self._is_here(said.question):
             return f"an answer of {said.approver} that is not about this run"
         self.used.setdefault(said.text, (said, header))
-        gone = ", which is revoked by now" if said.key in self.desk.gate.people.revoked else ""
+        gone = ", which is revoked by now" if said.key in self.desk.gate.approvers.revoked else ""
         return f"{said.verdict} by {said.approver}, {utc(said.issued)}, key {said.key}{gone}"
 
     def _is_here(self, question: Question) -> bool:
@@ -351,7 +342,7 @@ class _Walk:
         with self.record.looking("answers"):
             for question in [*dict.fromkeys((*asked, *before))][:_QUESTIONS]:
                 if self.desk.answers is not None:
-                    put = self.desk.answers.about(question, self.desk.gate.people)
+                    put = self.desk.answers.about(question, self.desk.gate.approvers)
                     found |= {each.text: each for each in put}  # with its reason
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why

@@ -121,7 +121,6 @@ What = Literal[
     "deny",
     "expire",
     "hold",
-    "release",
     "act",
     "rotate",
     "prune",
@@ -154,8 +153,8 @@ class Event:
 
     Attributes:
         what: one of `WHATS`.
-        outcome: "intended" before it is done, then "done" or "refused". What a record proves has no
-            "done": a save, a delete, an act, an approval, a denial, the end of a wait.
+        outcome: "intended" before it is done, then "done" or "refused". A save, a delete and an act
+            have no "done": the next record proves it.
         actor: who.
         store: the name of the store that it is about.
         thread: the thread, or None for the whole store.

@@ -38,7 +38,7 @@ from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.approval import MAX_BYTES, Approval, Approver, Approvers, Question
 
 MOST: Final = 16
-"""How often one key answers one question. The last time is kept for a no."""
+"""How often one key answers one question. The last time is reserved for a denial."""
 ORDERS: Final = 1000
 """How many orders one key gives about one thread."""
 MAX_WHY: Final = 1000
@@ -83,12 +83,12 @@ class Answers:
 
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
     key = SigningKey.generate()
-    dana, people = Approver("dana", key), Approvers({"dana": key.public})
+    dana, approvers = Approver("dana", key), Approvers({"dana": key.public})
     head, tools = Head(3, "sha256:" + "a" * 64), "sha256:" + "b" * 64
     question = Question("invoices", "order-7", head, head, "invoice", tools, ("asked",), "pay", {})
 
     answers.put(dana, dana.deny(question))
-    print([f"{each.approver} {each.verdict}" for each in answers.about(question, people)])
+    print([f"{each.approver} {each.verdict}" for each in answers.about(question, approvers)])
     #> ['dana denied']
     ```
 
@@ -122,7 +122,7 @@ class Answers:
             why: a reason, for people. It is sealed with their key, but is not part of the answer.
 
         Raises:
-            ApprovalRefused: it is no answer of theirs.
+            ApprovalRefused: this person did not sign it.
             InvalidId: the reason is too long.
             LimitExceeded: they have answered that question too often.
             Unavailable: it could not be put. The message says whether it is there.
@@ -175,10 +175,10 @@ class Answers:
             store: the name of the store.
             thread: the thread.
             hold: the digest of the hold, as `Order.hold` has it.
-            tenant: whose thread it is, or "".
+            tenant: the tenant of the thread, or "".
 
         Raises:
-            InvalidId: a name is outside its grammar, or `hold` is no digest.
+            InvalidId: a name is outside its grammar, or `hold` is not a digest.
             Unavailable: it could not be put. The message says whether it is there.
         """
         if not is_digest(hold):
@@ -216,8 +216,8 @@ class Answers:
 
         with _answers_errors():
             last = next(view.back(chain), None)
-            # Put before, and cut short. A hold that was anchored may be released since, by
-            # somebody whose chain this one does not know: held again, it is another hold.
+            # A crash may have come before the anchor. A hold that was anchored may be released
+            # since, in another person's chain: then the same hold again is a new one.
             is_hold = payload.startswith(b'{"order":"hold"')
             again = last is not None and view.anchored(chain) == last.head and is_hold
             if last is not None and last.payload == payload and not again:
@@ -228,35 +228,34 @@ class Answers:
 
     # --- what workers do
 
-    def about(self, question: Question, people: Approvers) -> list[Approval]:
-        """Return all that these people answered to a question, verified, as far as it is put here.
+    def about(self, question: Question, approvers: Approvers) -> list[Approval]:
+        """Return each stored answer of these approvers to a question, verified.
 
-        It is genuine. Whether a yes counts now, its `check_time` tells. A no counts whichever
-        version asked for the same. What a revoked key put is not looked at: neither a yes nor a no
-        of it counts.
+        Check with `check_time` whether an approval counts now. A denial counts for every version
+        that asks for the same. Answers of revoked keys are left out.
 
         Raises:
-            SealBroken: the place cannot vouch for what is there.
+            SealBroken: the place does not verify.
         """
         found = []
-        for key_id, (name, key) in people.keys.items():
-            if key_id in people.revoked:
+        for key_id, (name, key) in approvers.keys.items():
+            if key_id in approvers.revoked:
                 continue
             chain = _chain("answer", key, question.subject)
             for opened in self._walk(self._view(key, question.tenant), chain, MOST):
-                with suppress(*_NONSENSE):  # nobody stops a run by what is no answer to it
-                    put = read_json(opened.payload, _LIMITS.state_bytes)
-                    said = people.open(put["answer"])
+                with suppress(*_NONSENSE):  # a person cannot stop a run with anything else
+                    stored = read_json(opened.payload, _LIMITS.state_bytes)
+                    said = approvers.open(stored["answer"])
                     is_no = said.verdict == "denied" and said.question.subject == question.subject
                     if said.approver == name and (is_no or said.question == question):
-                        found.append(replace(said, why=str(put.get("why", ""))))
+                        found.append(replace(said, why=str(stored.get("why", ""))))
         return found
 
     def is_settled(self, question: Question, key: Key) -> bool:
         """Tell whether the anchor has seen every answer of a key to a question.
 
         Raises:
-            SealBroken: the place cannot vouch for what is there.
+            SealBroken: the place does not verify.
         """
         with _answers_errors():
             view, chain = self._view(key, question.tenant), _chain("answer", key, question.subject)
@@ -269,7 +268,7 @@ class Answers:
         """Return every verified order of these operators about a thread: holds and releases.
 
         Raises:
-            SealBroken: the place cannot vouch for what is there.
+            SealBroken: the place does not verify.
         """
         place, found = Place(store, tenant, thread, 1), []
         for name, key in operators.keys.values():
@@ -309,7 +308,7 @@ class Answers:
                 ) from error
 
     def every(
-        self, people: Approvers, operators: Approvers, *, tenant: str = ""
+        self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Approval | CheckpointError]:
         """Yield each verified approval and denial, as `about` does.
 
@@ -319,21 +318,21 @@ class Answers:
             Unavailable: the place cannot be asked.
         """
         with _answers_errors():
-            chains = self._chains((people, operators), tenant)
+            chains = self._chains((approvers, operators), tenant)
         for view, chain in chains:
             try:
                 with _answers_errors():
                     for opened in self._walk(view, chain, ORDERS):
-                        put = read_json(opened.payload, _LIMITS.state_bytes)
-                        if "answer" not in put:
+                        stored = read_json(opened.payload, _LIMITS.state_bytes)
+                        if "answer" not in stored:
                             continue
-                        said = people.open(put["answer"], revoked=True)
-                        _, key = people.keys[opened.key]
+                        said = approvers.open(stored["answer"], revoked=True)
+                        _, key = approvers.keys[opened.key]
                         if said.key != key.id or chain != _chain(
                             "answer", key, said.question.subject
                         ):
                             raise _misplaced(chain)
-                        yield replace(said, why=str(put.get("why", "")))
+                        yield replace(said, why=str(stored.get("why", "")))
             except CheckpointError as error:
                 yield error
 
@@ -406,7 +405,7 @@ def _misplaced(chain: str) -> SealBroken:
 
 @contextmanager
 def _answers_errors() -> Iterator[None]:
-    """Say what is wrong with the place of the answers in its own words."""
+    """Turn an error of a record into an error of the place of the answers."""
     try:
         yield
     except (LimitExceeded, ConfigurationError, Unsafe):

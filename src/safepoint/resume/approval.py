@@ -37,7 +37,7 @@ from safepoint.core.record import check_word, is_signed, read_line, sign_line
 MAX_BYTES: Final = 64 * 1024
 SKEW: Final = timedelta(seconds=60)
 _HOUR: Final = timedelta(hours=1)
-# What a step asks with fits into a question with all its details, and that into an approval.
+# The arguments of a step fit into a question with its details, and that fits into an approval.
 _MAX_ARGUMENTS: Final = 48 * 1024
 _MAX_QUESTION: Final = 60 * 1024
 _ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
@@ -131,10 +131,10 @@ class Question:
 
     Attributes:
         store: the store that the thread is in.
-        thread: the thread that is to go on.
-        checkpoint: where it is to go on from.
-        head: the record that the run would follow. Once it has gone on, an approval is void.
-        app: what is to run it: a workflow's name, with its version.
+        thread: the thread that would continue.
+        checkpoint: the record that it would continue from.
+        head: the end of the thread. When the run has continued, an approval no longer counts.
+        app: the program that would run it: a workflow's name, with its version.
         tools: the digest of the tool set that it would have.
         reasons: why a person is asked.
         action: the action that a step asks for, or "".
@@ -205,9 +205,9 @@ class Question:
 
     @cached_property
     def subject(self) -> str:
-        """What a no to it is about: the same of each version that asks this, with whichever tools.
+        """The part that a denial is about: the same for every version and tool set.
 
-        A question in which no step asks for anything is about itself alone.
+        If no step asks for anything, it is the whole question.
         """
         return self._spelled(_SUBJECT) if self.action else self.text
 
@@ -308,7 +308,7 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return a copy of a step's arguments, equal at every level and with the same types.
 
     Raises:
-        ConfigurationError: the action is no word, or a name is no text.
+        ConfigurationError: the action is not a word, or a name is not a text.
         EncodeError: a value could not be restored faithfully, so nobody could sign it.
         LimitExceeded: they are more than a person could read.
     """
@@ -450,7 +450,7 @@ class Approval:
             lifetime: the maximum validity of an approval.
 
         Raises:
-            ApprovalRefused: it is too late, too early, or it is valid for too long.
+            ApprovalRefused: it has expired, is from the future, or is valid for too long.
         """
         if now >= self.expires:
             raise ApprovalRefused(
@@ -507,7 +507,7 @@ class Approver:
     def deny(
         self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
-        """Sign a no, and return its text. It expires too, unless it is put with the answers."""
+        """Sign a denial and return its text. It expires, unless `Answers.put` stores it."""
         return self._answer("denied", question, lifetime, now)
 
     def _answer(
@@ -568,8 +568,8 @@ class Approvers:
 
     Args:
         keys: each person's public key, or several of them, by the person's name.
-        revoked: the keys that no longer count, or their ids. Their earlier signatures do not count
-            either, because a thief of a key can write any date.
+        revoked: the keys that no longer count, or their ids. That includes earlier signatures,
+            because a thief of a key can write any date.
 
     Attributes:
         keys: each key with the name of its owner, revoked ones included, by the key's id.
@@ -578,8 +578,8 @@ class Approvers:
 
     Raises:
         InvalidId: a name is outside the grammar.
-        Unsafe: something is no public key, one key has two names, or what is revoked is
-            nobody's key.
+        Unsafe: something is not a public key, one key has two names, or a revoked key is not
+            listed.
     """
 
     __slots__ = ("keys", "names", "revoked")
@@ -633,7 +633,7 @@ class Approvers:
         """Refuse approvers whose keys are also on a ledger's keyring.
 
         Raises:
-            Unsafe: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is, so a writer of the store could approve its own work.
         """
         for key in keyring:
             if key.id in self.keys:
@@ -672,8 +672,9 @@ class Approvers:
         if key_id not in self.keys:
             raise ApprovalRefused(
                 f"The approval names key {key_id}, which is no approver's.",
-                "If that person may approve, add their public key to Approvers; if not, treat it as"
-                " forged.",
+                "If you know that key, list it in Approvers, as revoked if its owner may no longer"
+                " approve. If not, treat it as forged.",
+                "key",
             )
         name, key = self.keys[key_id]
         if key_id in self.revoked and not revoked:

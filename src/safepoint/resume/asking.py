@@ -1,18 +1,21 @@
-"""What people answered, and what they ordered: whether a run goes on.
+"""Spends the answers of people, and stops runs that an operator holds.
 
-`Asking` spends answers, `check_held` tells whether an operator stopped the run. Both look into the
-place of the answers, if the gate knows one.
+A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in the same way:
 
-Our own workflow, a graph of LangGraph and a workflow of Agent Framework spend an answer in one way:
-by a note of its own, sealed and anchored before anybody is given the arguments. It is appended to
-the very end of the thread that was looked at, so of several workers one is first, and the first
-note that counts is the answer for good. A walk from the end back to the record that asks finds it.
+1. A worker appends a note with the signed answer to the end of the thread, and anchors it. If
+   another worker was faster, it looks again.
+2. It writes to the journal that the answer is used: `approve done`, `deny done` or `expire done`,
+   with the digest of the note. The first such entry decides which note is the answer.
+3. It hands out the signed arguments.
+
+A note that was never used counts only if it would count now, and a denial comes before it. So it
+does not matter who held it back, or who moved the anchor over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -21,22 +24,20 @@ from safepoint.core.errors import (
     ApprovalRefused,
     ConfigurationError,
     Conflict,
-    NotFound,
     NotOwner,
     ResumeRefused,
     quoted,
 )
-from safepoint.core.journal import RESUMING, Actor, Outcome, What
+from safepoint.core.journal import RESUMING, Actor, Entry, Outcome, What
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, digest_of
-from safepoint.resume.answers import Order, in_force
-from safepoint.resume.approval import SKEW, Approval, Question, Reason
+from safepoint.resume.answers import in_force
+from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
 MAX_WAIT: Final = timedelta(days=3660)
 _REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
-SPENT: Final = "spent/"  # no checkpoint of anybody has these labels
-ORDERED: Final = "ordered/"
+SPENT: Final = "spent/"  # no checkpoint of anybody has this label
 TRIES: Final = 1000  # of a note that others come before
 _ANSWER: Final = (
     "Show this error's question to the others, and answer with the list of all that they signed."
@@ -48,15 +49,15 @@ PUT: Final = (
 
 
 class Approved(NamedTuple):
-    """What people approved, out of the statements that they signed.
+    """An approved action, read from the statements that people signed.
 
     Attributes:
-        action: what may be done.
-        arguments: with what, exactly.
-        by: the names of those who approved it.
-        key: an idempotency key, in a framework's node: the digest of the question. Whoever runs the
-            node again gets the same. Give it to whatever acts, and let that drop what it has seen.
-            In a step of a `Workflow` it is "": there, `Call.key` is that.
+        action: the action.
+        arguments: its exact arguments.
+        by: the names of the people who approved it.
+        key: an idempotency key, in a framework's node: the digest of the question. It is the same
+            if the node runs again. Pass it to the service that acts, which should ignore a key that
+            it has seen. In a step of a `Workflow` it is "": use `Call.key`.
     """
 
     action: str
@@ -64,27 +65,55 @@ class Approved(NamedTuple):
     by: tuple[str, ...]
     key: str = ""
 
+    @classmethod
+    def of(cls, answer: tuple[Approval, ...], key: str = "") -> Approved:
+        """Return what these approvals of one question allow."""
+        question, people = answer[0].question, dict.fromkeys(each.approver for each in answer)
+        return cls(question.action, question.arguments, tuple(people), key)
+
     def __repr__(self) -> str:
         return f"Approved({self.action!r}, by={self.by!r})"
 
 
-def approved(granted: tuple[Approval, ...], key: str = "") -> Approved:
-    """Return what these approvals, of one question, allow."""
-    question, people = granted[0].question, dict.fromkeys(each.approver for each in granted)
-    return Approved(question.action, question.arguments, tuple(people), key)
+Answer = tuple[Approval, ...]
+"""Enough approvals, or one denial. It is empty if the wait ended, or if nobody had to approve."""
+
+
+class _Spent(NamedTuple):
+    """An answer that was spent.
+
+    Attributes:
+        note: the note with it.
+        answer: the answer.
+        used: the journal's first entry that it was used, or None.
+    """
+
+    note: Link
+    answer: Answer
+    used: Entry | None
+
+    def rank(self) -> tuple[int, int]:
+        """Return its place among others: the first that was used, a denial, the first note."""
+        if self.used:
+            return 0, self.used.number
+        return 1 if _is_denied(self.answer) else 2, self.note.sequence
+
+
+def _is_denied(answer: Iterable[Approval]) -> bool:
+    return any(each.verdict == "denied" for each in answer)
 
 
 def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
-    """Refuse what must be written down, where there is no journal.
+    """Refuse a ledger without a journal.
 
     Args:
-        ledger: where the thread is.
-        why: what could not be done, as the beginning of a sentence.
-        anchor: whether there must be an anchor as well: an older copy of the store has no note of
-            what was spent since.
+        ledger: the ledger of the thread.
+        why: the refused action, as the beginning of a sentence.
+        anchor: also refuse a ledger without an anchor: an older copy of the store does not have
+            the later notes about spent answers.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: it has none.
     """
     if anchor and ledger.anchor is None:
         raise ConfigurationError(
@@ -99,10 +128,10 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
 
 
 def check_wait(within: timedelta | None) -> None:
-    """Refuse a wait of no time, and one that no calendar could tell of.
+    """Refuse a wait that is too short or too long.
 
     Raises:
-        ConfigurationError: it is one.
+        ConfigurationError: it is.
     """
     if within is not None and not timedelta(seconds=1) <= within <= MAX_WAIT:
         raise ConfigurationError(
@@ -111,118 +140,48 @@ def check_wait(within: timedelta | None) -> None:
         )
 
 
-def check_clock(now: datetime, created: datetime, where: object) -> None:
-    """Refuse to tell what has expired by a clock that is behind a record.
-
-    Raises:
-        ApprovalRefused: it is.
-    """
-    if now < created - SKEW:
-        raise ApprovalRefused(
-            f"It is {now:%Y-%m-%d %H:%M} by this worker's clock, and {where} was written"
-            f" {created:%Y-%m-%d %H:%M}.",
-            "So what has expired cannot be told. Set the clock that is wrong. If it is the one"
-            f" that wrote {where}, find out who did, and let the run save anew before you ask"
-            " again.",
-        )
-
-
-def check_held(
-    gate: Gate, ledger: Ledger, thread: str, value: Mapping[str, Any] | None = None
-) -> None:
-    """Refuse to go on with a thread that an operator holds.
-
-    A hold that stops the thread, and the release of such a one, is copied into it as a note, and
-    written down. So whoever reads the thread sees why it stood still.
-
-    Args:
-        gate: who may hold it, and where their orders are.
-        ledger: where the thread is.
-        thread: the thread.
-        value: what else the note says, so that an adapter knows it for its own.
+def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
+    """Refuse to continue a thread that an operator holds, and write that to the journal.
 
     Raises:
         NotOwner: it is held.
-        SealBroken: the place of the orders cannot vouch for what is there.
+        SealBroken: the place of the orders does not verify.
     """
     if gate.answers is None or not gate.operators.keys:
         return
-    tenant, operators = ledger.tenant_name, gate.operators
-    orders = gate.answers.orders(ledger.store, thread, operators, tenant=tenant)
-    holding = in_force(orders, operators)
-    with suppress(NotFound):  # what was never begun is held all the same
-        _copy_new(ledger, thread, orders, holding, value or {})
-    for each in holding[:1]:
+    store, tenant, operators = ledger.store, ledger.tenant_name, gate.operators
+    for each in in_force(gate.answers.orders(store, thread, operators, tenant=tenant), operators):
+        who = Actor(each.by, f"signature of key {each.key}")
+        ledger.log.write("hold", "done", thread, detail=str(each), actor=who)
         whose = f" --tenant {tenant}" if tenant else ""
         raise NotOwner(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            f"No step runs. An operator ends it: safepoint release {ledger.store} {thread}{whose}"
+            f"No step runs. An operator ends it: safepoint release {store} {thread}{whose}"
             f" --digest {each.hold}, or answers.release in code.",
             "held",
         )
 
 
-def _copy_new(
-    ledger: Ledger,
-    thread: str,
-    orders: list[Order],
-    holding: list[Order],
-    value: Mapping[str, Any],
-) -> None:
-    """Copy each hold that stops the thread, and each release of one that did."""
-    if not orders:
-        return
-    known = set[str]()
-    for link in ledger.back(thread):
-        if link.kind != "note":
-            break
-        if link.label == ORDERED and type(link.state) is dict:
-            # Whoever has the writer's key can write anything there. It stops and frees nothing.
-            known.add(str(link.state.get("order")))
-    stopped = {each.hold for each in orders if each.text in known}
-    ended = stopped - {each.hold for each in holding}
-    for each in orders:
-        ends = each.what == "release" and each.hold in ended
-        if each.text not in known and (ends or each in holding):
-            _copy(ledger, thread, each, value)
-
-
-def _copy(ledger: Ledger, thread: str, order: Order, value: Mapping[str, Any]) -> None:
-    who = Actor(order.by, f"signature of key {order.key}")
-    ledger.log.write(order.what, "intended", thread, detail=str(order), actor=who)
-    ledger.note(thread, {**value, "order": order.text}, label=ORDERED)
-    ledger.log.write(order.what, "done", thread, detail=str(order), actor=who)
-
-
-def log_answers(ledger: Ledger, answers: Iterable[Approval], outcome: Outcome) -> None:
-    """Write down who approved or denied it."""
-    for each in answers:
-        what: What = "deny" if each.verdict == "denied" else "approve"
-        who, asked = Actor(each.approver, f"signature of key {each.key}"), each.question
-        detail = f"{asked.action} nonce {each.nonce}".lstrip()
-        ledger.log.write(what, outcome, asked.thread, asked.checkpoint, detail, actor=who)
-
-
 def anchor_end(ledger: Ledger, thread: str) -> None:
-    """See to it that the anchor knows the end of a thread: who wrote it may have died before."""
+    """Move the anchor to the end of a thread, if its writer died before that."""
     anchored = ledger.anchored(thread)
     if ledger.anchor is not None and anchored != next(ledger.back(thread)).opened.head:
         ledger.verify(thread, anchor=True)
 
 
 class Asking(NamedTuple):
-    """A question that stands in a thread, and how it is answered once.
+    """A question in a thread, and how its answer is spent.
 
     Attributes:
-        ledger: where the thread is.
-        gate: who may answer, and how many have to.
-        question: what they are asked.
-        is_over: tells of a record after the question's whether the run went on, so that nothing is
-            answered there any more.
-        value: what else the note says, so that an adapter knows it for its own.
-        do: what to do if there are too few answers.
-        once: refuse answers that are brought where it is answered already. A graph runs a node
+        ledger: the ledger of the thread.
+        gate: who may answer, and how many people must approve.
+        question: the question.
+        is_over: tells for a record after the question whether the run has continued. Then the
+            question can no longer be answered.
+        tag: fields by which an adapter recognizes its notes.
+        remedy: what to do if there are too few answers.
+        refuses_repeats: refuse answers to a question that is already answered. A graph runs a node
             again with the same answer; a worker that resumes a workflow with one expects to be the
             first.
     """
@@ -231,120 +190,130 @@ class Asking(NamedTuple):
     gate: Gate
     question: Question
     is_over: Callable[[Link], bool]
-    value: dict[str, Any]
-    do: str = ""
-    once: bool = False
-
-    @property
-    def key(self) -> str:
-        """The digest of the question."""
-        return digest_of(self.question.text.encode())
+    tag: dict[str, Any]
+    remedy: str = ""
+    refuses_repeats: bool = False
 
     @property
     def _where(self) -> str:
         return f"{self.question.thread} {self.question.checkpoint}"
 
-    def answered(self, given: object) -> Approved:
+    def use(self, signed: object) -> Approved:
         """Spend what people signed, and return what they approved.
 
-        Whoever runs it again, after a crash, is given what was spent then.
+        If it was spent before, by a worker that died, this returns the same.
 
         Args:
-            given: the text that one person signed, or a list of such texts; or None, to look into
-                the place of the answers.
+            signed: the text that one person signed, or a list of such texts; or None to look only
+                in the place of the answers.
 
         Raises:
-            ApprovalRefused: one of them does not count, or the run has gone on since.
+            ApprovalRefused: one of them does not count, or the run has continued since.
             ApprovalNeeded: there are too few.
-            ResumeRefused: somebody said no, or the wait has ended.
+            ResumeRefused: somebody denied it, or the wait has ended.
             NotOwner: an operator holds the thread.
         """
-        return self.approved(self.spend(given))
+        return self.check_approved(self.spend(signed))
 
-    def approved(self, spent: tuple[Approval, ...]) -> Approved:
-        """Return what they approved.
+    def check_approved(self, answer: Answer) -> Approved:
+        """Return what people approved.
 
         Raises:
-            ResumeRefused: somebody said no, or the wait has ended.
+            ResumeRefused: somebody denied it, or the wait has ended.
         """
         final = (
             "That is final for this question. Catch this error where the run goes on without it."
         )
-        if not spent:
+        if not answer:
             raise ResumeRefused(
                 f"The wait for {self.question.action} at {self._where} ended at"
                 f" {self.question.until}, and nobody had approved it.",
                 final,
                 "ended",
             )
-        if spent[0].verdict == "denied":
+        if _is_denied(answer):
             asked = self.question.action or "to go on"
-            raise ResumeRefused(f"{spent[0].approver} denied it: {asked} at {self._where}.", final)
-        return approved(spent, self.key)
+            raise ResumeRefused(f"{answer[0].approver} denied it: {asked} at {self._where}.", final)
+        return Approved.of(answer, digest_of(self.question.text.encode()))
 
-    def spend(
-        self, given: object, now: datetime | None = None, *, ends: bool = False
-    ) -> tuple[Approval, ...]:
-        """Spend what people signed, unless that was done, and return what counts.
+    def spend(self, signed: object, now: datetime | None = None, *, ends: bool = False) -> Answer:
+        """Spend what people signed, unless the question is answered, and return the answer.
 
-        That is enough approvals, or one denial. It is nothing if the wait has ended, or if nobody
-        has to approve it. It raises what `answered` raises, but for a no.
+        It raises the same errors as `use`, but returns a denial.
 
         Args:
-            given: as in `answered`.
-            now: the time, if not that of the clock.
-            ends: refuse if it is answered already: whoever ends a wait leaves the run to those who
-                ended it first.
+            signed: as in `use`.
+            now: the time, instead of the clock's.
+            ends: refuse if the question is already answered: a worker that ends waits leaves the
+                run to the worker that was first.
         """
         thread, at = self.question.thread, self.question.checkpoint
         watching = self.ledger.log.watching("resume", thread, at, quiet=RESUMING)
-        with nullcontext() if self.once else watching:
+        with nullcontext() if self.refuses_repeats else watching:
             try:
-                return self._spend(given, now or datetime.now(UTC), ends=ends)
+                return self._spend(signed, now or datetime.now(UTC), ends=ends)
             except _REFUSED as error:
                 error.question = self.question
                 raise
 
-    def spent(self, now: datetime | None = None) -> tuple[Approval, ...] | None:
-        """Return what was spent here, None if nothing was: it is still asked."""
-        return self._look(now or datetime.now(UTC))[1]
+    def find_answer(self, now: datetime | None = None) -> Answer | None:
+        """Return the answer that was spent, or None if the question is open."""
+        spent = self._look(now or datetime.now(UTC))[1]
+        return None if spent is None else spent.answer
 
-    def _spend(self, given: object, now: datetime, *, ends: bool) -> tuple[Approval, ...]:
-        """Return what was spent first: by others before, or now, right after what was looked at."""
-        thread, ours = self.question.thread, tuple[Approval, ...]()
+    def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
+        """Append a note with the answer, or find one, and tell the journal before it is used."""
+        thread, ours, mine = self.question.thread, Answer(), ""
         for left in range(TRIES, -1, -1):
             self.ledger.owners.keep(thread)
-            check_held(self.gate, self.ledger, thread, self.value)
+            check_held(self.gate, self.ledger, thread)
             end, spent = self._look(now)
             if spent is not None:
-                if ours and spent != ours:
-                    log_answers(self.ledger, ours, "refused")
-                if ends or (self.once and (ours or (spent and given))):
-                    raise self._too_late(spent, ours)
-                anchor_end(self.ledger, thread)
-                return spent
-            ours = self._decided(given, now)
+                break
+            ours = self._decide(signed, now)
             asks = Reason.ASKED in self.question.reasons or bool(ours)
             check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
-            log_answers(self.ledger, ours, "intended")
-            if not ours and self.question.until:
-                at, action = self.question.checkpoint, self.question.action
-                self.ledger.log.write("expire", "intended", thread, at, action)
+            self._log(ours, "intended", self.question.checkpoint)
+            texts = {"question": self.question.text, "statements": [each.text for each in ours]}
             try:
-                self._append(ours, end)
+                mine = self.ledger.note(thread, self.tag | texts, label=SPENT, after=end).digest
+                spent = self._look(now)[1]
                 break
             except Conflict:  # others were faster, and what they wrote may be an answer
                 if not left:
                     raise
-        if self._look(now)[1] is None:
+        if spent is not None and spent.note.digest != mine:
+            if ours and spent.answer != ours:
+                self._log(ours, "refused", self.question.checkpoint)
+            if ends or (self.refuses_repeats and (ours or (spent.answer and signed))):
+                raise self._too_late(spent.answer, ours)
+        anchor_end(self.ledger, thread)
+        if spent is not None and spent.used is None:
+            self._log(spent.answer, "done", spent.note.opened.head)
+            before, spent = spent, self._look(now)[1]
+            spent = spent if spent and spent.note.digest == before.note.digest else None
+        if spent is None:
             raise ApprovalRefused(
-                f"{self._where} goes on too late: what people approved expired before the"
-                " journal was told that it is spent.",
-                "Nothing was done. Ask them again, if the question still waits.",
+                f"{self._where} goes on too late: before the journal had the answer, it expired, or"
+                " another one was used.",
+                "Nothing was done. Ask people again, if the question is still open.",
             )
-        return ours
+        return spent.answer
 
-    def _too_late(self, spent: tuple[Approval, ...], ours: tuple[Approval, ...]) -> ApprovalRefused:
+    def _log(self, answer: Answer, outcome: Outcome, at: Head) -> None:
+        """Write to the journal who approved or denied it, or that the wait ended."""
+        action, thread, log = self.question.action, self.question.thread, self.ledger.log
+        if not answer and self.question.until:
+            log.write("expire", outcome, thread, at, action)
+        for each in answer:
+            what: What = "deny" if each.verdict == "denied" else "approve"
+            who, detail = (
+                Actor(each.approver, f"signature of key {each.key}"),
+                f"nonce {each.nonce}",
+            )
+            log.write(what, outcome, thread, at, f"{action} {detail}".lstrip(), actor=who)
+
+    def _too_late(self, answer: Answer, ours: Answer) -> ApprovalRefused:
         if ours:
             return ApprovalRefused(
                 f"Another worker resumed {self.question.thread} first, so this approval is spent.",
@@ -352,73 +321,69 @@ class Asking(NamedTuple):
                 "used",
             )
         how = "the wait has ended"
-        if spent:
-            how = f"{spent[0].verdict} by {', '.join(each.approver for each in spent)}"
+        if answer:
+            how = f"{answer[0].verdict} by {', '.join(each.approver for each in answer)}"
         return ApprovalRefused(
             f"What {self._where} asks is answered already: {how}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
             "used",
         )
 
-    def _append(self, answers: tuple[Approval, ...], end: Head) -> None:
-        texts = {"question": self.question.text, "statements": [each.text for each in answers]}
-        self.ledger.note(self.question.thread, self.value | texts, label=SPENT, after=end)
+    def _decide(self, signed: object, now: datetime) -> Answer:
+        """Return enough approvals, or one denial; nothing if the wait has ended.
 
-    def _decided(self, given: object, now: datetime) -> tuple[Approval, ...]:
-        """Return what lets the run go on, or the one denial; nothing if the wait has ended.
-
-        A no in the place of the answers stays one: it does not expire, and comes before any yes,
-        and before the end of the wait. What is not in time is no answer, whatever was signed.
+        A denial in the place of the answers does not expire. It comes before any approval and
+        before the end of the wait.
         """
-        put, left = self._put(), self.question.left(now)
-        for each in put:
+        stored, left = self._stored(), self.question.left(now)
+        for each in stored:
             if each.verdict == "denied":
                 return (each,)
         if left is not None and left <= timedelta(0):
             return ()
-        return self._enough(given, put, now)
+        return self._check_enough(signed, stored, now)
 
-    def _enough(self, given: object, put: list[Approval], now: datetime) -> tuple[Approval, ...]:
-        """Return the approvals that let it through, one of each person, or a denial among them.
+    def _check_enough(self, signed: object, stored: list[Approval], now: datetime) -> Answer:
+        """Return enough approvals, one of each person, or a denial among what was signed.
 
-        A yes that was put and does not count is passed over; one that was given is refused.
+        A stored approval that does not count is skipped. One that the caller brought is refused.
         """
         gate, question = self.gate, self.question
         needed = gate.policy.needs(*map(Reason, question.reasons))
-        opened = [gate.people.open(text) for text in self._texts(given)]
+        opened = [gate.approvers.open(text) for text in self._texts(signed)]
         if needed is None:
             raise ResumeRefused(
                 f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
                 "Write Policy({Reason.ASKED: 1}), or let no step ask.",
             )
-        found, passed = dict[str, Approval](), ""
-        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # a no first
+        found, skipped = dict[str, Approval](), ""
+        for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # denials first
             each.check_answers(question)
             each.check_time(now, gate.policy.lifetime)
             if each.verdict == "denied":
                 return (each,)
             found.setdefault(each.approver, each)
-        for each in put:
+        for each in stored:
             try:
                 each.check_time(now, gate.policy.lifetime)
                 found.setdefault(each.approver, each)
             except ApprovalRefused as error:
-                passed = f" {error.what}"
+                skipped = f" {error.what}"
         if lacks := gate.lacks(question, found, needed):
-            have = f" So far approved by {', '.join(found)}." if found else passed
+            have = f" So far approved by {', '.join(found)}." if found else skipped
             details = "".join(f" {each}" for each in question.details)
             raise ApprovalNeeded(
                 f"{self._where} needs the approval of {lacks}.{details}{have}",
-                self.do or (_ANSWER if gate.answers is None else PUT),
+                self.remedy or (_ANSWER if gate.answers is None else PUT),
                 question,
             )
         return tuple(found.values())[:MAX_APPROVERS]  # as many as a note is read with
 
-    def _texts(self, given: object) -> list[str]:
-        """Return each text once that somebody brought, or that a note holds."""
-        texts = [given] if given and isinstance(given, str) else given
-        if not texts and (self.once or self.gate.answers is not None):
-            return []  # nobody answered yet, or it is all where the answers are
+    def _texts(self, signed: object) -> list[str]:
+        """Return each signed text once, from a caller or from a note."""
+        texts = [signed] if signed and isinstance(signed, str) else signed
+        if not texts and (self.refuses_repeats or self.gate.answers is not None):
+            return []  # nobody answered yet, or all answers are in their place
         if (
             not isinstance(texts, list)
             or not 0 < len(texts) <= MAX_APPROVERS
@@ -431,13 +396,12 @@ class Asking(NamedTuple):
             )
         return list(dict.fromkeys(texts))
 
-    def _look(self, now: datetime) -> tuple[Head, tuple[Approval, ...] | None]:
-        """Return the end of the thread, and what was spent here first, of what counts.
-
-        That is None if nothing was, and () if the wait ended before.
+    def _look(self, now: datetime) -> tuple[Head, _Spent | None]:
+        """Return the end of the thread, and the note whose answer counts, if there is one.
 
         Raises:
-            ApprovalRefused: the run went on since the question, or that is not of this thread.
+            ApprovalRefused: the run continued since the question, or the question is not of this
+                thread.
         """
         asked, notes, over, end = self.question.head, list[Link](), None, None
         for link in self.ledger.back(self.question.thread):
@@ -445,7 +409,6 @@ class Asking(NamedTuple):
             if link.sequence <= asked.sequence:
                 if link.opened.head != asked:
                     break
-                check_clock(now, datetime.fromisoformat(link.header.created), self._where)
                 if over is not None:
                     raise ApprovalRefused(
                         f"The run went on from {self._where} to #{over.sequence}, so nothing is"
@@ -465,57 +428,61 @@ class Asking(NamedTuple):
             "used",
         )
 
-    def _find_spent(self, notes: list[Link], now: datetime) -> tuple[Approval, ...] | None:
-        """Return what was spent here, None if nothing that counts.
+    def _find_spent(self, notes: list[Link], now: datetime) -> _Spent | None:
+        """Return the note whose answer counts: the first that was used, or one that counts now.
 
-        A note that the anchor has not seen has released nothing, and an attacker who can write the
-        storage may have held it back. So it counts only if it would count now. A worker appends a
-        note only if none before it counts, so a later one about this question replaces it.
+        A note that nobody used has released nothing, and an attacker who can write the storage may
+        have held it back, so a denial comes before it.
         """
-        told, found = self._journalled() if notes else {}, None
-        anchored = self.ledger.anchored(self.question.thread)
+        used, found = self._find_used() if notes else {}, list[_Spent]()
         for note in notes:
-            when, is_seen = told.get(note.digest), anchored and note.sequence <= anchored.sequence
-            spent = self._counting(note, when if is_seen or when is None else now)
-            is_new_yes = not is_seen and spent and spent[0].verdict == "approved"
-            if spent is None or (is_new_yes and any(e.verdict == "denied" for e in self._put())):
-                continue
-            if found is None or (when and note.state.get("question") == self.question.text):
-                found = spent
-        return found
+            entry = used.get(note.digest)
+            answer = self._judge(note, entry.at if entry else now, is_used=entry is not None)
+            if answer is not None:
+                found.append(_Spent(note, answer, entry))
+        first = min(found, key=_Spent.rank, default=None)
+        is_open = first and not first.used and not _is_denied(first.answer)
+        return None if is_open and _is_denied(self._stored()) else first
 
-    def _put(self) -> list[Approval]:
-        """Return what people put in the place of the answers."""
+    def _stored(self) -> list[Approval]:
+        """Return the answers of people in the place of the answers."""
         answers = self.gate.answers
-        return [] if answers is None else answers.about(self.question, self.gate.people)
+        return [] if answers is None else answers.about(self.question, self.gate.approvers)
 
-    def _journalled(self) -> dict[str | None, datetime]:
-        """Return when the journal was told of each record after the question, by its digest."""
-        found: dict[str | None, datetime] = {}
+    def _find_used(self) -> dict[str | None, Entry]:
+        """Return the entry that first says that an answer was used, by the digest of its note."""
+        found: dict[str | None, Entry] = {}
         asked, journal = self.question, self.ledger.journal
         for entry in journal.back(asked.thread) if journal else ():
             if (entry.what, entry.digest) == ("save", asked.head.digest):
                 break
-            if (entry.what, entry.outcome) == ("save", "intended"):
-                found[entry.digest] = entry.at
+            if entry.what in ("approve", "deny", "expire") and entry.outcome == "done":
+                found[entry.digest] = entry
         return found
 
-    def _counting(self, note: Link, told: datetime | None) -> tuple[Approval, ...] | None:
-        """Return what a note spends, if it is about this question and was enough, and in time.
+    def _judge(self, note: Link, now: datetime, *, is_used: bool) -> Answer | None:
+        """Return the answer in a note, if it is about this question and counts at that time.
 
-        Whoever has the writer's key can write a note, and any time into it. So what people signed
-        must bear it out, and the journal, which was told of this very record before it was kept. A
-        no stays one, also if another version of the workflow asked for the same; and if its key was
-        revoked since.
+        A thief of the writer's key can write a note, so only what people signed counts. A denial
+        stays one if another version of the workflow asked for the same; and if its key was revoked
+        after the journal had it.
         """
-        people, asked = self.gate.people, self.question
-        with suppress(*_REFUSED, AttributeError):
+        approvers, asked = self.gate.approvers, self.question
+        try:
             texts: Any = note.state.get("statements")
             if isinstance(texts, list) and len(texts) == 1:
-                no = people.open(texts[0], revoked=told is not None)
-                if no.verdict == "denied" and no.question.subject == asked.subject:
-                    return (no,)
-            if told is None or note.state.get("question") != asked.text:
+                denial = approvers.open(texts[0], revoked=is_used)
+                if denial.verdict == "denied" and denial.question.subject == asked.subject:
+                    return (denial,)
+            if note.state.get("question") != asked.text:
                 return None
-            return () if texts == [] and asked.until else self._enough(texts, [], told)
-        return None
+            left = asked.left(now)
+            if texts == [] and left is not None:
+                return () if is_used or left <= timedelta(0) else None
+            return self._check_enough(texts, [], now)
+        except AttributeError:
+            return None
+        except _REFUSED as error:
+            if is_used and error.kind == "key":  # its owner may have denied it
+                raise
+            return None

@@ -78,7 +78,7 @@ class Policy:
     ```
 
     Args:
-        approvers: for a reason, the number of distinct people who must approve; 0 if the resume
+        people: for a reason, the number of distinct people who must approve; 0 if the resume
             needs no approval, or None if nobody can approve it.
         lifetime: the maximum validity of an approval, up to 90 days.
         may: for an action, a list of `May`, one of which must cover the amount. Nobody can approve
@@ -94,12 +94,12 @@ class Policy:
 
     def __init__(
         self,
-        approvers: Mapping[Reason, int | None] | None = None,
+        people: Mapping[Reason, int | None] | None = None,
         *,
         lifetime: timedelta = timedelta(hours=24),
         may: Mapping[str, Iterable[May]] | None = None,
     ) -> None:
-        for reason, number in (approvers or {}).items():
+        for reason, number in (people or {}).items():
             if reason not in _STRICT:
                 raise ConfigurationError(
                     f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
@@ -109,7 +109,7 @@ class Policy:
             right = type(number) is int and least <= number <= MAX_APPROVERS and not never
             if number is not None and not right:
                 raise ConfigurationError(
-                    f"The number of approvers for {reason} cannot be {quoted(number)}.",
+                    f"The number of people for {reason} cannot be {quoted(number)}.",
                     "Leave it out: nobody approves that."
                     if never
                     else f"Give a whole number from {least} to {MAX_APPROVERS}, or None for never.",
@@ -120,13 +120,13 @@ class Policy:
                 f" 0 and of at most {MAX_LIFETIME.days} days.",
                 "Write lifetime=timedelta(hours=24).",
             )
-        self._needs = {**_STRICT, **(approvers or {})}
+        self._needs = {**_STRICT, **(people or {})}
         self.lifetime: Final = lifetime
         self.may: Final = (
-            None if may is None else {action: tuple(given) for action, given in may.items()}
+            None if may is None else {action: tuple(limits) for action, limits in may.items()}
         )
-        for given in (self.may or {}).values():
-            for each in given:
+        for limits in (self.may or {}).values():
+            for each in limits:
                 if each.up_to is not None and not _is_amount(each.up_to):
                     raise ConfigurationError(
                         f"{quoted(each.up_to)} is no amount that people may approve.",
@@ -152,14 +152,14 @@ class Decision:
 
     Attributes:
         reasons: every reason, in the order of `Reason`, even if it needs no approval.
-        approvers: how many distinct people must approve; 0 if it is allowed, None if nobody can
+        people: how many distinct people must approve; 0 if it is allowed, None if nobody can
             approve it.
         details: one sentence for each concrete finding.
         lost: one sentence for each tool or permission that is gone, which never stops a resume.
     """
 
     reasons: tuple[Reason, ...]
-    approvers: int | None
+    people: int | None
     details: tuple[str, ...]
     lost: tuple[str, ...]
 
@@ -193,39 +193,35 @@ class Gate:
         operators: Approvers | None = None,
     ) -> None:
         self.policy: Final = policy or Policy()
-        self.approvers: Final = approvers
+        self.approvers: Final = Approvers({}) if approvers is None else approvers
         self.answers: Final = answers
         self.operators: Final = Approvers({}) if operators is None else operators
         for reason in Reason if approvers is not None else ():
-            needed, people = self.policy.needs(reason) or 0, len(approvers or ())
-            if needed > people:
+            needed = self.policy.needs(reason) or 0
+            if needed > len(self.approvers):
                 raise ConfigurationError(
-                    f"The number of approvers is {people}, and the policy wants {needed} for"
-                    f" {reason}.",
+                    f"The number of approvers is {len(self.approvers)}, and the policy wants"
+                    f" {needed} for {reason}.",
                     "Want fewer in the policy, or add people to Approvers.",
                 )
-        for each in (each for given in (self.policy.may or {}).values() for each in given):
-            if not 1 <= each.people <= len(self.people):
+        for each in (each for limits in (self.policy.may or {}).values() for each in limits):
+            if not 1 <= each.people <= min(len(self.approvers), MAX_APPROVERS):
                 raise ConfigurationError(
-                    f"The number of approvers is {len(self.people)}, and the policy wants"
+                    f"The number of approvers is {len(self.approvers)}, and the policy wants"
                     f" {each.people}.",
-                    "Want one person or more in May(people=...), up to those who are there.",
+                    "Want one person or more in May(people=...), up to those who are there, and up"
+                    f" to {MAX_APPROVERS}.",
                 )
         if self.operators.keys and answers is None:
             raise ConfigurationError(
                 "The gate has operators, and no place where their orders are.",
                 "Write Gate(..., answers=Answers(storage, anchor)).",
             )
-        for key_id in self.operators.keys.keys() & self.people.keys.keys():
+        for key_id in self.operators.keys.keys() & self.approvers.keys.keys():
             raise Unsafe(
                 f"Key {key_id} is an operator's and an approver's.",
                 "Give each person a key for each of their tasks.",
             )
-
-    @property
-    def people(self) -> Approvers:
-        """The approvers, or nobody."""
-        return Approvers({}) if self.approvers is None else self.approvers
 
     def check_apart(self, keyring: Keyring) -> None:
         """Refuse people whose keys are also on a ledger's keyring.
@@ -233,7 +229,7 @@ class Gate:
         Raises:
             Unsafe: one is: whoever writes the store could approve what they wrote.
         """
-        self.people.check_apart(keyring)
+        self.approvers.check_apart(keyring)
         self.operators.check_apart(keyring)
 
     def lacks(self, question: Question, names: Collection[str], needed: int) -> str:
@@ -249,10 +245,10 @@ class Gate:
         """
         if self.policy.may is None or not question.action:
             return "" if len(names) >= needed else _people(needed)
-        given, arguments = self.policy.may.get(question.action, ()), question.arguments
-        limited = [each.amount for each in given if each.up_to is not None]
+        limits, arguments = self.policy.may.get(question.action, ()), question.arguments
+        limited = [each.amount for each in limits if each.up_to is not None]
         right = all(_is_amount(arguments.get(name)) for name in limited)
-        fitting = [each for each in given if right and each.covers(arguments)]
+        fitting = [each for each in limits if right and each.covers(arguments)]
         if not fitting:
             raise ResumeRefused(
                 f"Nobody may approve {question.action} with these arguments.",
@@ -286,7 +282,7 @@ class Gate:
         last = ledger.save("run-1", {}, app="agent@1")
         head, more = Head(last.sequence, last.digest), ToolSet([Tool("bank")])
         decision = Gate().decide(last, head, had=ToolSet(), has=more, app="agent@1")
-        print(decision.approvers, *decision.details)
+        print(decision.people, *decision.details)
         #> 1 The tool bank is new.
         ```
 

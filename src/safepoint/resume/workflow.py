@@ -43,7 +43,6 @@ from safepoint.resume.asking import (
     Approved,
     Asking,
     anchor_end,
-    approved,
     check_held,
     check_journal,
     check_wait,
@@ -85,8 +84,8 @@ class Ask:
             "continue" runs the next step, with `Call.expired` set and nothing approved.
 
     Raises:
-        ConfigurationError: the action is no word, the arguments cannot be kept exactly, or the
-            wait is no time.
+        ConfigurationError: the action is not a word, the arguments cannot be stored exactly, or
+            the wait is too short or too long.
     """
 
     action: str
@@ -117,10 +116,11 @@ class Call:
         thread: the name of the thread.
         step: the name of the step.
         sequence: the checkpoint that the step builds on.
-        key: an idempotency key, made of store, tenant, thread, the checkpoint of the last step, and
-            step. It is the same if the step runs again after a crash, in another process, after an
-            approval, or in a later version in which it has the same name and still comes next. Pass
-            it to the service that acts, which should ignore a key that it has seen.
+        key: an idempotency key, made of store, tenant, thread, the last checkpoint, the older one
+            that the run went back to, and step. It is the same if the step runs again after a
+            crash, in another process, after an approval, or in a later version in which it has the
+            same name and still comes next. Pass it to the service that acts, which should ignore a
+            key that it has seen.
         expired: whether the previous step asked people, and the wait for them ended.
     """
 
@@ -138,7 +138,7 @@ class Call:
 
     @property
     def approved(self) -> Approved:
-        """What people approved, from the texts that they signed. Only this step gets it.
+        """The approved action, from the texts that people signed. Only this step gets it.
 
         Raises:
             ConfigurationError: nobody was asked.
@@ -268,10 +268,10 @@ class Payload:
             with suppress(ConfigurationError, OverflowError):
                 tools = ToolSet.from_described(saved.get("tools", []))
                 asked, following = None, ""
-                if told := saved.get("asked"):
-                    within = timedelta(seconds=told["within"]) if told["within"] else None
-                    asked = Ask(told["action"], told["arguments"], within, told["then"])
-                    following = told["next"]
+                if packed := saved.get("asked"):
+                    within = timedelta(seconds=packed["within"]) if packed["within"] else None
+                    asked = Ask(packed["action"], packed["arguments"], within, packed["then"])
+                    following = packed["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
                     return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
         raise ResumeRefused(
@@ -295,9 +295,9 @@ def question_of(
         checkpoint: the checkpoint.
         head: the end of the thread.
         decision: what the gate said.
-        payload: what the checkpoint asks, with what `app` makes of the rest: steps and tools.
-        app: what is to run it.
-        details: what is to be said besides.
+        payload: the question in the checkpoint, with the steps and tools of `app`.
+        app: the program that would run it.
+        details: further sentences.
     """
     asked, at, until = payload.asked, _head(checkpoint), ""
     if asked and asked.within and at == head:  # whoever goes back is asked anew
@@ -440,7 +440,7 @@ class Wanted:
         decision, details, app = self.decision, list[str](), self.workflow.app
         if self.is_finished or not decision.reasons:
             return None
-        if decision.approvers is None:
+        if decision.people is None:
             never = [each for each in decision.reasons if self.gate.policy.needs(each) is None]
             raise ResumeRefused(
                 f"{self} cannot be resumed. {' '.join(decision.details)}",
@@ -463,19 +463,19 @@ class Wanted:
         with suppress(CheckpointError):
             end = Wanted(self.workflow, self.ledger, self.thread, to_ask=True)
             question = end.question()
-            spent = end.asking(question).spent() if question and question.action else None
-            if spent == ():
+            answer = end.asking(question).find_answer() if question and question.action else None
+            if answer == ():
                 yield f"Nobody approved it in time, at {end.at}."
-            elif spent and spent[0].verdict == "denied":
-                yield f"{spent[0].approver} denied it at {end.at}."
+            elif answer and answer[0].verdict == "denied":
+                yield f"{answer[0].approver} denied it at {end.at}."
 
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
         do = _NOBODY
-        if self.gate.approvers is not None:
+        if self.gate.approvers:
             do = PUT if self.gate.answers is not None else _SHOW
         ledger, gate = self.ledger, self.gate
-        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, once=True)
+        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, True)
 
     def open_question(self) -> Question | None:
         """Return what people must still approve, or None if nothing.
@@ -484,56 +484,57 @@ class Wanted:
             ResumeRefused: nobody can approve it.
         """
         question = self.question()
-        if question and self.decision.approvers and self.asking(question).spent() is None:
+        if question and self.decision.people and self.asking(question).find_answer() is None:
             return question
         return None
 
-    def run(self, given: list[str], now: datetime | None, *, ends: bool = False) -> Run:
+    def run(self, signed: list[str], now: datetime | None, *, ends: bool = False) -> Run:
         """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
-            ResumeRefused: they are too few, do not count, or are a no.
+            ResumeRefused: they are too few, do not count, or are a denial.
         """
-        ledger, lost, question = self.ledger, self.decision.lost, self._asked(given)
+        ledger, lost, question = self.ledger, self.decision.lost, self._asked(signed)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
-        said = [*lost]
+        run.origin = 0 if self.is_latest else self.at.sequence
+        details = [*lost]
         if question is not None:
             asking = self.asking(question)
-            spent = asking.spend(given, now, ends=ends)
-            run.expired = not spent and question.until != ""
+            answer = asking.spend(signed, now, ends=ends)
+            run.expired = not answer and question.until != ""
             run.denied = run.expired and question.then == "deny"
-            if run.expired and given:
+            if run.expired and signed:
                 raise ResumeRefused(
                     f"{self.thread} waited for an approval until {question.until}.",
                     "What people approve after that does not count. See what the run did instead.",
                     "ended",
                 )
-            if spent and spent[0].verdict == "denied":
+            if answer and answer[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
                 run.denied = question.action != "" and self.is_latest
                 if not run.denied:
-                    asking.approved(spent)
-            elif spent and question.action:
-                run.approved = approved(spent)
-            by = [f"{each.verdict} by {each.approver}." for each in spent]
+                    asking.check_approved(answer)
+            elif answer and question.action:
+                run.approved = Approved.of(answer)
+            by = [f"{each.verdict} by {each.approver}." for each in answer]
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
-            said = [change, *by, *lost]
+            details = [change, *by, *lost]
         else:
             check_held(self.gate, ledger, self.thread)
             anchor_end(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
-            ledger.log.write("resume", "done", self.thread, self.at, " ".join(said))
+            ledger.log.write("resume", "done", self.thread, self.at, " ".join(details))
         return run
 
-    def _asked(self, given: list[str]) -> Question | None:
+    def _asked(self, signed: list[str]) -> Question | None:
         """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
             ApprovalRefused: they are about an earlier end of this thread; or nothing is asked.
         """
-        opened = [self.gate.people.open(text, revoked=True) for text in given]
+        opened = [self.gate.approvers.open(text, revoked=True) for text in signed]
         ours = self.latest.store, self.latest.tenant, self.thread
         for each in opened:
             asked = each.question
@@ -577,6 +578,7 @@ class Run:
         notes: the gate's notes about tools and permissions that the run no longer has.
         expired: whether the wait for people ended, and no step has run since.
         denied: whether the run ended by a denial, or because nobody approved in time.
+        origin: the sequence that the run went back to, or 0. The next step starts from there.
     """
 
     workflow: Workflow
@@ -588,6 +590,7 @@ class Run:
     lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
+    origin: int = 0
     _at_odds: bool = field(default=False, init=False)
 
     @property
@@ -617,7 +620,7 @@ class Run:
 
     @property
     def question(self) -> Question | None:
-        """What people are asked to approve or deny, exactly, or None if the run does not wait."""
+        """The exact question to people, or None if the run does not wait."""
         if not self.paused:
             return None
         return Wanted(self.workflow, self.ledger, self.thread, to_ask=True).question()
@@ -628,7 +631,7 @@ class Run:
         A step that raises changes nothing: the state and the last checkpoint stay.
 
         Raises:
-            ResumeRefused: there is no step left.
+            ResumeRefused: every step has run.
             ConfigurationError: the step did not return what changes.
             ApprovalNeeded: the run waits for people.
             NotOwner: another worker owns the thread by now. The step did not run.
@@ -671,7 +674,7 @@ class Run:
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload)
-        self.approved, self.expired = None, False
+        self.approved, self.expired, self.origin = None, False, 0
         return checkpoint
 
     def record(self, payload: Payload) -> Checkpoint:
@@ -712,7 +715,8 @@ class Run:
         store = "" if self.at is None else self.at.store
         if self.at is not None and self.at.tenant:  # each may have a thread of that name
             store += f"/@{self.at.tenant}"
-        key = f"{store}/{self.thread}/{self.head}/{name}"
+        origin = f"-from-{self.origin}" if self.origin else ""
+        key = f"{store}/{self.thread}/{self.head}{origin}/{name}"
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
@@ -737,7 +741,7 @@ class Run:
             ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
             Unsafe: an approver has the writer's key.
         """
-        if self.workflow.gate.approvers is None:
+        if not self.workflow.gate.approvers:
             raise ConfigurationError(
                 f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
             )
@@ -970,7 +974,7 @@ class Workflow:
 
         Args:
             ledger: where the threads are.
-            now: the time, if not that of the clock.
+            now: the time, instead of the clock's.
         """
         ended, problems = list[Run](), list[Exception]()
         self.gate.check_apart(ledger.keys)

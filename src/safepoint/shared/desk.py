@@ -182,10 +182,10 @@ class Desk:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        return self.told(thread, found)
+        return self._with_answers(thread, found)
 
-    def told(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
-        """Return what a thread asks with what people said to it."""
+    def _with_answers(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
+        """Return the questions of a thread with the answers so far."""
         holds = tuple(self.holds(thread))
         return [self._wait(question, since, holds) for question, since in found]
 
@@ -193,7 +193,7 @@ class Desk:
         needed = self.gate.policy.needs(Reason.ASKED) or 1
         if self.answers is None:
             return Wait(self.ledger, question, since, needed, is_answerable=False)
-        found = self.answers.about(question, self.gate.people)
+        found = self.answers.about(question, self.gate.approvers)
         yes = tuple(sorted({each.approver for each in found if self._counts(each)}))
         no = tuple(each for each in found if each.verdict == "denied")
         return Wait(self.ledger, question, since, needed, yes, no, holds)
@@ -201,7 +201,7 @@ class Desk:
     def _counts(self, answer: Approval) -> bool:
         with suppress(ApprovalRefused):
             answer.check_time(datetime.now(answer.issued.tzinfo), self.gate.policy.lifetime)
-            return answer.verdict == "approved" and answer.key not in self.gate.people.revoked
+            return answer.verdict == "approved" and answer.key not in self.gate.approvers.revoked
         return False
 
     def holds(self, thread: str) -> list[Order]:
@@ -227,7 +227,7 @@ class Desk:
                 "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
                 " it.",
             )
-        self._check_listed(name, self.gate.people, "approver")
+        self._check_listed(name, self.gate.approvers, "approver")
 
     def _check_listed(self, name: str, people: Approvers, what: str) -> None:
         if name not in people.names:
@@ -300,7 +300,7 @@ class Desk:
 
     def _is_settled(self, question: Question, name: str) -> bool:
         """Tell whether what somebody said is anchored. If not, they sign once more to mend that."""
-        keys = [key for owner, key in self.gate.people.keys.values() if owner == name]
+        keys = [key for owner, key in self.gate.approvers.keys.values() if owner == name]
         return all(self.answers.is_settled(question, key) for key in keys) if self.answers else True
 
     def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
@@ -340,7 +340,7 @@ class Desk:
         self.standing(shown, verb, person.name)
         self.check_key(person.name, person.key.id, "approver")
         sign = person.approve if verb == "approve" else person.deny
-        signed = self.gate.people.open(sign(shown))
+        signed = self.gate.approvers.open(sign(shown))
         if self.answers is not None:
             self.answers.put(person, signed.text, why=why)
         return signed
@@ -351,7 +351,7 @@ class Desk:
         Raises:
             ApprovalRefused: it is another one, or revoked; or they are not listed.
         """
-        people = self.gate.people if what == "approver" else self.gate.operators
+        people = self.gate.approvers if what == "approver" else self.gate.operators
         self._check_listed(name, people, what)
         if people.keys.get(key, ("",))[0] != name or key in people.revoked:
             raise ApprovalRefused(
@@ -409,7 +409,7 @@ def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | Checkpoi
 
     def answers() -> int | None:
         desk = Desk.open(store, stack)
-        listed = desk.gate.people, desk.gate.operators
+        listed = desk.gate.approvers, desk.gate.operators
         return desk.answers.verify(*listed, tenant=store.tenant) if desk.answers else None
 
     for name, look in (("Journal", journal), ("Answers", answers)):
