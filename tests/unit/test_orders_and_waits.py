@@ -226,3 +226,14 @@ def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> 
         with pytest.raises(ResumeRefused, match="owns the thread"):
             desk.payment().resume(desk.ledger(), "order-7")
     assert desk.paid == []
+
+
+def test_a_note_does_not_use_an_approval_after_the_end_of_the_wait() -> None:
+    desk, now = Office(within=timedelta(hours=1)), datetime.now(UTC)
+    question = desk.payment().start(desk.ledger(), "order-7").question
+    assert question is not None
+    yes = dana.approve(question, lifetime=timedelta(hours=5))
+    value = {"question": question.text, "statements": [yes]}
+    desk.ledger().note("order-7", value, label=SPENT)
+    run = desk.payment().resume(desk.ledger(), "order-7", now=now + timedelta(hours=2))
+    assert (run.denied, run.expired, desk.paid) == (True, True, [])
