@@ -27,7 +27,7 @@ def markdown(project: Project) -> str:
             parts += _list(found)
     parts += ["### Under several rules", "Found as `SP04.unseen`, `SP13.unseen` and so on."]
     parts += _list(each for each in kinds if each.rule == "any")
-    parts += ["### What you accepted", "See [Accept a finding](ci.md#accept-a-finding)."]
+    parts += ["### Of the audit itself", "See [Accept a finding](ci.md#accept-a-finding)."]
     parts += _list(each for each in kinds if each.rule == "audit")
     return "\n\n".join(parts)
 

@@ -15,10 +15,9 @@ from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, audit, discover
 from safepoint.audit import models as looked_at
 from safepoint.audit.models import check_torch
-from safepoint.core.errors import MissingPackage, Unavailable
-from safepoint.models import Inspection, inspect, save_checkpoint, seal_model
+from safepoint.core.errors import MissingPackage
+from safepoint.models import Inspection, inspect, save_checkpoint
 from tests.harness.optional import need
-from tests.unit.commands import said
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
@@ -78,32 +77,6 @@ def test_content_decides(tmp_path: Path, name: str, data: Callable[[], bytes], f
     assert all(each.what.startswith(str(tmp_path / name)) for each in check_models(tmp_path))
 
 
-def test_what_is_sealed_gives_no_finding_but_for_its_format(tmp_path: Path) -> None:
-    key = SigningKey.generate()
-    save_checkpoint(tmp_path / "net.safetensors", {"w": torch.ones(2)}, key=key)
-    assert check_models(tmp_path) == []
-    (tmp_path / "net.pt").write_bytes(tensors())
-    seal_model(tmp_path / "net.pt", key=key)
-    assert ids(check_models(tmp_path)) == "SP25.torch"
-
-
-def test_the_worst_comes_first_and_nothing_is_cut(tmp_path: Path) -> None:
-    """The command cuts a long row, and says so: never one of another rule or severity."""
-    for number in range(25):
-        (tmp_path / f"{number}.pt").write_bytes(tensors())
-    (tmp_path / "pytorch_model.bin").write_bytes(SYSTEM)
-    found = check_models(tmp_path)
-    assert [each.severity for each in found] == ["error"] + 25 * ["warning"] + 25 * ["note"]
-    status, out, err = said("audit", tmp_path)
-    printed = out.splitlines()
-    assert (status, err, len(printed)) == (1, "", 1 + 21 + 21 + 1)
-    assert "pytorch_model.bin is a pickle, and asks for os.system" in printed[0]
-    assert printed[21] == (
-        "SP25 warning: There are 5 more findings like these. Mend those above, and run the audit"
-        " again. Or list them all: --format json"
-    )
-
-
 def test_what_was_skipped_is_counted(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "net.safetensors", {"w": torch.ones(2)}, key=SigningKey.generate())
     for name in ("a", "b", "c", "d\n"):
@@ -111,16 +84,6 @@ def test_what_was_skipped_is_counted(tmp_path: Path) -> None:
     [found] = check_models(tmp_path)
     assert found.id == "SP25.skipped"
     assert found.what.endswith("4 in all: 'a', 'b', 'c' and 1 more.")
-
-
-def test_a_link_is_looked_at_as_what_a_loader_would_find(tmp_path: Path) -> None:
-    (tmp_path / "blob").write_bytes(SYSTEM)
-    (tmp_path / "snapshot").mkdir()
-    (tmp_path / "snapshot/model.bin").symlink_to("../blob")
-    (tmp_path / "snapshot/loop").symlink_to("loop")
-    (tmp_path / "snapshot/folder").symlink_to(tmp_path)
-    found = check_models(tmp_path / "snapshot")
-    assert ids(found) == "SP24.runs-code"
 
 
 def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,11 +101,6 @@ def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(discover, "inspect", broken)
     found = ids(audit(tmp_path))
     assert (found.count("SP24.runs-code"), found.count("SP03.unseen")) == (6, 1)
-
-
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="does not exist"):
-        check_models(tmp_path / "none")
 
 
 def test_an_old_torch_is_an_error_and_none_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -116,9 +116,9 @@ FLAWS = {
     "alter role team createrole; grant team to worker with inherit false": "power",
     "alter role team superuser; grant team to worker": "power",
     "alter role safepoint_reader login": "power",
-    "grant team to worker; grant pg_execute_server_program to team": "member",
-    "grant pg_read_all_data to worker": "member",
-    "grant pg_write_all_data to safepoint_reader": "member",
+    "grant team to worker; grant pg_execute_server_program to team": "needless",
+    "grant pg_read_all_data to worker": "needless",
+    "grant pg_write_all_data to safepoint_reader": "needless",
     "grant safepoint_owner to worker": "needless",
     "grant team to worker; grant safepoint_anchor to team": "needless",
     "alter table safepoint.actions owner to worker": "owner",
@@ -138,45 +138,44 @@ FLAWS = {
     "grant select on safepoint.records to public": "granted",
     "grant set on parameter session_replication_role to worker": "granted",
     "grant safepoint_owner to mally": "owner-member",
-    "grant safepoint_operator, safepoint_anchor_operator to mally": "undoes",
 }
 CHANGED = {
-    "alter table safepoint.records drop constraint records_pkey": ("SP13.dropped SP13.dropped"),
-    "alter domain safepoint.record drop constraint record_check": "SP13.dropped",
+    "alter table safepoint.records drop constraint records_pkey": ("SP13.changed SP13.changed"),
+    "alter domain safepoint.record drop constraint record_check": "SP13.changed",
     "alter domain safepoint_anchor.sequence drop constraint sequence_check; alter domain"
     " safepoint_anchor.sequence add constraint sequence_check check (value > 0) not valid": (
         "SP15.changed"
     ),
     "alter table safepoint_journal.records add constraint no_more check (sequence < 2)": (
-        "SP20.not-made"
+        "SP20.changed"
     ),
-    "create unique index once on safepoint.actions (thread)": "SP13.not-made",
-    "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13.not-made",
+    "create unique index once on safepoint.actions (thread)": "SP13.changed",
+    "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13.changed",
     "alter table safepoint.threads no force row level security": "SP13.changed",
     "alter table safepoint_answers.records disable row level security": "SP19.changed",
-    "drop policy tenant on safepoint_journal.records": "SP20.dropped",
+    "drop policy tenant on safepoint_journal.records": "SP20.changed",
     "alter policy of_workers on safepoint_anchor.heads to public": "SP15.changed",
     "alter policy tenant on safepoint.actions with check (true)": "SP13.changed",
     "alter table safepoint.threads alter column first set default 5": "SP13.changed",
-    "alter table safepoint.actions add column note text": "SP13.not-made",
+    "alter table safepoint.actions add column note text": "SP13.changed",
     "alter table safepoint.actions set unlogged": "SP13.changed",
-    "drop table safepoint_anchor.rewinds": "SP15.dropped",
-    "create view safepoint.own as select 1": "SP13.not-made",
-    "create type safepoint.pair as (a int, b int)": "SP13.not-made",
+    "drop table safepoint_anchor.rewinds": "SP15.changed",
+    "create view safepoint.own as select 1": "SP13.changed",
+    "create type safepoint.pair as (a int, b int)": "SP13.changed",
     "alter table safepoint.records disable trigger keep": "SP13.changed",
-    "drop trigger advance on safepoint_anchor.heads": "SP15.dropped",
+    "drop trigger advance on safepoint_anchor.heads": "SP15.changed",
     "create rule gone as on insert to safepoint_journal.records do instead nothing": (
-        "SP20.not-made"
+        "SP20.changed"
     ),
     "alter function safepoint.keep() security invoker": "SP13.changed",
-    "drop trigger refuse on safepoint_answers.records": "SP19.dropped",
+    "drop trigger refuse on safepoint_answers.records": "SP19.changed",
     "create or replace function safepoint_anchor.refuse() returns trigger language plpgsql"
     " set search_path = pg_catalog, pg_temp as $$begin return null; end$$": "SP15.changed",
     "alter default privileges for role safepoint_owner grant all on tables to worker": " ".join(
-        f"SP{number}.not-made" for number in (13, 15, 19, 20)
+        f"SP{number}.changed" for number in (13, 15, 19, 20)
     ),
     "alter default privileges for role safepoint_owner in schema safepoint grant execute on"
-    " functions to public": "SP13.not-made",
+    " functions to public": "SP13.changed",
     "create index fast on safepoint.actions (thread, number)": "",
 }
 
@@ -192,7 +191,7 @@ def test_each_flaw_is_found_and_what_is_said_mends_it(server: Server, name: str,
                 continue
             mend = MEND.search(str(each))
             assert mend is not None
-            do(server, mend[1].partition(". Set")[0].replace(" it.", " mally"), database=name)
+            do(server, mend[1], database=name)
         assert ids(looked(server, name)) == ""
     finally:
         do(server, "alter role team nosuperuser nocreaterole; revoke team from worker")
@@ -260,13 +259,6 @@ def test_everything_that_was_given_away_is_named(server: Server, name: str) -> N
 
 def test_logins_that_are_shared(server: Server, name: str) -> None:
     assert ids(looked(server, name, anchor="worker")) == "one-login one-server"
-
-
-def test_a_session_in_which_no_trigger_fires(server: Server, name: str) -> None:
-    for login, found in (("other", "replica"), ("worker", "replica replica")):
-        do(server, f"alter role {login} set session_replication_role = replica")
-        assert ids(looked(server, name)) == found
-        do(server, f"alter role {login} reset all")
 
 
 WAYS = {  # the address and the sslmode of a way, and what is found

@@ -37,7 +37,6 @@ from tests.zoo.others import (
     WORKFLOW,
     agent,
     base,
-    gateway,
     put,
     saved,
 )
@@ -87,12 +86,6 @@ def fake(file: Path) -> None:
 
 
 DATABASES: dict[str, tuple[Build, str, str]] = {
-    "openclaw agent": (agent, "a database of an OpenClaw agent", "SP12.unsealed-state"),
-    "openclaw gateway": (
-        gateway,
-        "the shared database of an OpenClaw gateway",
-        "SP12.unsealed-state SP19.unsigned-approvals",
-    ),
     "named like others": (fake, UNKNOWN, "SP02.foreign-database"),
     "empty": (
         lambda file: base(file, "create table a (b); drop table a"),

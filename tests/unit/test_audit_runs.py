@@ -40,8 +40,6 @@ from safepoint import (
     Workflow,
 )
 from safepoint.audit import Finding, audit
-from safepoint.audit.reading import read
-from safepoint.audit.runs import Runs
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
@@ -191,7 +189,8 @@ class Desk:
 
     def unverified(self) -> set[str]:
         """Return what is found by one who knows nobody that approves."""
-        return {each.id for each in read(self.ledger(), Runs().look)}
+        found = audit(self.ledger())
+        return {each.id for each in found if each.rule in RESUMING}
 
 
 RESUMING = ("SP19", "SP18", "SP16", "SP17")
@@ -479,28 +478,27 @@ GATES: dict[str, Gate] = {
 # What is found in each, by all four checks together.
 FOUND = {
     "SP19.unanswered": "a pause left out; of other tools; of other steps",
-    "SP19.too-few": "noted without an answer; too few; what nobody may approve",
+    "SP19.too-few": "too few; what nobody may approve",
     "SP19.denied": "ended early; on after a no; a yes after a no",
     "SP19.not-counted SP19.unanswered": "used again; of another end",
     "SP19.not-counted SP19.too-few": (
-        "signed by a stranger; of other arguments; of another thread; with nobody to check it"
+        "signed by a stranger; of other arguments; of another thread; with nobody to check it; "
+        "noted without an answer"
     ),
     "SP19.not-allowed": "an amount that takes two",
     "SP19.late": ("valid for too long; later; of the first day; of the last day"),
     "SP19.revoked": "by a key that was revoked; a no by a key that was revoked",
     "": ("a minute late; another version; a new tool, as the policy lets"),
     "SP16.not-there": "from #9; from another record",
-    "SP19.reasons": "for another reason",
     "SP19.not-counted": (
         "of another amount; of a part; with another deadline; not signed, of another end; "
-        "a no to another thread"
+        "a no to another thread; for another reason; another version, more steps"
     ),
     "SP19.not-counted SP19.not-counted": "of another store; of a tenant",
-    "SP19.reasons SP17.unexplained": "another version, for another reason",
+    "SP19.not-counted SP17.unexplained": "another version, for another reason",
     "SP17.unexplained": (
         "another version, of another app; another workflow; another version, not said; no version"
     ),
-    "SP16.other-steps": "another version, more steps",
     "SP18.no-tools SP16.unbegun": "in the middle; behind junk",
     "SP16.no-resume SP16.no-run": "after junk",
     "SP16.no-resume": "steps left out; the same again; steps undone",
@@ -509,7 +507,7 @@ FOUND = {
         "back, and two had to; back, and nobody may today; back, and nobody approved it"
     ),
     "SP19.revoked SP19.revoked SP16.back": "back, by keys that were revoked",
-    "SP19.first-kept SP19.pruned SP16.back": "back, pruned since",
+    "SP19.first-kept SP19.pruned": "back, pruned since",
     "SP19.not-counted SP16.too-few": (
         "back, of another thread; back, of another version; back, of another checkpoint; "
         "back, by a stranger"
@@ -521,7 +519,7 @@ FOUND = {
     ),
     "SP19.not-counted SP18.too-few": "the yes to another tool",
     "SP18.no-tools": "no tools at all",
-    "SP19.first-kept SP19.pruned SP18.wider SP16.too-few": "back to tools that were pruned",
+    "SP19.first-kept SP19.pruned SP18.wider": "back to tools that were pruned",
     "SP19.first-kept": "pruned; pruned, the pause",
 }
 

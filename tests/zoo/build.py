@@ -110,9 +110,9 @@ class Deployed:
 
     def arguments(self, **parts: object) -> list[str]:
         """Return what to give to the command, with other or more parts of the store."""
-        usual = {"key": [self.root / "keys/key"], "anchor": self.anchor}
-        file = self.root.with_name("settings.toml")
-        return named(file, NAME, storage=self.closed().storage, **{**usual, **parts})
+        usual: dict[str, Any] = {"key": [self.root / "keys/key"], "anchor": self.anchor}
+        usual |= {"name": NAME, "storage": self.closed().storage, **parts}
+        return named(self.root.with_name("settings.toml"), **usual)
 
 
 def journal(root: Path, at: str = "journal") -> dict[str, object]:
@@ -181,4 +181,4 @@ def based(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-Build = Callable[[Path], list[str]]
+Build = Callable[[Path], list[str] | None]

@@ -1,6 +1,7 @@
 """Each deployment of the zoo: how it is made, what is wrong with it, and what must be found.
 
-A finding stands as its id and its place, seen from the folder of the deployment.
+A finding stands as its id and its place, seen from the folder of the deployment. That an anchor has
+the owner and the device of its storage, as all of these do, is left out.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.resume.answers import Answers
+from tests.unit import openssh
 from tests.unit.commands import said
 from tests.zoo import others
 from tests.zoo.build import (
@@ -59,7 +61,8 @@ class Case:
         what: what is wrong with it, or why it is good, for the page.
         status: the exit status of the command.
         found: the findings, each as its id and its place.
-        build: makes it in a folder, and returns what to give to the command.
+        build: makes it in a folder, and returns what to give to the command; None if that is
+            the one folder there.
     """
 
     kind: str
@@ -72,8 +75,7 @@ class Case:
 CASES: Final[dict[str, Case]] = {}
 """Each by its name, the good ones of a kind last."""
 
-# What any anchor beside its storage, of the same user, is told.
-BESIDE: Final = ("SP15.one-device anchor", "SP15.one-owner anchor")
+Plant = Callable[[Deployed], list[str] | None]
 
 
 class Put(Protocol):
@@ -87,7 +89,8 @@ def of_kind(kind: str) -> Put:
 
     def case(what: str, *found: str, status: int = 1) -> Callable[[Build], Build]:
         def put(build: Build) -> Build:
-            CASES[build.__name__.replace("_", "-")] = Case(kind, what, status, found, build)
+            listed = tuple(each for text in found for each in text.split(", "))
+            CASES[build.__name__.replace("_", "-")] = Case(kind, what, status, listed, build)
             return build
 
         return put
@@ -95,105 +98,81 @@ def of_kind(kind: str) -> Put:
     return case
 
 
+def _planted(
+    case: Put, *, database: bool, what: str, found: tuple[str, ...], status: int
+) -> Callable[[Plant], Plant]:
+    def put(plant: Plant) -> Plant:
+        def build(root: Path) -> list[str]:
+            deployed = Deployed(root, database=database)
+            return plant(deployed) or deployed.arguments()
+
+        build.__name__ = plant.__name__
+        case(what, *found, status=status)(build)
+        return plant
+
+    return put
+
+
+def stored(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
+    """Put what is done to a store in files into the zoo."""
+    case = of_kind("A store in files")
+    return _planted(case, database=False, what=what, found=found, status=status)
+
+
+def in_database(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
+    """Put what is done to a store in SQLite into the zoo."""
+    case = of_kind("A store in SQLite")
+    return _planted(case, database=True, what=what, found=found, status=status)
+
+
 case = of_kind("A store in files")
 
 
-@case(
-    "Everybody can list the folder of the store.",
-    "SP01.readable state",
-    *BESIDE,
-)
-def readable_store(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("Everybody can list the folder of the store.", "SP01.readable state")
+def readable_store(deployed: Deployed) -> None:
     deployed.storage.chmod(0o755)
-    return deployed.arguments()
 
 
-@case(
+@stored(
     "Everybody can write the folder of the store, so nothing in it is verified.",
-    "SP01.readable state",
-    "SP02.not-verified state",
-    "SP04.writable state",
+    "SP01.readable state, SP02.not-verified state, SP04.writable state",
 )
-def writable_store(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def writable_store(deployed: Deployed) -> None:
     deployed.storage.chmod(0o777)
-    return deployed.arguments()
 
 
-@case(
-    "Everybody can read a record.",
-    "SP04.mode state/order-7/0000000002.checkpoint",
-    *BESIDE,
-)
-def readable_record(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("Everybody can read a record.", "SP04.mode state/order-7/0000000002.checkpoint")
+def readable_record(deployed: Deployed) -> None:
     deployed.record(2).chmod(0o644)
-    return deployed.arguments()
 
 
-@case(
-    "A group can rename what is in the folder above the store.",
-    "SP01.group .",
-    *BESIDE,
-)
-def group_above(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    root.chmod(0o770)
-    return deployed.arguments()
+@stored("A group can rename what is in the folder above the store.", "SP01.group .")
+def group_above(deployed: Deployed) -> None:
+    deployed.root.chmod(0o770)
 
 
-@case(
-    "The state of a record was edited.",
-    "SP12.seal-broken order-7",
-    *BESIDE,
-)
-def edited_record(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("The state of a record was edited.", "SP12.seal-broken order-7")
+def edited_record(deployed: Deployed) -> None:
     record = deployed.record(2)
     record.write_bytes(record.read_bytes().replace(b"amount\1", b"amount\x09"))
-    return _as_saved(deployed)
 
 
-def _as_saved(deployed: Deployed) -> list[str]:
-    """Give each record the time of its number, as no change by hand does."""
-    for record in sorted(deployed.storage.rglob("*.checkpoint")):
-        os.utime(record, (int(record.name[:10]),) * 2)
-    return deployed.arguments()
-
-
-@case(
+@stored(
     "A record was put in the place of a later one.",
     "SP12.seal-broken order-7",
-    "SP15.not-compared order-7",
-    *BESIDE,
 )
-def moved_record(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def moved_record(deployed: Deployed) -> None:
     deployed.record(3).write_bytes(deployed.record(2).read_bytes())
-    return _as_saved(deployed)
 
 
-@case(
-    "A record in the middle is gone.",
-    "SP13.rolled-back order-7",
-    *BESIDE,
-)
-def gap(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("A record in the middle is gone.", "SP13.rolled-back order-7")
+def gap(deployed: Deployed) -> None:
     deployed.record(2).unlink()
-    return deployed.arguments()
 
 
-@case(
-    "The newest record was cut off, and the anchor knows of it.",
-    "SP15.rolled-back order-7",
-    *BESIDE,
-)
-def rolled_back(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("The newest record was cut off, and the anchor knows of it.", "SP15.rolled-back order-7")
+def rolled_back(deployed: Deployed) -> None:
     deployed.record(3).unlink()
-    return deployed.arguments()
 
 
 def _copied(anchor: Path, to: Path) -> Path:
@@ -205,66 +184,45 @@ def _copied(anchor: Path, to: Path) -> Path:
     return to
 
 
-@case(
+@stored(
     "The anchor was set back to last night: what came since could be cut off unnoticed.",
     "SP15.behind order-7",
-    *BESIDE,
 )
-def anchor_set_back(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    last_night = _copied(deployed.anchor, root / "copy")
+def anchor_set_back(deployed: Deployed) -> None:
+    last_night = _copied(deployed.anchor, deployed.root / "copy")
     deployed.save(count=2)
     shutil.rmtree(deployed.closed().anchor.parent)
     last_night.rename(deployed.anchor.parent)
-    return deployed.arguments()
 
 
-@case(
+@stored(
     "The newest record was cut off, and without an anchor nobody can tell.",
     "SP15.no-anchor invoices",
 )
-def no_anchor(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def no_anchor(deployed: Deployed) -> list[str]:
     deployed.record(3).unlink()
     return deployed.arguments(anchor=None)
 
 
-@case(
+@stored(
     "The anchor is inside the store: whoever rolls back one rolls back both.",
-    "SP02.not-verified state",
-    "SP10.format state/anchor/heads.db",
-    "SP15.configuration-error state",
-    "SP22.together state/anchor",
+    "SP02.not-verified state, SP10.format state/anchor/heads.db",
+    "SP15.configuration-error state, SP22.together state/anchor",
 )
-def anchor_inside(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def anchor_inside(deployed: Deployed) -> None:
     inside = deployed.closed().anchor.parent.rename(deployed.storage / "anchor")
     deployed.anchor = inside / "heads.db"
-    return deployed.arguments()
 
 
-@case(
-    "The anchor never heard of the thread.",
-    "SP15.never-anchored order-7",
-    *BESIDE,
-)
-def never_anchored(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("The anchor never heard of the thread.", "SP15.never-anchored order-7")
+def never_anchored(deployed: Deployed) -> None:
     shutil.rmtree(deployed.anchor.parent)
     SQLiteAnchor(deployed.anchor, create=True).close()
-    return deployed.arguments()
 
 
-@case(
-    "The secret key lies in the store.",
-    "SP04.other-kind state/key",
-    "SP08.inside state/key",
-    *BESIDE,
-)
-def key_in_the_store(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    shutil.copy(root / "keys/key", deployed.storage / "key")
-    return deployed.arguments()
+@stored("The secret key lies in the store.", "SP04.other-kind state/key, SP08.inside state/key")
+def key_in_the_store(deployed: Deployed) -> None:
+    shutil.copy(deployed.root / "keys/key", deployed.storage / "key")
 
 
 @case(
@@ -279,76 +237,52 @@ def no_key_given(root: Path) -> list[str]:
 @case(
     "The records were sealed by a key that is not on the ring.",
     "SP02.seal-broken order-7",
-    "SP15.not-compared order-7",
-    *BESIDE,
 )
 def another_key(root: Path) -> list[str]:
     key(root, "other")
     return Deployed(root).arguments(key=[root / "keys/other"])
 
 
-@case(
+@stored(
     "A key was revoked, and sealed records after that.",
     "SP08.seal-broken order-7",
-    "SP08.revoked-in-use KEY",
-    *BESIDE,
 )
-def revoked_key(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    _copied(deployed.anchor, root / "before")
+def revoked_key(deployed: Deployed) -> list[str]:
+    _copied(deployed.anchor, deployed.root / "before")
     deployed.save(count=1)
-    new = key(root, "new")
-    ring = Keyring(new, verify=[key(root)])
+    new = key(deployed.root, "new")
+    ring = Keyring(new, verify=[key(deployed.root)])
     Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor).save(
         THREAD, {"amount": 4}
     )
-    gone = f"{root}/keys/key={root}/before/heads.db"
-    return deployed.arguments(key=[root / "keys/new"], revoked=[gone])
+    gone = f"{deployed.root}/keys/key={deployed.root}/before/heads.db"
+    return deployed.arguments(key=[deployed.root / "keys/new"], revoked=[gone])
 
 
-@case(
+@stored(
     "A pickle lies between the records.",
-    "SP02.seal-broken order-8",
-    "SP03.pickle state/order-8/0000000001.checkpoint",
+    "SP02.seal-broken order-8, SP03.pickle state/order-8/0000000001.checkpoint",
     "SP10.format state/order-8/0000000001.checkpoint",
-    "SP15.not-compared order-8",
-    *BESIDE,
 )
-def pickle_in_the_store(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def pickle_in_the_store(deployed: Deployed) -> None:
     write(deployed.storage / "order-8/0000000001.checkpoint", EVIL)
-    return deployed.arguments()
 
 
-@case(
+@stored(
     "A file is deeper than any parser should go.",
-    "SP03.unseen state/order-7/notes.json",
-    "SP10.format state/order-7/notes.json",
-    *BESIDE,
+    "SP03.unseen state/order-7/notes.json, SP10.format state/order-7/notes.json",
 )
-def deep_json(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def deep_json(deployed: Deployed) -> None:
     write(deployed.storage / f"{THREAD}/notes.json", "[" * 500 + "]" * 500)
-    return deployed.arguments()
 
 
-@case(
-    "A worker died with a thread in its hands.",
-    "SP07.abandoned state/order-7",
-    *BESIDE,
-)
-def abandoned_thread(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("A worker died with a thread in its hands.", "SP07.abandoned state/order-7")
+def abandoned_thread(deployed: Deployed) -> None:
     lease = "safepoint-lease/1 5 worker-1 2020-01-01T00:00:00.000000Z\n"
     write(deployed.storage / f"{THREAD}/lease", lease)
-    return deployed.arguments()
 
 
-@case(
-    "Threads of tenants, and one that is nobody's.",
-    "SP30.mixed invoices",
-    *BESIDE,
-)
+@case("Threads of tenants, and one that is nobody's.", "SP30.mixed invoices")
 def mixed_tenants(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save("order-8")
@@ -357,9 +291,7 @@ def mixed_tenants(root: Path) -> list[str]:
 
 @case(
     "A record of one tenant lies with another.",
-    "SP15.not-compared @acme/order-7",
     "SP30.seal-broken @acme/order-7",
-    *BESIDE,
 )
 def tenants_swapped(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
@@ -367,19 +299,14 @@ def tenants_swapped(root: Path) -> list[str]:
     acme, globex = (deployed.storage / f"@{each}/{THREAD}" for each in ("acme", "globex"))
     name = "0000000003.checkpoint"
     (acme / name).write_bytes((globex / name).read_bytes())
-    return _as_saved(deployed)
+    return deployed.arguments()
 
 
-@case(
-    "The journal has a gap.",
-    "SP20.seal-broken journal",
-    *BESIDE,
-)
-def journal_gap(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    more = journal(root)
+@stored("The journal has a gap.", "SP20.seal-broken journal")
+def journal_gap(deployed: Deployed) -> list[str]:
+    more = journal(deployed.root)
     rules = "SELECT sql FROM sqlite_schema WHERE name = 'checkpoints_delete'"
-    with closing(sqlite3.connect(root / "journal/journal.db")) as thief, thief:
+    with closing(sqlite3.connect(deployed.root / "journal/journal.db")) as thief, thief:
         [(rule,)] = thief.execute(rules).fetchall()
         thief.execute("DROP TRIGGER checkpoints_delete")
         thief.execute("DELETE FROM checkpoints WHERE sequence = 2")
@@ -387,138 +314,110 @@ def journal_gap(root: Path) -> list[str]:
     return deployed.arguments(**more)
 
 
-@case(
+@stored(
     "The journal lies in the store that it should tell of.",
-    "SP10.format state/journal/journal.db",
-    "SP22.together state/journal",
-    *BESIDE,
+    "SP10.format state/journal/journal.db, SP22.together state/journal",
 )
-def journal_inside(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    return deployed.arguments(**journal(root, "state/journal"))
+def journal_inside(deployed: Deployed) -> list[str]:
+    return deployed.arguments(**journal(deployed.root, "state/journal"))
 
 
-@case(
-    "A file is in the place of the store.",
-    "SP02.not-verified state",
-    "SP04.other-kind state",
-)
-def file_in_its_place(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    deployed.storage.rename(root / "elsewhere")
+@stored("A file is in the place of the store.", "SP02.not-verified state, SP04.other-kind state")
+def file_in_its_place(deployed: Deployed) -> None:
+    deployed.storage.rename(deployed.root / "elsewhere")
     write(deployed.storage, "")
-    return deployed.arguments()
 
 
-@case(
+@stored(
     "There is no record in the store, so nothing was verified.",
-    "SP02.empty state",
-    "SP15.no-anchor invoices",
+    "SP02.empty state, SP15.no-anchor invoices",
 )
-def empty_store(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def empty_store(deployed: Deployed) -> list[str]:
     shutil.rmtree(deployed.storage / THREAD)
     return deployed.arguments(anchor=None)
 
 
-@case(
+@stored(
     "A link leads out of the store, where nobody looks.",
-    "SP02.empty state",
-    "SP03.unseen-link state/order-7",
-    "SP04.link state/order-7",
-    "SP15.not-compared order-7",
-    *BESIDE,
+    "SP02.empty state, SP03.unseen-link state/order-7, SP04.link state/order-7",
 )
-def linked_thread(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    (deployed.storage / THREAD).rename(root / "elsewhere")
-    (deployed.storage / THREAD).symlink_to(root / "elsewhere")
-    return deployed.arguments()
+def linked_thread(deployed: Deployed) -> None:
+    (deployed.storage / THREAD).rename(deployed.root / "elsewhere")
+    (deployed.storage / THREAD).symlink_to(deployed.root / "elsewhere")
 
 
-@case(
-    "A store in files with its keys and its anchor apart.",
-    *BESIDE,
-    status=0,
-)
-def good_files(root: Path) -> list[str]:
-    return Deployed(root).arguments()
+@stored("A store in files with its keys and its anchor apart.", status=0)
+def good_files(_: Deployed) -> None:
+    pass
 
 
-@case(
-    "A store with a journal, each with an anchor.",
-    *BESIDE,
-    status=0,
-)
+@case("A store with a journal, each with an anchor.", status=0)
 def good_journal(root: Path) -> list[str]:
     return Deployed(root).arguments(**journal(root))
 
 
-@case(
-    "A store whose threads all have a tenant.",
-    *BESIDE,
-    status=0,
-)
+@case("A store whose threads all have a tenant.", status=0)
 def good_tenants(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save(tenant="globex")
     return deployed.arguments()
 
 
-@case(
-    "Old records were pruned.",
-    *BESIDE,
-    status=0,
-)
-def good_pruned(root: Path) -> list[str]:
-    deployed = Deployed(root)
+@stored("Old records were pruned.", status=0)
+def good_pruned(deployed: Deployed) -> None:
     deployed.ledger.prune(THREAD, keep=1)
-    return deployed.arguments()
 
 
-@case(
+@stored(
     "A key was replaced, and what the old one sealed still verifies.",
     "SP08.retired-in-use KEY",
-    *BESIDE,
     status=0,
 )
-def good_rotation(root: Path) -> list[str]:
-    deployed = Deployed(root)
-    ring = Keyring(key(root, "new"), verify=[key(root)])
+def good_rotation(deployed: Deployed) -> list[str]:
+    ring = Keyring(key(deployed.root, "new"), verify=[key(deployed.root)])
     ledger = Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor)
     ledger.save(THREAD, {"amount": 3})
-    return deployed.arguments(key=[root / "keys/new", root / "keys/key"])
+    return deployed.arguments(key=[deployed.root / "keys/new", deployed.root / "keys/key"])
 
 
-@case(
-    "A worker that owns its thread, and gave it back.",
-    *BESIDE,
-    status=0,
+@stored("A crash left a file that was not published.", status=0)
+def good_crash(deployed: Deployed) -> None:
+    write(deployed.storage / f"{THREAD}/.next", "safepoint/1 half")
+
+
+@stored(
+    "A database was put beside the records, which are read as files all the same.",
+    "SP10.format state/x.db, SP12.seal-broken order-7",
 )
-def good_owner(root: Path) -> list[str]:
-    deployed = Deployed(root)
+def database_beside_records(deployed: Deployed) -> None:
+    SQLiteAnchor(deployed.storage / "x.db", create=True).close()
+    edited_record(deployed)
+
+
+@stored("A worker that owns its thread, and gave it back.", status=0)
+def good_owner(deployed: Deployed) -> None:
     with deployed.ledger.own(THREAD, "worker-1"):
         deployed.save(count=1)
-    return deployed.arguments()
 
 
 @case(
     "A store with a place for answers, people who may approve, and a run that an operator holds.",
     "SP31.held order-7",
-    *BESIDE,
     status=0,
 )
 def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path, *, left_open: bool = False, **parts: object) -> list[str]:
+def _with_answers(root: Path, *, left_open: str = "", **parts: object) -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
         people[name].public.to_file(folder(root / "people" / name) / f"{name}.pub")
     if left_open:
         people["omar"].to_file(root / "people/omar/omar.key")
+        secret = (root / "people/omar/omar.key").read_text()
+        write(root / "people/omar/omar.key", left_open.format(secret))
     with (
         SQLiteCheckpointStorage(root / "answers/answers.db") as storage,
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
@@ -536,38 +435,48 @@ def _with_answers(root: Path, *, left_open: bool = False, **parts: object) -> li
 @case(
     "An approver carries each yes to a worker by hand: there is no place for answers.",
     "SP21.no-answers invoices",
-    *BESIDE,
     status=0,
 )
 def good_carried(root: Path) -> list[str]:
     return _with_answers(root, operators=None, answers=None, answers_anchor=None)
 
 
-@case(
-    "People may approve, and nobody may hold a run.",
-    "SP21.no-operator invoices",
-    *BESIDE,
-    status=0,
-)
+@case("People may approve, and nobody may hold a run.", "SP21.no-operator invoices", status=0)
 def good_without_operator(root: Path) -> list[str]:
     return _with_answers(root, operators=None)
 
 
 @case(
     "The operator's secret key lies open beside the public one.",
-    "SP21.open-key people/omar/omar.key",
-    "SP31.held order-7",
-    *BESIDE,
+    "SP21.open-key people/omar/omar.key, SP31.held order-7",
 )
 def open_operator(root: Path) -> list[str]:
-    return _with_answers(root, left_open=True)
+    return _with_answers(root, left_open="# of omar\nKEY='{}'\n")
+
+
+@case(
+    "The operator's key has a passphrase.",
+    "SP31.held order-7",
+    status=0,
+)
+def good_operator(root: Path) -> list[str]:
+    return _with_answers(root, left_open=openssh.text("phrase").decode())
+
+
+@case(
+    "The operator's secret key lies open, and no longer counts. What they held stays held.",
+    "SP21.no-operator invoices, SP31.held order-7",
+    status=0,
+)
+def good_revoked_operator(root: Path) -> list[str]:
+    told = _with_answers(root, left_open="{}")
+    (folder(root / "people/omar/revoked") / "omar.pub").hardlink_to(root / "people/omar/omar.pub")
+    return told
 
 
 @case(
     "Everybody can write the folder of the answers, so what is signed there is not read.",
-    "SP01.readable answers",
-    "SP04.writable answers",
-    *BESIDE,
+    "SP01.readable answers, SP04.writable answers",
 )
 def writable_answers(root: Path) -> list[str]:
     arguments = _with_answers(root)
@@ -578,71 +487,69 @@ def writable_answers(root: Path) -> list[str]:
 case = of_kind("A store in SQLite")
 
 
-@case(
-    "Everybody can read the database.",
-    "SP04.mode state/checkpoints.db",
-    *BESIDE,
-)
-def readable_database(root: Path) -> list[str]:
-    deployed = Deployed(root, database=True)
+@in_database("Everybody can read the database.", "SP04.mode state/checkpoints.db")
+def readable_database(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     deployed.storage.chmod(0o644)
     return arguments
 
 
-@case(
-    "A record in the database was edited.",
-    "SP12.seal-broken order-7",
-    *BESIDE,
+@in_database(
+    "Records of two tenants in the database were edited, and the newest of one is cut off.",
+    "SP12.seal-broken @globex/order-7, SP15.rolled-back @acme/order-7",
 )
-def edited_row(root: Path) -> list[str]:
-    deployed = Deployed(root, database=True)
+def tenants_in_a_database(deployed: Deployed) -> None:
+    database(deployed.closed().storage, "DELETE FROM checkpoints")
+    with SQLiteCheckpointStorage(deployed.storage) as storage, closing(_heads(deployed)) as heads:
+        ledger = Ledger(storage, store=NAME, keys=deployed.ledger.keys, anchor=heads)
+        for name in ("acme", "globex"):
+            for amount in range(3):
+                ledger.tenant(name).save(THREAD, {"amount": amount})
+    edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
+    database(
+        deployed.storage,
+        f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2",  # noqa: S608
+        "DELETE FROM checkpoints WHERE sequence = 3 AND tenant = 'acme'",
+    )
+
+
+def _heads(deployed: Deployed) -> SQLiteAnchor:
+    """Return an anchor anew."""
+    shutil.rmtree(deployed.anchor.parent)
+    return SQLiteAnchor(deployed.anchor, create=True)
+
+
+@in_database("A record in the database was edited.", "SP12.seal-broken order-7")
+def edited_row(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
     database(deployed.storage, f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2")  # noqa: S608
     return arguments
 
 
-@case(
-    "The newest record was cut out of the database.",
-    "SP15.rolled-back order-7",
-    *BESIDE,
-)
-def database_rolled_back(root: Path) -> list[str]:
-    deployed = Deployed(root, database=True)
+@in_database("The newest record was cut out of the database.", "SP15.rolled-back order-7")
+def database_rolled_back(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     database(deployed.storage, "DELETE FROM checkpoints WHERE sequence = 3")
     return arguments
 
 
-@case(
-    "The secret key lies beside the database.",
-    "SP08.inside state/key",
-    *BESIDE,
-)
-def key_beside_the_database(root: Path) -> list[str]:
-    deployed = Deployed(root, database=True)
-    shutil.copy(root / "keys/key", root / "state/key")
-    return deployed.arguments()
+@in_database("The secret key lies beside the database.", "SP08.inside state/key")
+def key_beside_the_database(deployed: Deployed) -> None:
+    shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
 
 
-@case(
+@in_database(
     "The file says that it is a database of ours, and is none.",
-    "SP02.not-verified state/checkpoints.db",
-    "SP13.unavailable state/checkpoints.db",
+    "SP02.not-verified state/checkpoints.db, SP13.unavailable state/checkpoints.db",
 )
-def damaged_database(root: Path) -> list[str]:
-    deployed = Deployed(root, database=True)
+def damaged_database(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     write(deployed.storage, b"SQLite format 3\0" + bytes(4096))
     return arguments
 
 
-@case(
-    "A store in SQLite.",
-    *BESIDE,
-    status=0,
-)
+@case("A store in SQLite.", status=0)
 def good_database(root: Path) -> list[str]:
     return Deployed(root, database=True).arguments()
 
@@ -650,10 +557,7 @@ def good_database(root: Path) -> list[str]:
 case = of_kind("Keys")
 
 
-@case(
-    "Everybody can read a secret key.",
-    "SP22.key-mode keys/key",
-)
+@case("Everybody can read a secret key.", "SP22.key-mode keys/key")
 def readable_key(root: Path) -> list[str]:
     key(root)
     (root / "keys/key").chmod(0o644)
@@ -662,8 +566,7 @@ def readable_key(root: Path) -> list[str]:
 
 @case(
     "A secret key lies in a git work tree.",
-    "SP22.key-work-tree project/keys/key",
-    "SP25.left-out project",
+    "SP22.key-work-tree project/keys/key, SP25.left-out project",
 )
 def key_in_git(root: Path) -> list[str]:
     key(root / "project")
@@ -671,10 +574,7 @@ def key_in_git(root: Path) -> list[str]:
     return [str(root / "project")]
 
 
-@case(
-    "A folder of keys that only their user can read.",
-    status=0,
-)
+@case("A folder of keys that only their user can read.", status=0)
 def good_keys(root: Path) -> list[str]:
     key(root)
     return [str(root / "keys")]
@@ -685,90 +585,68 @@ case = of_kind("What other frameworks keep")
 
 @case(
     "JSON names the decoder that its reader shall use.",
-    "SP02.unsealed state",
-    "SP10.format state/order-7.json",
+    "SP02.unsealed state, SP10.format state/order-7.json",
 )
-def json_with_tags(root: Path) -> list[str]:
+def json_with_tags(root: Path) -> None:
     write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
-    return [str(root / "state")]
 
 
-@case(
-    "JSON carries a pickle in base64.",
-    "SP02.unsealed state",
-    "SP03.pickle state/order-7.json",
-)
-def pickle_in_json(root: Path) -> list[str]:
+@case("JSON carries a pickle in base64.", "SP02.unsealed state, SP03.pickle state/order-7.json")
+def pickle_in_json(root: Path) -> None:
     write(root / "state/order-7.json", json.dumps({"note": "x", "blob": based(EVIL)}))
-    return [str(root / "state")]
 
 
 @case(
     "A folder of Agent Framework's FileCheckpointStorage: its JSON carries pickles.",
-    "SP02.unsealed state",
-    "SP03.pickle state/made.json",
-    "SP10.format state/made.json",
+    "SP02.unsealed state, SP03.pickle state/made.json, SP10.format state/made.json",
     "SP12.unsealed-state state",
 )
-def agent_framework_folder(root: Path) -> list[str]:
+def agent_framework_folder(root: Path) -> None:
     others.framework(folder(root / "state"))
-    return [str(root / "state")]
 
 
 @case(
     "A database of LangGraph's SqliteSaver, with a run that waits for a person.",
-    "SP10.row-types state/langgraph.db",
-    "SP12.unsealed-state state/langgraph.db",
+    "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
 )
-def langgraph_database(root: Path) -> list[str]:
+def langgraph_database(root: Path) -> None:
     others.langgraph(root / "state/langgraph.db")
-    return [str(root / "state")]
 
 
 @case(
     "The same, with rows that are pickles.",
-    "SP03.pickle-rows state/langgraph.db",
-    "SP10.row-types state/langgraph.db",
-    "SP12.unsealed-state state/langgraph.db",
-    "SP19.unsigned-approvals state/langgraph.db",
+    "SP03.pickle-rows state/langgraph.db, SP10.row-types state/langgraph.db",
+    "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
 )
-def langgraph_pickles(root: Path) -> list[str]:
+def langgraph_pickles(root: Path) -> None:
     others.langgraph(root / "state/langgraph.db", pickles=True)
-    return [str(root / "state")]
 
 
 @case(
     "A home of OpenClaw that everybody can read, and in part write, with approvals that nobody"
     " signed.",
-    "SP01.group openclaw/agents/main",
-    "SP01.readable openclaw",
-    "SP04.mode openclaw/exec-approvals.json",
-    "SP04.replaceable openclaw/agents/main/agent",
+    "SP01.group openclaw/agents/main, SP01.readable openclaw",
+    "SP04.mode openclaw/exec-approvals.json, SP04.replaceable openclaw/agents/main/agent",
     "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
     "SP12.unsealed-state openclaw/state/openclaw.sqlite",
-    "SP13.transcripts openclaw/agents/main/sessions",
-    "SP19.unsigned-approvals openclaw",
-    "SP19.unsigned-approvals openclaw/state/openclaw.sqlite",
-    "SP22.gateway openclaw",
+    "SP13.transcripts openclaw/agents/main/sessions, SP19.unsigned-approvals openclaw",
+    "SP19.unsigned-approvals openclaw/state/openclaw.sqlite, SP22.gateway openclaw",
 )
-def openclaw_home(root: Path) -> list[str]:
+def openclaw_home(root: Path) -> None:
     others.everything(root / "openclaw")
     for name, mode in ((".", 0o755), ("exec-approvals.json", 0o644), ("agents/main", 0o777)):
         (root / "openclaw" / name).chmod(mode)
-    return [str(root / "openclaw")]
 
 
 @case(
     "A home of OpenClaw that is as good as it gets once it has state: closed to others, and new."
     " What it keeps has no seal.",
-    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite",
-    "SP22.gateway openclaw",
+    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite, SP22.gateway openclaw",
 )
-def openclaw_closed(root: Path) -> list[str]:
+def openclaw_closed(root: Path) -> None:
     others.openclaw(root / "openclaw")
     others.agent(root / "openclaw/agents/main/agent/openclaw-agent.sqlite", "2026.9.1", said="Hi")
-    return [str(root / "openclaw")]
 
 
 @case(
@@ -777,31 +655,23 @@ def openclaw_closed(root: Path) -> list[str]:
     "SP22.gateway openclaw",
     status=0,
 )
-def good_openclaw(root: Path) -> list[str]:
+def good_openclaw(root: Path) -> None:
     others.openclaw(root / "openclaw")
-    return [str(root / "openclaw")]
 
 
 @case(
     "The states of Lobster's runs: whoever can write the folder resumes them.",
-    "SP01.group lobster",
-    "SP01.readable lobster/state",
-    "SP04.writable lobster/state",
-    "SP04.writable lobster/state/workflow_resume_1.json",
-    "SP12.unsigned-resume lobster/state",
+    "SP01.group lobster, SP01.readable lobster/state, SP04.writable lobster/state",
+    "SP04.writable lobster/state/workflow_resume_1.json, SP12.unsigned-resume lobster/state",
 )
-def lobster_state(root: Path) -> list[str]:
+def lobster_state(root: Path) -> None:
     others.put(root / "lobster/state/pipeline_resume_1.json", others.RESUME)
     others.put(root / "lobster/state/workflow_resume_1.json", others.WORKFLOW, 0o664)
     for each in (root / "lobster", root / "lobster/state"):
         each.chmod(0o775)
-    return [str(root / "lobster")]
 
 
-@case(
-    "A database that nobody here knows.",
-    "SP02.foreign-database state/notes.db",
-)
+@case("A database that nobody here knows.", "SP02.foreign-database state/notes.db")
 def unknown_database(root: Path) -> list[str]:
     notes = "CREATE TABLE notes (text)", "INSERT INTO notes VALUES ('Remember the milk.')"
     return [str(database(root / "state/notes.db", *notes).parent)]
@@ -809,8 +679,7 @@ def unknown_database(root: Path) -> list[str]:
 
 @case(
     "A cache of Hugging Face with a model as safetensors.",
-    "SP24.unsealed hub/models--org--net/blobs/0a",
-    "SP25.skipped hub",
+    "SP24.unsealed hub/models--org--net/blobs/0a, SP25.skipped hub",
     status=0,
 )
 def good_cache(root: Path) -> list[str]:
@@ -821,9 +690,8 @@ def good_cache(root: Path) -> list[str]:
 
 @case(
     "A cache of Hugging Face with a link that leaves it: what it leads to is looked at.",
-    "SP24.runs-code hub/models--org--net/blobs/0a",
+    "SP24.runs-code hub/models--org--net/blobs/0a, SP25.skipped hub",
     "SP24.unsealed hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
-    "SP25.skipped hub",
     "SP25.lies hub/models--org--net/snapshots/" + "0" * 40 + "/model.bin",
 )
 def cache_that_leads_out(root: Path) -> list[str]:
@@ -836,36 +704,25 @@ case = of_kind("Models, and code that loads them")
 
 
 @case(
-    "A pickle that runs a command, under the name of a picture.",
-    "SP24.runs-code models/logo.png",
+    "A pickle that runs a command, under the name of a picture.", "SP24.runs-code models/logo.png"
 )
-def pickle_as_a_picture(root: Path) -> list[str]:
+def pickle_as_a_picture(root: Path) -> None:
     write(root / "models/logo.png", EVIL)
-    return [str(root / "models")]
 
 
-@case(
-    "A pickle of plain values.",
-    "SP24.unsealed models/scaler.pkl",
-    "SP25.pickle models/scaler.pkl",
-)
-def plain_pickle(root: Path) -> list[str]:
+@case("A pickle of plain values.", "SP24.unsealed models/scaler.pkl, SP25.pickle models/scaler.pkl")
+def plain_pickle(root: Path) -> None:
     write(root / "models/scaler.pkl", PLAIN)
-    return [str(root / "models")]
 
 
 @case(
     "Pickles in gzip, xz, bzip2 and zstd, which were not looked into.",
-    "SP24.unsealed models/model.pkl.bz2",
-    "SP24.unsealed models/model.pkl.gz",
-    "SP24.unsealed models/model.pkl.xz",
-    "SP24.unsealed models/model.pkl.zst",
-    "SP25.unknown models/model.pkl.bz2",
-    "SP25.unknown models/model.pkl.gz",
-    "SP25.unknown models/model.pkl.xz",
-    "SP25.unknown models/model.pkl.zst",
+    "SP24.unsealed models/model.pkl.bz2, SP24.unsealed models/model.pkl.gz",
+    "SP24.unsealed models/model.pkl.xz, SP24.unsealed models/model.pkl.zst",
+    "SP25.unknown models/model.pkl.bz2, SP25.unknown models/model.pkl.gz",
+    "SP25.unknown models/model.pkl.xz, SP25.unknown models/model.pkl.zst",
 )
-def compressed_pickles(root: Path) -> list[str]:
+def compressed_pickles(root: Path) -> None:
     for ending, data in {
         "gz": gzip.compress(EVIL),
         "xz": lzma.compress(EVIL),
@@ -873,96 +730,67 @@ def compressed_pickles(root: Path) -> list[str]:
         "zst": b"\x28\xb5\x2f\xfd\x04\x00" + EVIL,
     }.items():
         write(root / f"models/model.pkl.{ending}", data)
-    return [str(root / "models")]
 
 
-@case(
-    "A pickle that runs a command, in a zip.",
-    "SP24.runs-code models/model.zip",
-)
-def pickle_in_a_zip(root: Path) -> list[str]:
+@case("A pickle that runs a command, in a zip.", "SP24.runs-code models/model.zip")
+def pickle_in_a_zip(root: Path) -> None:
     write(root / "models/model.zip", zipped({"weights/data.bin": EVIL}))
-    return [str(root / "models")]
 
 
-@case(
-    "A file of PyTorch that runs a command.",
-    "SP24.runs-code models/net.pt",
-)
-def torch_that_runs(root: Path) -> list[str]:
+@case("A file of PyTorch that runs a command.", "SP24.runs-code models/net.pt")
+def torch_that_runs(root: Path) -> None:
     write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
-    return [str(root / "models")]
 
 
 @case(
     "Files of PyTorch, of today and from before 1.6, without a seal.",
-    "SP24.unsealed models/net.pt",
-    "SP24.unsealed models/old.bin",
-    "SP25.damaged models/old.bin",
+    "SP24.unsealed models/net.pt, SP24.unsealed models/old.bin, SP25.damaged models/old.bin",
     "SP25.torch models/net.pt",
 )
-def torch_files(root: Path) -> list[str]:
+def torch_files(root: Path) -> None:
     torch_file(root / "models/net.pt")
     torch_file(root / "models/old.bin", legacy=True)
-    return [str(root / "models")]
 
 
 @case(
     "A pickle with the name of safetensors.",
-    "SP24.unsealed models/net.safetensors",
-    "SP25.lies models/net.safetensors",
+    "SP24.unsealed models/net.safetensors, SP25.lies models/net.safetensors",
 )
-def safetensors_that_lie(root: Path) -> list[str]:
+def safetensors_that_lie(root: Path) -> None:
     write(root / "models/net.safetensors", PLAIN)
-    return [str(root / "models")]
 
 
 @case(
     "A safetensors file whose header says more than there is.",
-    "SP24.unsealed models/net.safetensors",
-    "SP25.unknown models/net.safetensors",
+    "SP24.unsealed models/net.safetensors, SP25.unknown models/net.safetensors",
 )
-def safetensors_cut_short(root: Path) -> list[str]:
+def safetensors_cut_short(root: Path) -> None:
     file = safetensors(root / "models/net.safetensors")
     write(file, file.read_bytes()[:-4])
-    return [str(root / "models")]
 
 
 @case(
     "Code that loads models unsafely, without a test that says so.",
-    "SP03.sl08 app/read.py",
-    "SP24.sl02 app/train.py",
-    "SP27.no-test app",
+    "SP03.sl08 app/read.py, SP24.sl02 app/train.py, SP27.no-test app",
 )
-def unsafe_loads(root: Path) -> list[str]:
+def unsafe_loads(root: Path) -> None:
     write(root / "app/train.py", 'import torch\n\nnet = torch.load("net.pt", weights_only=False)\n')
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
-    return [str(root / "app")]
 
 
-@case(
-    "A model as safetensors, with its seal.",
-    status=0,
-)
+@case("A model as safetensors, with its seal.", status=0)
 def good_model(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors", sealed=key(root))
     return [str(root / "models")]
 
 
-@case(
-    "Code that loads nothing unsafely.",
-    status=0,
-)
-def good_code(root: Path) -> list[str]:
+@case("Code that loads nothing unsafely.", status=0)
+def good_code(root: Path) -> None:
     write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
-    return [str(root / "app")]
 
 
-@case(
-    "Code that loads with weights_only, and a test that expects a refusal.",
-    status=0,
-)
-def good_loads(root: Path) -> list[str]:
+@case("Code that loads with weights_only, and a test that expects a refusal.", status=0)
+def good_loads(root: Path) -> None:
     load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
     write(root / "app/train.py", load)
     test = (
@@ -972,7 +800,6 @@ def good_loads(root: Path) -> list[str]:
         '        torch.load("evil.pt", weights_only=True)\n'
     )
     write(root / "app/test_train.py", test)
-    return [str(root / "app")]
 
 
 case = of_kind("What cannot be seen")
@@ -980,30 +807,25 @@ case = of_kind("What cannot be seen")
 
 @case(
     "A link that leads to itself.",
-    "SP03.unseen-link models/loop",
-    "SP24.unsealed models/net.safetensors",
+    "SP03.unseen-link models/loop, SP24.unsealed models/net.safetensors",
 )
-def loop_of_links(root: Path) -> list[str]:
+def loop_of_links(root: Path) -> None:
     safetensors(root / "models/net.safetensors")
     (root / "models/loop").symlink_to("loop")
-    return [str(root / "models")]
 
 
 @case(
     "A pipe among the models: reading it would wait for ever.",
-    "SP03.unseen models/model.pt",
-    "SP24.unsealed models/net.safetensors",
+    "SP03.unseen models/model.pt, SP24.unsealed models/net.safetensors",
 )
-def pipe(root: Path) -> list[str]:
+def pipe(root: Path) -> None:
     safetensors(root / "models/net.safetensors")
     os.mkfifo(root / "models/model.pt", 0o600)
-    return [str(root / "models")]
 
 
 @case(
     "A folder that leads elsewhere is not followed.",
-    "SP03.unseen-link models/more",
-    "SP24.unsealed models/net.safetensors",
+    "SP03.unseen-link models/more, SP24.unsealed models/net.safetensors",
 )
 def folder_elsewhere(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors")
@@ -1014,59 +836,37 @@ def folder_elsewhere(root: Path) -> list[str]:
 
 @case(
     "Folders that are deeper than anybody looks.",
-    "SP03.unseen models/" + "/".join("d" * 65),
     "SP24.unsealed models/net.safetensors",
+    "SP03.unseen models/" + "/".join("d" * 65),
 )
-def too_deep(root: Path) -> list[str]:
+def too_deep(root: Path) -> None:
     safetensors(root / "models/net.safetensors")
     write(root / "models" / "/".join("d" * 300) / "net.pkl", EVIL)
-    return [str(root / "models")]
 
 
-@case(
-    "Nothing that anybody knows.",
-    "SP02.unrecognised notes",
-    "SP25.skipped notes",
-    status=2,
-)
-def unknown_files(root: Path) -> list[str]:
+@case("Nothing that anybody knows.", "SP02.unrecognised notes, SP25.skipped notes", status=2)
+def unknown_files(root: Path) -> None:
     write(root / "notes/readme", "Remember the milk.\n")
-    return [str(root / "notes")]
 
 
-@case(
-    "An empty folder.",
-    "SP02.empty state",
-    status=2,
-)
+@case("An empty folder.", "SP02.empty state", status=2)
 def empty_folder(root: Path) -> list[str]:
     return [str(folder(root / "state"))]
 
 
-@case(
-    "There is nothing at the path.",
-    "audit.failed none",
-    status=2,
-)
+@case("There is nothing at the path.", "audit.failed none", status=2)
 def missing_path(root: Path) -> list[str]:
     return [str(root / "none")]
 
 
 @case(
     "A project with all of it: a store, a key, JSON with tags, a model and code.",
-    "SP01.work-tree project/anchor",
-    "SP01.work-tree project/cache",
-    "SP01.work-tree project/state",
-    "SP02.no-key project/state",
-    "SP02.unsealed project/cache",
-    "SP10.format project/cache/order-7.json",
-    "SP22.key-mode project/keys/key",
-    "SP22.key-work-tree project/keys/key",
-    "SP24.runs-code project/models/net.pkl",
-    "SP24.sl02 project/app/train.py",
-    "SP24.unsealed project/models/net.safetensors",
-    "SP25.left-out project",
-    "SP27.no-test project",
+    "SP01.work-tree project/anchor, SP01.work-tree project/cache",
+    "SP01.work-tree project/state, SP02.no-key project/state, SP02.unsealed project/cache",
+    "SP10.format project/cache/order-7.json, SP22.key-mode project/keys/key",
+    "SP22.key-work-tree project/keys/key, SP24.runs-code project/models/net.pkl",
+    "SP24.sl02 project/app/train.py, SP24.unsealed project/models/net.safetensors",
+    "SP25.left-out project, SP27.no-test project",
 )
 def mixed_project(root: Path) -> list[str]:
     project = root / "project"
@@ -1104,13 +904,9 @@ LATER: Final = "9999-12-31"
 
 @case(
     "Of three accepted findings one is over, and one matches nothing any more.",
-    "SP24.unsealed models/old.pkl",
-    "SP24.unsealed models/older.pkl",
-    "SP25.pickle models/old.pkl accepted",
-    "SP25.pickle models/older.pkl",
-    "audit.expired safepoint.toml",
-    "audit.useless safepoint.toml",
-    *BESIDE,
+    "SP24.unsealed models/old.pkl, SP24.unsealed models/older.pkl",
+    "SP25.pickle models/old.pkl accepted, SP25.pickle models/older.pkl",
+    "audit.expired safepoint.toml, audit.useless safepoint.toml",
 )
 def accepted_badly(root: Path) -> list[str]:
     Deployed(root)
@@ -1124,10 +920,7 @@ def accepted_badly(root: Path) -> list[str]:
     return ["--config", str(write(root / "safepoint.toml", SETTINGS + "".join(accepted)))]
 
 
-@case(
-    "The settings say something that means nothing, so nothing is looked at.",
-    status=2,
-)
+@case("The settings say something that means nothing, so nothing is looked at.", status=2)
 def unknown_setting(root: Path) -> list[str]:
     Deployed(root)
     wrong = SETTINGS.replace("paths", "path")
@@ -1142,8 +935,7 @@ def _settings(root: Path) -> list[str]:
 
 @case(
     "Everybody can read the key of a store that the settings name, and a record of it.",
-    "SP02.not-verified state",
-    "SP04.mode state/order-7/0000000002.checkpoint",
+    "SP02.not-verified state, SP04.mode state/order-7/0000000002.checkpoint",
     "SP22.key-mode keys/key",
 )
 def readable_key_of_settings(root: Path) -> list[str]:
@@ -1155,9 +947,7 @@ def readable_key_of_settings(root: Path) -> list[str]:
 
 @case(
     "Everybody can write the anchor of such a store, and a record of it is gone.",
-    "SP01.readable anchor",
-    "SP04.writable anchor",
-    "SP13.rolled-back order-7",
+    "SP01.readable anchor, SP04.writable anchor, SP13.rolled-back order-7",
 )
 def writable_anchor_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
@@ -1168,10 +958,7 @@ def writable_anchor_of_settings(root: Path) -> list[str]:
 
 @case(
     "Everybody can write the storage of such a store, and read its key.",
-    "SP01.readable state",
-    "SP02.not-verified state",
-    "SP04.writable state",
-    "SP22.key-mode keys/key",
+    "SP01.readable state, SP02.not-verified state, SP04.writable state, SP22.key-mode keys/key",
 )
 def writable_store_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
@@ -1182,9 +969,7 @@ def writable_store_of_settings(root: Path) -> list[str]:
 
 @case(
     "The key of such a store is not there, and everybody can read a record of it.",
-    "SP02.not-verified state",
-    "SP04.mode state/order-7/0000000002.checkpoint",
-    "SP22.unsafe keys/key",
+    "SP02.not-verified state, SP04.mode state/order-7/0000000002.checkpoint, SP22.unsafe keys/key",
 )
 def missing_key_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
@@ -1195,9 +980,7 @@ def missing_key_of_settings(root: Path) -> list[str]:
 
 @case(
     "A store and a folder of models, with one finding that is accepted with a reason and an end.",
-    "SP24.unsealed models/old.pkl",
-    "SP25.pickle models/old.pkl accepted",
-    *BESIDE,
+    "SP24.unsealed models/old.pkl, SP25.pickle models/old.pkl accepted",
     status=0,
 )
 def good_settings(root: Path) -> list[str]:
@@ -1210,8 +993,6 @@ def good_settings(root: Path) -> list[str]:
 @case(
     "What `safepoint init` makes, before the first run: there is nothing to verify yet.",
     "SP02.empty .local/state/safepoint/invoices/storage/checkpoints.db",
-    "SP15.one-device .local/state/safepoint-anchor/invoices",
-    "SP15.one-owner .local/state/safepoint-anchor/invoices",
     status=2,
 )
 def new_store(root: Path) -> list[str]:
@@ -1219,12 +1000,7 @@ def new_store(root: Path) -> list[str]:
     return ["--store", NAME]
 
 
-@case(
-    "What `safepoint init` makes in the default places, with a first run in it.",
-    "SP15.one-device .local/state/safepoint-anchor/invoices",
-    "SP15.one-owner .local/state/safepoint-anchor/invoices",
-    status=0,
-)
+@case("What `safepoint init` makes in the default places, with a first run in it.", status=0)
 def good_init(root: Path) -> list[str]:
     said("init", NAME)
     ledger = open_ledger(NAME)
@@ -1243,12 +1019,8 @@ CLAW: Final = ("SP22.gateway home",)
 
 @case(
     "The same thread is forged in two stores, and accepted in one of them.",
-    "SP12.seal-broken order-7 accepted",
-    "SP12.seal-broken order-7",
-    "SP15.not-compared order-7",
-    "SP15.not-compared order-7",
+    "SP12.seal-broken order-7 accepted, SP12.seal-broken order-7",
     "audit.useless safepoint.toml",
-    *(f"{each.split()[0]} {name}/anchor" for name in ("one", "two") for each in BESIDE),
 )
 def forged_twins(root: Path) -> list[str]:
     text = ACCEPT.format("SP12.seal-broken", "one/state#order-7", LATER)
@@ -1267,17 +1039,14 @@ def forged_twins(root: Path) -> list[str]:
     "A database of LangGraph with pickles, that says it is an anchor.",
     "SP15.unavailable state/heads.db",
 )
-def called_an_anchor(root: Path) -> list[str]:
+def called_an_anchor(root: Path) -> None:
     others.langgraph(root / "state/heads.db", pickles=True)
     database(root / "state/heads.db", f"PRAGMA application_id = {0x53465041}")
-    return [str(root / "state")]
 
 
 @case(
     "An anchor that everybody can write.",
-    "SP01.readable anchor",
-    "SP04.writable anchor",
-    "SP04.writable anchor/heads.db",
+    "SP01.readable anchor, SP04.writable anchor, SP04.writable anchor/heads.db",
 )
 def open_anchor(root: Path) -> list[str]:
     SQLiteAnchor(folder(root / "anchor") / "heads.db", create=True).close()
@@ -1288,35 +1057,29 @@ def open_anchor(root: Path) -> list[str]:
 
 @case(
     "A pickle and a folder of pickles beside an anchor, called as SQLite calls its own files.",
-    "SP04.other-kind anchor/heads.db-wal",
-    "SP13.stray anchor/heads.db-shm",
-    "SP13.stray anchor/heads.db-wal",
-    "SP24.runs-code anchor/heads.db-shm",
+    "SP04.other-kind anchor/heads.db-wal, SP13.stray anchor/heads.db-shm",
+    "SP13.stray anchor/heads.db-wal, SP24.runs-code anchor/heads.db-shm",
     "SP24.runs-code anchor/heads.db-wal/net.pkl",
 )
-def beside_a_database(root: Path) -> list[str]:
+def beside_a_database(root: Path) -> None:
     SQLiteAnchor(folder(root / "anchor") / "heads.db", create=True).close()
     write(root / "anchor/heads.db-shm", EVIL)
     write(root / "anchor/heads.db-wal/net.pkl", EVIL)
-    return [str(root / "anchor")]
 
 
 @case(
     "The form of a Hugging Face cache around pickles, and around code that loads one.",
-    "SP24.runs-code app/models--a--b/blobs/abc",
-    "SP24.runs-code app/models--a--b/net.pkl",
-    "SP24.runs-code app/net.pkl",
-    "SP25.skipped app",
+    "SP24.runs-code app/models--a--b/blobs/abc, SP24.runs-code app/models--a--b/net.pkl",
+    "SP24.runs-code app/net.pkl, SP25.skipped app",
     *LOADED,
 )
-def form_of_a_cache(root: Path) -> list[str]:
+def form_of_a_cache(root: Path) -> None:
     repo = root / "app/models--a--b"
     write(repo / "refs/main", "a" * 40)
     write(repo / "snapshots/x/readme.txt", "Read me.\n")
     for file in (repo / "blobs/abc", repo / "net.pkl", root / "app/net.pkl"):
         write(file, EVIL)
     write(root / "app/a.py", LOAD)
-    return [str(root / "app")]
 
 
 @case("Code that begins as the seal of a model does.", "SP02.no-key app/a.py", *LOADED)
@@ -1329,48 +1092,38 @@ def code_as_a_seal(root: Path) -> list[str]:
 
 @case(
     "YAML that begins as a key does, and names a function.",
-    "SP02.unsealed state",
-    "SP10.format state/a.yaml",
+    "SP02.unsealed state, SP10.format state/a.yaml",
 )
-def yaml_as_a_key(root: Path) -> list[str]:
+def yaml_as_a_key(root: Path) -> None:
     text = "ssh-ed25519 AAAA x: 1\ny: !!python/object/apply:os.system [id]\n"
     write(root / "state/a.yaml", text)
-    return [str(root / "state")]
 
 
 @case(
     "Settings of OpenClaw that carry a pickle in base64.",
-    "SP02.unsealed home",
-    "SP03.pickle home/openclaw.json",
-    "SP10.format home/openclaw.json",
+    "SP02.unsealed home, SP03.pickle home/openclaw.json, SP10.format home/openclaw.json",
     *CLAW,
 )
-def pickle_in_settings(root: Path) -> list[str]:
+def pickle_in_settings(root: Path) -> None:
     text = f'{TOUCHED}, "x": {{"__pickled__": "{based(EVIL)}", "__type__": "a:b"}}}}'
     write(root / "home/openclaw.json", text)
-    return [str(root / "home")]
 
 
 @case(
     "Settings of OpenClaw with a pickle behind them.",
-    "SP02.unsealed home",
-    "SP03.pickle home/openclaw.json",
-    "SP25.opaque home/openclaw.json",
+    "SP02.unsealed home, SP03.pickle home/openclaw.json, SP25.opaque home/openclaw.json",
     *CLAW,
 )
-def pickle_behind_settings(root: Path) -> list[str]:
+def pickle_behind_settings(root: Path) -> None:
     write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + EVIL)
-    return [str(root / "home")]
 
 
 @case(
     "Settings of OpenClaw with a zip archive behind them.",
-    "SP24.unsealed home/openclaw.json",
-    "SP25.damaged home/openclaw.json",
+    "SP24.unsealed home/openclaw.json, SP25.damaged home/openclaw.json",
 )
-def archive_behind_settings(root: Path) -> list[str]:
+def archive_behind_settings(root: Path) -> None:
     write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + zipped({"a.pkl": EVIL}))
-    return [str(root / "home")]
 
 
 CACHES: Final = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
@@ -1379,30 +1132,23 @@ CACHES: Final = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
 @case(
     "A link to a pickle in the folder of git, and pickles in caches of tools, in what is called an"
     " environment, and in a folder of packages.",
-    "SP24.runs-code app/.tox/net.pkl",
-    "SP24.runs-code app/net.pkl",
+    "SP24.runs-code app/.tox/net.pkl, SP24.runs-code app/net.pkl, SP25.left-out app",
+    "SP25.not-entered app/node_modules, SP25.not-entered app/state",
     *(f"SP24.runs-code app/{name}/net.pkl" for name in CACHES),
-    "SP25.left-out app",
-    "SP25.not-entered app/node_modules",
-    "SP25.not-entered app/state",
 )
-def where_nobody_looks(root: Path) -> list[str]:
+def where_nobody_looks(root: Path) -> None:
     for name in (".git", ".tox", "node_modules", "state", *CACHES):
         write(root / f"app/{name}/net.pkl", EVIL)
     write(root / "app/state/pyvenv.cfg", "")
     (root / "app/net.pkl").symlink_to(".git/net.pkl")
-    return [str(root / "app")]
 
 
 @case(
     "A store without the seal of any record.",
-    "SP02.unsealed state",
-    "SP10.format state/order-7/0000000001.checkpoint",
-    "SP12.no-seal state",
+    "SP02.unsealed state, SP10.format state/order-7/0000000001.checkpoint, SP12.no-seal state",
 )
-def seals_taken_away(root: Path) -> list[str]:
+def seals_taken_away(root: Path) -> None:
     write(root / "state/order-7/0000000001.checkpoint", '{"amount": 9}')
-    return [str(root / "state")]
 
 
 INSIDE: Final = {
@@ -1431,16 +1177,14 @@ PACKED: Final = {
 
 @case(
     "Pickles that begin behind something else, in files of any name.",
-    "SP02.unsealed state",
+    "SP02.unsealed state, SP24.runs-code state/based.zip",
     *(f"SP03.pickle state/{name}" for name in INSIDE),
     *(f"SP25.opaque state/{name}" for name in INSIDE if "pic" not in name and "old" not in name),
-    "SP24.runs-code state/based.zip",
 )
-def pickles_inside(root: Path) -> list[str]:
+def pickles_inside(root: Path) -> None:
     for name, data in INSIDE.items():
         write(root / "state" / name, data)
     write(root / "state/based.zip", zipped({"readme.txt": based(EVIL).encode()}))
-    return [str(root / "state")]
 
 
 @case(
@@ -1448,38 +1192,30 @@ def pickles_inside(root: Path) -> list[str]:
     *(f"SP25.opaque app/{name}" for name in OPAQUE),
     status=2,
 )
-def opaque_files(root: Path) -> list[str]:
+def opaque_files(root: Path) -> None:
     write(root / "app/a.py", "")
     for name, data in OPAQUE.items():
         write(root / "app" / name, data)
-    return [str(root / "app")]
 
 
 @case(
     "Code beside what is compressed or packed inside something else.",
     *(f"{each} app/{name}" for name in PACKED for each in ("SP24.unsealed", "SP25.unknown")),
 )
-def packed_files(root: Path) -> list[str]:
+def packed_files(root: Path) -> None:
     write(root / "app/a.py", "")
     for name, data in PACKED.items():
         write(root / "app" / name, data)
-    return [str(root / "app")]
 
 
-@case(
-    "State of jsonpickle that is called code.",
-    "SP02.unsealed app",
-    "SP10.format app/a.py",
-)
-def state_as_code(root: Path) -> list[str]:
+@case("State of jsonpickle that is called code.", "SP02.unsealed app, SP10.format app/a.py")
+def state_as_code(root: Path) -> None:
     write(root / "app/a.py", '{"py/object": "os.system"}')
-    return [str(root / "app")]
 
 
 @case(
     "A project with history, caches, pictures, texts and translations.",
-    "SP25.left-out app",
-    "SP25.skipped app",
+    "SP25.left-out app, SP25.skipped app",
     status=0,
 )
 def good_project(root: Path) -> list[str]:
@@ -1506,7 +1242,6 @@ def good_project(root: Path) -> list[str]:
     "SP25.not-entered app/env",
     status=2,
 )
-def environment(root: Path) -> list[str]:
+def environment(root: Path) -> None:
     write(root / "app/env/pyvenv.cfg", "home = /usr/bin\n")
     write(root / "app/a.py", "")
-    return [str(root / "app")]

@@ -89,7 +89,6 @@ class Found:
         self._real = os.path.realpath(self.path)
         self._closed, self._state = Closed(), list[str]()
         self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
-        self._linked = list[str]()
         self._kept: dict[tuple[str, str], list[str]] = {}
         if not os.path.lexists(self.path):
             raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
@@ -132,8 +131,6 @@ class Found:
             target = Path(os.path.realpath(file))
             above = [each for each in (target, *target.parents) if each.is_relative_to(self._real)]
             if above and not any(_is_left_out(str(each)) for each in above[:-1]):
-                if stat.S_ISDIR(info.st_mode):
-                    self._leave(self._linked, file)
                 return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
                 self._closed[file] = "it leads to a folder elsewhere"
@@ -244,7 +241,6 @@ class Found:
         yield from self._unread
         for which, names in {
             "SP25.left-out": self._left_out,
-            "SP25.linked": self._linked,
             "SP25.skipped": self._skipped,
         }.items():
             if names:

@@ -7,18 +7,16 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.finding import Finding, content, finding, of_tenant, refused, worst_first
-from safepoint.audit.reading import all_threads, view_of
+from safepoint.audit.finding import Finding, content, finding, of_tenant, refused
+from safepoint.audit.reading import view_of
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, scoped
+from safepoint.core.chain import scoped
 from safepoint.core.errors import (
-    CheckpointError,
-    NotFound,
     RolledBack,
     SealBroken,
     Unavailable,
@@ -41,39 +39,29 @@ _SECRET: Final = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----[^-]+-----END[
 _LAG: Final = 2
 
 
-def check_anchor(ledger: Ledger) -> list[Finding]:
-    """Compare the store, with its tenants, with its anchor, and look at where the two are kept."""
+def check_anchor(ledger: Ledger, heads: Mapping[tuple[Ledger, str], int]) -> Iterator[Finding]:
+    """Compare the threads with the anchor, and look at where it is kept.
+
+    Args:
+        ledger: the store.
+        heads: of each thread that verifies, with the ledger of its tenant, where it ends.
+    """
     if ledger.anchor is None:
-        return [finding("SP15.no-anchor", ledger.store)]
-    threads, found = all_threads(ledger)
-    if found and not threads:
-        return found
-    views = {scope: view_of(scope) for scope, _ in threads}
-    heads: dict[tuple[View, str], int] = {}
-    for scope, thread in threads:
-        view = views[scope]
-        try:
-            headers = (opened.header for opened in view.back(thread))  # notes may ride along
-            heads[view, thread] = next(each.sequence for each in headers if each.kind != "note")
-        except (NotFound, StopIteration):
-            continue  # nothing was ever there
-        except CheckpointError as error:
-            lost = isinstance(error, RolledBack) or error.kind == "anchor"
-            told = refused("SP15", error, thread) if lost else finding("SP15.not-compared", thread)
-            found += of_tenant(view.tenant, [told])
+        yield finding("SP15.no-anchor", ledger.store)
+        return
     # The anchor is asked after the storage: by now it has seen what was saved by then. Some
     # writers may have saved and not anchored yet, so those that seem late get a moment.
     late = [each for each in heads if any(_lag(*each, heads[each]))]
     if late:
         time.sleep(_PATIENCE)
     for each in late:
-        found += of_tenant(each[0].tenant, _lag(*each, heads[each]))
-    return [*worst_first(found), *_apart(ledger)]
+        yield from of_tenant(each[0].tenant_name, _lag(*each, heads[each]))
+    yield from _apart(ledger)
 
 
-def _lag(view: View, thread: str, head: int) -> Iterator[Finding]:
+def _lag(ledger: Ledger, thread: str, head: int) -> Iterator[Finding]:
     try:
-        anchored = view.anchored(thread)
+        anchored = view_of(ledger).anchored(thread)
     except (RolledBack, Unavailable) as refusal:
         yield refused("SP15", refusal, thread)
         return
@@ -106,26 +94,12 @@ def _folder(value: object) -> Path | None:
     return found if found is not None and found.is_dir() else None
 
 
-def check_keys(ledger: Ledger) -> Iterator[Finding]:
-    """Count the records that keys other than the newest still seal.
-
-    What names a key and does not verify by it proves nothing: whoever can write the storage could
-    make it look as if a key that is needed were not.
-    """
+def check_keys(ledger: Ledger, counts: Counter[str]) -> Iterator[Finding]:
+    """Say how many records keys other than the newest still seal."""
     keys = ledger.keys
     newest = [key for key in keys if keys.revoked(key.id) is None][-1:]
-    others = [key for key in keys if key not in newest]
-    counts = Counter[str]()
-    ring = Keyring(verify=list(keys))  # and none of them revoked
-    for scope, thread in all_threads(ledger)[0] if others else []:
-        view = view_of(scope, ring)
-        with suppress(CheckpointError):  # which is said where the records are verified
-            base = view.base(thread)
-            counts.update([base.key] if base is not None else [])
-            for opened in view.back(thread, every_signature=True):
-                counts[opened.key] += 1
-    for key in others:
-        if counts[key.id]:
+    for key in keys:
+        if counts[key.id] and key not in newest:
             is_revoked = keys.revoked(key.id) is not None
             which = "SP08.revoked-in-use" if is_revoked else "SP08.retired-in-use"
             yield finding(which, key.id, count=counts[key.id], store=ledger.store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from safepoint.audit.contents import Contents
 from safepoint.audit.discover import Found, check_code, check_tested, is_journal
-from safepoint.audit.finding import Finding, finding, refused, worst_first
+from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.audit.folder import check_ownership, check_places
 from safepoint.audit.ledger import (
     approvers_apart,
@@ -24,7 +25,7 @@ from safepoint.audit.ledger import (
 from safepoint.audit.models import check_torch
 from safepoint.audit.postgres import check_postgres, tenant_of
 from safepoint.audit.profiles import recognise_database
-from safepoint.audit.reading import mixed, read
+from safepoint.audit.reading import all_threads, mixed, walk
 from safepoint.audit.report import FAILED, Report
 from safepoint.audit.runs import Runs, holds
 from safepoint.audit.sqlite import check_database
@@ -272,12 +273,20 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100
 
 
-def _records(at: Opened) -> Iterator[Finding]:
-    """Verify each record, and look at how each run came to go on."""
+def _verified(at: Opened) -> Iterator[Finding]:
+    """Verify each record once, and look at how each run came to go on."""
     if at.ledger is None:
         return
-    runs = Runs(at.gate, at.apps)
-    yield from read(at.ledger, lambda each: [*each.findings("SP10"), *runs.look(each)])
+    runs, heads, keys = Runs(at.gate, at.apps), dict[tuple[Ledger, str], int](), Counter[str]()
+    threads, found = all_threads(at.ledger)
+    yield from found
+    for scope, name in threads:
+        thread = walk(scope, name)
+        yield from of_tenant(scope.tenant_name, [*thread.findings(), *runs.look(thread)])
+        keys += thread.keys
+        heads |= {(scope, name): thread.head} if thread.head and not thread.refusal else {}
+    yield from check_keys(at.ledger, keys)
+    yield from check_anchor(at.ledger, heads) if at.is_anchored else ()
     if at.gate is not None:
         yield from approvers_apart(at.ledger, at.gate.approvers)
         yield from runs.without_tools(at.ledger.store)
@@ -287,10 +296,8 @@ def _records(at: Opened) -> Iterator[Finding]:
 
 Look = Callable[[Any], Iterable[Finding]]
 OPENED: Final[dict[str, Look]] = {
-    "keys": lambda at: check_keys(at.ledger) if at.ledger else [],
-    "records": _records,
+    "records": _verified,
     "tenants": lambda at: mixed(at.ledger) if at.ledger else [],
-    "anchor": lambda at: check_anchor(at.ledger) if at.ledger and at.is_anchored else [],
 }
 """Each check of a store that is open, by a name of its own."""
 CHECKS: Final[dict[str, Look]] = {

@@ -11,9 +11,9 @@ from functools import cache, cached_property
 from importlib.resources import files
 from ipaddress import ip_address
 from itertools import combinations
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from safepoint.audit.finding import CATALOGUE, Finding, Severity, finding, unseen
+from safepoint.audit.finding import CATALOGUE, Finding, finding, unseen
 from safepoint.audit.profiles import judged_rows, known_by
 from safepoint.core.errors import Unavailable, quoted
 
@@ -40,12 +40,12 @@ _WHO: Final = (
 )
 _WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 _ROLES: Final = (
-    "select rolname::text, quote_ident(rolname), rolcanlogin, rolsuper, rolcreaterole,"
-    " rolreplication, rolcreatedb, rolbypassrls from pg_roles order by 1"
+    "select rolname::text, rolcanlogin, rolsuper, rolcreaterole, rolreplication, rolcreatedb,"
+    " rolbypassrls from pg_roles order by 1"
 )
 # Before PostgreSQL 16 a member always has all that the role has.
 _MEMBERS: Final = (
-    "select m.rolname::text, r.rolname::text, quote_ident(r.rolname), quote_ident(m.rolname)"
+    "select m.rolname::text, r.rolname::text"
     " from pg_auth_members a join pg_roles r on r.oid = a.roleid"
     " join pg_roles m on m.oid = a.member where coalesce((to_jsonb(a)->>'set_option')::boolean,"
     " true) or coalesce((to_jsonb(a)->>'inherit_option')::boolean, true) order by 2, 1"
@@ -72,9 +72,7 @@ thing (schema, kind, name, col, owner, acl) as (
 select schema, 'owner ' || kind || name, quote_ident(pg_get_userbyid(owner)) from thing
 where col is null
 union all select schema, concat('grant ', privilege, ' on ', kind, name, ' to ', who,
-    case when is_grantable then ' with grant option' end),
-  concat('revoke ', privilege, ' on ', kind, name, ' from ', who,
-    case when is_grantable then ' cascade' end)
+    case when is_grantable then ' with grant option' end), ''
 from thing, aclexplode(acl) left join pg_roles g on g.oid = grantee,
 lateral (select lower(privilege_type) || coalesce(' (' || col || ')', '') as privilege,
   coalesce(quote_ident(g.rolname), 'public') as who) _ where grantee <> owner
@@ -109,47 +107,16 @@ where nspname = any(%(schemas)s) and defaclnamespace in (0, n.oid)
 order by 1, 2
 """
 _MAY_SET: Final = """
-select 'safepoint', concat('grant set on parameter ', parname, ' to ', who),
-  concat('revoke set on parameter ', parname, ' from ', who)
+select 'safepoint', concat('grant set on parameter ', parname, ' to ', who), ''
 from pg_parameter_acl, aclexplode(paracl) left join pg_roles g on g.oid = grantee,
 lateral (select coalesce(quote_ident(g.rolname), 'public') as who) _
 where parname = 'session_replication_role' and grantee <> grantor
 """
-_REPLICA: Final = """
-select 'login ' || quote_ident(rolname) from pg_db_role_setting s join pg_roles r on r.oid = setrole
-where 'session_replication_role=replica' = any(setconfig)
-union all select 'this login' where current_setting('session_replication_role') = 'replica'
-"""
-_POWERS: Final[dict[str, tuple[Severity, str]]] = {
-    "login": ("error", "can log in"),
-    "superuser": ("error", "is a superuser"),
-    "createrole": ("error", "may create roles, and change or join others"),
-    "replication": ("error", "may copy the whole server, with every database in it"),
-    "createdb": ("warning", "may create databases"),
-    "bypassrls": ("error", "is not held by row-level security: it meets every tenant's threads"),
-}
-_GIVEN: Final[dict[str, tuple[Severity, str]]] = {
-    "pg_create_subscription": ("warning", "may let another server write tables here"),
-    "pg_execute_server_program": ("error", "may run programs as the server's own user"),
-    "pg_maintain": ("warning", "may lock every table"),
-    "pg_read_all_data": ("warning", "may read every table"),
-    "pg_read_server_files": ("error", "may read the server's own files, every database included"),
-    "pg_signal_backend": ("warning", "may end the sessions of other logins"),
-    "pg_write_all_data": ("error", "may write every table"),
-    "pg_write_server_files": ("error", "may write the server's own files"),
-}
+# What a role may do whatever was granted to it, in the order of _ROLES.
+_ATTRIBUTES: Final = ("login", "superuser", "createrole", "replication", "createdb", "bypassrls")
 _BY_JOB: Final = re.compile(r"\{[a-z_]+\}")
 # One that nobody made unique, of columns as they are, changes nothing but how fast it is.
 _PLAIN: Final = re.compile(r"CREATE INDEX \S+ ON [\w.]+ USING btree \([\w, ]+\)")
-
-
-class Member(NamedTuple):
-    """A membership: who can act as which role, and both as SQL wants them."""
-
-    member: str
-    role: str
-    sql_role: str
-    sql_member: str
 
 
 class Database:
@@ -216,26 +183,25 @@ class Database:
         return next(role for role, each in self.roles.items() if each == job)
 
     @cached_property
-    def powers(self) -> dict[str, tuple[str, list[str]]]:
-        """Each role of the server: its name in SQL, and the attributes that it has."""
+    def powers(self) -> dict[str, list[str]]:
+        """Each role of the server, with the attributes that it has."""
         return {
-            name: (shown(sql), [key for key, each in zip(_POWERS, has, strict=True) if each])
-            for name, sql, *has in self.rows(_ROLES)
+            name: [power for power, each in zip(_ATTRIBUTES, has, strict=True) if each]
+            for name, *has in self.rows(_ROLES)
         }
 
     @cached_property
-    def members(self) -> list[Member]:
-        """Who can act as which role."""
-        return [Member(*row[:2], *map(shown, row[2:])) for row in self.rows(_MEMBERS)]
+    def _members(self) -> list[tuple[str, str]]:
+        return self.rows(_MEMBERS)
 
-    def paths(self, login: str) -> dict[str, list[Member]]:
-        """Return the roles as which a login can act, each with the way to it."""
-        found: dict[str, list[Member]] = {login: []}
+    def paths(self, login: str) -> dict[str, list[str]]:
+        """Return the roles as which a login can act, each with the way to it, itself first."""
+        found = {login: [login]}
         for member in (waiting := [login]):
-            for each in self.members:
-                if each.member == member and each.role not in found:
-                    found[each.role] = [*found[member], each]
-                    waiting.append(each.role)
+            for each, role in self._members:
+                if each == member and role not in found:
+                    found[role] = [*found[member], role]
+                    waiting.append(role)
         return found
 
     @cached_property
@@ -262,9 +228,7 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
                 return [*found, *foreign]
         databases = {(each.server, each.name): each for each in reversed(seen.values())}
         for database in databases.values():
-            found += [*_members(database), *_changed(database)]
-            whose = [login for (login,) in database.rows(_REPLICA)]
-            found += [finding("SP05.replica", database.name, whose=each) for each in whose]
+            found += [*_owners(database), *_changed(database)]
         found += [*_logins(seen), *_together(seen)]
         found += _tenants(seen["store"])
         found += _langgraph(seen["store"])  # last: what it may not read ends a transaction
@@ -390,20 +354,25 @@ def _able(
     database: Database, who: str, ours: Mapping[tuple[str, str], str], needed: set[str]
 ) -> Iterator[Finding]:
     for role, way in database.paths(who).items():
-        sql, powers = database.powers[role]
-        job = ours.get((database.server, role))
-        names = " and so of ".join(quoted(each.role) for each in way)
-        by = f", as a member of {names}" if way else ""
+        powers, job = database.powers[role], ours.get((database.server, role))
+        names = " and so of ".join(map(quoted, way[1:]))
+        by = f", as a member of {names}" if names else ""
         for power in ["superuser"] if "superuser" in powers else powers:
-            severity, may = _POWERS[power]
             if power != "login" or job:
-                values = {"sql": sql, "power": power, "may": may, "severity": severity}
-                yield finding("SP05.power", who, by=by, **values)
-        if way and role in _GIVEN:
-            severity, may = _GIVEN[role]
-            yield finding("SP05.member", who, may=may, severity=severity, by=by, last=way[-1])
-        elif way and job and job not in needed:
-            yield finding("SP05.needless", who, by=by, last=way[-1])
+                yield finding("SP05.power", who, power=power, by=by, sql=_sql(role))
+        is_needless = job not in needed if job else role.startswith("pg_")
+        if names and is_needless:
+            yield finding("SP05.needless", who, by=by, do=_revoked(way))
+
+
+def _revoked(way: Sequence[str]) -> str:
+    return f"revoke {_sql(way[-1])} from {_sql(way[-2])}"
+
+
+def _sql(name: str) -> str:
+    """Return the name of a role as SQL has it."""
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
+    return name if plain else shown('"' + name.replace('"', '""') + '"')
 
 
 def _together(seen: Mapping[str, Database]) -> Iterator[Finding]:
@@ -415,17 +384,13 @@ def _together(seen: Mapping[str, Database]) -> Iterator[Finding]:
         yield finding("SP05.one-server", apart.name)
 
 
-def _members(database: Database) -> Iterator[Finding]:
-    """Find who can act as the owner, and who can discard records and set the anchor back."""
-    owner, discards, rewinds = map(database.role, ("owner", "operator", "anchor_operator"))
-    for login, (_, powers) in database.powers.items():
-        paths = database.paths(login)
-        if "superuser" in powers or "login" not in powers or login == database.login:
-            continue
-        if owner in paths:
-            yield finding("SP05.owner-member", login, owner=owner, member=paths[owner][-1])
-        if discards in paths and rewinds in paths:
-            yield finding("SP05.undoes", login, last=paths[rewinds][-1])
+def _owners(database: Database) -> Iterator[Finding]:
+    """Find who can act as the owner."""
+    owner = database.role("owner")
+    for login, powers in database.powers.items():
+        way = database.paths(login).get(owner)
+        if way and "login" in powers and "superuser" not in powers and login != database.login:
+            yield finding("SP05.owner-member", login, owner=owner, do=_revoked(way))
 
 
 @cache
@@ -434,6 +399,12 @@ def _made() -> dict[str, dict[str, str]]:
     text = files("safepoint.audit").joinpath("schema.json").read_text(encoding="utf-8")
     made: dict[str, dict[str, str]] = json.loads(text)
     return made
+
+
+def _revoke(granted: str) -> str:
+    """Return what takes back what was granted."""
+    what, _, who = granted.removeprefix("grant ").rpartition(" to ")
+    return f"revoke {what} from {who.replace(' with grant option', ' cascade')}"
 
 
 def _changed(database: Database) -> Iterator[Finding]:
@@ -455,12 +426,12 @@ def _changed(database: Database) -> Iterator[Finding]:
                 continue  # it is as it was made, or of a table that is named already
             if kind == "grant" and key in found:
                 reads = name.startswith(("select", "usage")) and not name.endswith(" to public")
-                values = {"severity": "warning" if reads else "error", "do": named(found[key])}
+                values = {"severity": "warning" if reads else "error", "do": named(_revoke(key))}
                 yield finding("SP05.granted", key, granted=named(name), **values)
             elif kind == "owner" and key in found and key in made:
                 values = {"holder": named(found[key]), "owner": roles["{owner}"]}
                 yield finding("SP05.owner", key, name=named(name), **values)
             elif kind not in ("grant", "owner"):
-                which = f"{rule}.changed" if key in made else f"{rule}.not-made"
-                which = which if key in found else f"{rule}.dropped"
-                yield finding(which, key, named=f"{kind.capitalize()} {named(name)}")
+                how = "is not as create_schema made it" if key in made else "was added"
+                how = how if key in found else "is missing"
+                yield finding(f"{rule}.changed", key, named=f"{kind} {named(name)}", how=how)

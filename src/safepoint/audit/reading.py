@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused, worst_first
+from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused
 from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import inspect_state
 from safepoint.core.errors import (
@@ -24,10 +25,9 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits
-from safepoint.core.record import Checkpoint, Cipher, Header, Opened, Place, open_sealed
+from safepoint.core.record import Checkpoint, Header, Opened, Place, open_sealed
 from safepoint.resume.approval import Question, unverified
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Payload, without_state
@@ -111,20 +111,24 @@ class Thread(NamedTuple):
         refusal: why no more of it verifies, or None.
         hidden: of each state that verifies and cannot be looked into, the key that it says it is
             encrypted under, and the reason.
+        head: the sequence of its last record that is no note.
+        keys: how many records each key sealed.
     """
 
     name: str
     entries: list[Entry]
     refusal: Finding | None
     hidden: list[tuple[str | None, DecodeError]]
+    head: int
+    keys: Counter[str]
 
-    def findings(self, rule: str) -> list[Finding]:
+    def findings(self) -> list[Finding]:
         """Return what keeps from looking at it: that it does not verify, or is encrypted."""
         found = [] if self.refusal is None else [self.refusal]
         if self.hidden:
             key, why = min(self.hidden, key=lambda each: each[0] is not None)
             how = {"severity": "warning" if key else "error", "count": len(self.hidden)}
-            found.append(finding(f"{rule}.hidden", self.name, why=why.what, do=why.do, **how))
+            found.append(finding("SP10.hidden", self.name, why=why.what, do=why.do, **how))
         return found
 
 
@@ -136,18 +140,6 @@ def mixed(ledger: Ledger) -> list[Finding]:
             shown = {"tenants": listed(tenants), "threads": listed(threads)}
             return [finding("SP30.mixed", ledger.store, **shown)]
     return []
-
-
-def read(ledger: Ledger, look: Callable[[Thread], Iterable[Finding]]) -> list[Finding]:
-    """Walk each thread once, those of the tenants too, and return what is found in it.
-
-    Raises:
-        Unavailable: the storage cannot be listed.
-    """
-    threads, found = all_threads(ledger)
-    for scope, name in threads:
-        found += of_tenant(scope.tenant_name, look(_walked(view_of(scope), name, scope.cipher)))
-    return worst_first(found)
 
 
 def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]]:
@@ -174,19 +166,26 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
     return threads, found
 
 
-def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
+def walk(ledger: Ledger, name: str) -> Thread:
+    """Read a thread once, and check every signature."""
+    view = view_of(ledger)
     refusal: CheckpointError
     for _ in range(_ATTEMPTS):
         entries: list[Entry] = []
         hidden: list[tuple[str | None, DecodeError]] = []
+        head, keys = 0, Counter[str]()
         try:
+            base = view.base(name)
+            keys.update([] if base is None else [base.key])
             for opened in view.forward(name, every_signature=True):
                 tick()
+                keys[opened.key] += 1
+                head = head if opened.header.kind == "note" else opened.header.sequence
                 is_state = opened.header.kind == "state"
                 if not is_state and opened.header.label != SPENT:
                     continue
                 try:
-                    plain = plain_of(opened, cipher)
+                    plain = plain_of(opened, ledger.cipher)
                     state = without_state(plain, view.limits) if is_state else None
                 except DecodeError as error:
                     hidden.append((opened.header.cipher, error))
@@ -201,15 +200,15 @@ def _walked(view: View, name: str, cipher: Cipher | None) -> Thread:
             refusal = error
             break
         else:
-            return Thread(name, entries, None, hidden)
-    return Thread(name, entries, refused(_rule(view, name, refusal), refusal, name), hidden)
+            return Thread(name, entries, None, hidden, head, keys)
+    found = refused(_rule(view, name, refusal), refusal, name)
+    return Thread(name, entries, found, hidden, head, keys)
 
 
-def view_of(ledger: Ledger, keys: Keyring | None = None) -> View:
+def view_of(ledger: Ledger) -> View:
     """Return a view of the ledger's storage that remembers nothing of what it saw before."""
-    trusted = ledger.keys if keys is None else keys
     limits, tenant = ledger.codec.limits, ledger.tenant_name
-    return View(ledger.storage, ledger.store, trusted, ledger.anchor, limits, tenant=tenant)
+    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, limits, tenant=tenant)
 
 
 def _entry(checkpoint: Checkpoint) -> Entry:

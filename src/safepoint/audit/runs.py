@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -40,7 +40,6 @@ _RULES: Final = {
     Reason.OWNED_BY_ANOTHER: "SP19",
 }
 _MANY: Final = 10
-_OLD: Final = Reason.OLD_CHECKPOINT
 
 
 def holds(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
@@ -194,11 +193,9 @@ class Runs:
         """Compare a record with the note that let the run go on, and with what the gate says."""
         asked = spend.question
         source, number = entries.get(asked.checkpoint.sequence), asked.checkpoint.sequence
-        if number < link.first:
-            yield link.found("SP19.pruned", source=number)
-            source = None
-        elif source is None or not source.is_run or source.head != asked.checkpoint:
-            yield link.found("SP16.not-there", source=number)
+        if source is None or not source.is_run or source.head != asked.checkpoint:
+            which = "SP19.pruned" if number < link.first else "SP16.not-there"
+            yield link.found(which, source=number)
             yield from _wider(link)
             return
         if link.was_denied(spend):
@@ -207,16 +204,15 @@ class Runs:
         if not spend.texts and asked.until:
             yield from _ended(link, asked, source)
             return
-        decision = self._decided(link, asked, source)
-        if source is not None:
-            yield from _carried(link, asked, source)
-            if self._verifies and asked.reasons != decision.reasons:
-                said, was = (", ".join(each) for each in (asked.reasons, decision.reasons))
-                yield link.found("SP19.reasons", said=said, was=was or "nothing")
-            right = _right(link, asked, source)
-            if self._verifies and spend.texts and asked != right:
-                why = f"It answers {_quoted(asked)}, and the run asked {_quoted(right)}."
-                yield link.found("SP19.not-counted", why=why)
+        decision = self._decided(link, source)
+        right = _right(link, asked, source)
+        if self._verifies:  # without people, a gate finds other reasons
+            right = replace(right, reasons=decision.reasons)
+        if asked != right:
+            wrong = (each.name for each in fields(asked))
+            wrong = (each for each in wrong if getattr(asked, each) != getattr(right, each))
+            why = f"It answers a question that the run did not ask: another {', '.join(wrong)}."
+            yield link.found("SP19.not-counted", why=why)
         names = sorted({each.approver for each in self._opened(spend)})
         people, how = len(names), f"approved by {' and '.join(names)}"
         if not self._verifies:
@@ -226,8 +222,6 @@ class Runs:
         yield from few.values()
         if names and "SP19" not in few:
             yield from self._not_allowed(link, asked, names, people)
-        if source is None and not people:
-            yield from _wider(link)
         if number < link.end and "SP16" not in few:
             how = how if people else "which your policy lets anybody do"
             yield link.found("SP16.back", end=link.end, source=number, how=how)
@@ -241,12 +235,8 @@ class Runs:
                 if approval.verdict == "approved":
                     yield approval
 
-    def _decided(self, link: Link, asked: Question, source: Entry | None) -> Decision:
+    def _decided(self, link: Link, source: Entry) -> Decision:
         """Return what the gate would have said."""
-        if source is None:  # as far as one can tell
-            back = asked.checkpoint.sequence < link.end
-            kept = [each for each in Reason if (back if each == _OLD else each in asked.reasons)]
-            return Decision(tuple(kept), self._gate.policy.needs(*kept), (), ())
         return self._gate.decide(
             source.checkpoint,
             link.head,
@@ -335,8 +325,12 @@ def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Ite
 
 
 def _right(link: Link, asked: Question, source: Entry) -> Question:
-    """Return what people had to be asked, in the words that they were shown."""
-    place, ask = link.entry.checkpoint, source.payload.asked
+    """Return what people had to be asked, in the words that they were shown.
+
+    Another version may name steps anew and leave some out, and not say that more are done.
+    """
+    place, ask, done = link.entry.checkpoint, source.payload.asked, source.payload.done
+    is_migrated = place.app != source.checkpoint.app and len(asked.done) <= len(done)
     over = until(source) if source is link.last else None
     return replace(
         asked,
@@ -347,20 +341,17 @@ def _right(link: Link, asked: Question, source: Entry) -> Question:
         action=ask.action if ask else "",
         arguments=dict(ask.arguments) if ask else {},
         next=link.payload.done[-1],
+        done=asked.done if is_migrated else done,
         until=spelled(over) if over else "",
         then=ask.then if ask and over else "deny",
     )
 
 
-def _quoted(asked: Question) -> str:
-    return f"{asked.thread} {asked.checkpoint}: {asked.action} {asked.next} {asked.until}".strip()
-
-
-def _ended(link: Link, asked: Question, source: Entry | None) -> Iterator[Finding]:
+def _ended(link: Link, asked: Question, source: Entry) -> Iterator[Finding]:
     """Look at a record of a run that went on because nobody had answered in time."""
-    over = until(source) if source else None
+    over = until(source)
     late = over is not None and link.entry.checkpoint.created >= over
-    if source is not None and not (late and asked == _right(link, asked, source)):
+    if not (late and asked == _right(link, asked, source)):
         yield link.found("SP31.not-ended")
     yield from _wider(link)
 
@@ -390,17 +381,6 @@ def _begun(link: Link) -> Iterator[Finding]:
     passed = payload.done if payload.asked is None else payload.done[:-1]
     if pruned and passed:
         yield link.found("SP19.first-kept")
-
-
-def _carried(link: Link, asked: Question, source: Entry) -> Iterator[Finding]:
-    """Look at whether a run goes on after the steps that were done.
-
-    Another version may name steps anew and leave some out, and not say that more are done.
-    """
-    done = source.payload.done
-    migrated = link.entry.checkpoint.app != source.checkpoint.app
-    if not (migrated and len(asked.done) <= len(done)) and asked.done != done:
-        yield link.found("SP16.other-steps", source=source.checkpoint.sequence)
 
 
 def _wider(link: Link) -> Iterator[Finding]:
