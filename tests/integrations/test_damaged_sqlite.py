@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
 from safepoint.audit.profiles import recognise_database
 from safepoint.core.errors import CheckpointError
 from tests.harness.optional import need
+from tests.house import Memory, opened
 from tests.unit.commands import said
 
 need("langgraph", "needs langgraph")
@@ -52,7 +52,7 @@ def damaged(whole: bytes, seed: int) -> bytes:
 
 
 def by_move(path: Path) -> None:
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=Keyring(SigningKey.generate()))
+    ledger = opened(Memory())
     try:
         done = move(sqlite_saver(path), SealedSaver(ledger), report=path.with_suffix(".moved"))
         reasons = [each.reason for each in done]

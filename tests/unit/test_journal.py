@@ -36,9 +36,8 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import spelled
 from tests.harness.crash import failed, killed
+from tests.house import KEY, KEYS, Memory, opened
 
-KEY = SigningKey(bytes(range(32)))
-KEYS = Keyring(KEY)
 WRITER = Keyring(SigningKey(bytes(range(1, 33))))
 ENTRIES = "journal/order-7"
 
@@ -58,7 +57,7 @@ def journal_at(folder: Path, keys: Keyring = KEYS) -> Journal:
 
 def ledger_at(folder: Path) -> Ledger:
     storage = FileCheckpointStorage(folder / "store")
-    return Ledger(storage, store="invoices", keys=WRITER, journal=journal_at(folder))
+    return opened(storage, keys=WRITER, journal=journal_at(folder))
 
 
 def event(name: str = "dana", detail: str = "pay", thread: str | None = "order-7") -> Event:
@@ -217,7 +216,7 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage, journal = InMemoryCheckpointStorage(), InMemoryJournal()
-    one, other = (Ledger(storage, store="s", keys=WRITER, journal=journal) for _ in range(2))
+    one, other = (opened(storage, keys=WRITER, journal=journal) for _ in range(2))
     one.save("t", 1)
 
     def append(*record: Any, **options: Any) -> None:
@@ -234,7 +233,7 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused(
 
 def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
     journal, storage = journal_at(folder), InMemoryCheckpointStorage()
-    ledger = Ledger(storage, store="s", keys=WRITER, journal=journal)
+    ledger = opened(storage, keys=WRITER, journal=journal)
     for tenant in ("acme", "other"):
         of = ledger.tenant(tenant)
         of.save("t", {"of": tenant})
@@ -266,7 +265,7 @@ def test_a_journal_whose_storage_knows_no_tenants_is_none_for_a_tenants_ledger()
     class Plain: ...
 
     journal = Journal(Plain(), keys=KEYS)  # type: ignore[arg-type]
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=journal)
+    ledger = opened(Memory(), keys=WRITER, journal=journal)
     with pytest.raises(ConfigurationError, match="Plain knows no tenants"):
         ledger.tenant("acme")
 
@@ -327,7 +326,7 @@ def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() ->
         def record(self, event: Event) -> Entry:
             raise ValueError(event.what)
 
-    ledger = Ledger(InMemoryCheckpointStorage(), store="s", keys=WRITER, journal=Odd())
+    ledger = opened(Memory(), keys=WRITER, journal=Odd())
     with pytest.raises(Unavailable, match="could not be written: it raised ValueError"):
         ledger.save("t", {"a": 1})
     assert list(ledger.threads()) == []

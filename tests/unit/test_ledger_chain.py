@@ -31,7 +31,6 @@ from safepoint.core.errors import (
     ThreadDeleted,
 )
 from tests.house import (
-    KEYS,
     STORE,
     THREAD,
     Memory,
@@ -47,7 +46,7 @@ from tests.house import (
 def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     """And a record that somebody moves to another tenant is refused, with the same key."""
     anchor = InMemoryAnchor()
-    ledger = Ledger(FileCheckpointStorage(tmp_path / "s"), store=STORE, keys=KEYS, anchor=anchor)
+    ledger = opened(FileCheckpointStorage(tmp_path / "s"), anchor)
     acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
     assert (acme.threads(), [*(tmp_path / "s").iterdir()]) == ([], [])  # to look makes nothing
     for n, each in enumerate((ledger, acme, globex), start=1):
@@ -71,7 +70,7 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     with pytest.raises(SealBroken, match=r"of store invoices, tenant globex\. Somebody"):
         ledger.tenant("acme").latest(THREAD)
     with pytest.raises(ConfigurationError, match="tenant globex means nothing in store invoices"):
-        globex.copy_to(Ledger(Memory(), store=STORE, keys=KEYS))
+        globex.copy_to(opened(Memory()))
 
 
 def test_what_knows_no_tenants_is_refused() -> None:
@@ -190,7 +189,7 @@ class Counted(Codec):
 
 def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
     def reader(cipher: Toy | None) -> Ledger:
-        return Ledger(storage, store=STORE, keys=KEYS, cipher=cipher, codec=Counted())
+        return opened(storage, cipher=cipher, codec=Counted())
 
     plain, closed = reader(None), reader(Toy())
     assert closed.save(THREAD, {"n": 1}).state == {"n": 1}
@@ -215,7 +214,7 @@ def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
 def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
     storage = Memory()
     toy: Any = Toy()
-    ledger = Ledger(storage, store=STORE, keys=KEYS, cipher=toy, codec=Codec())
+    ledger = opened(storage, cipher=toy, codec=Codec())
     ledger.save(THREAD, 1)
     for opens, what in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: "1", "TypeError")):
         toy.open = opens

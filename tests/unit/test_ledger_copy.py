@@ -189,7 +189,7 @@ def test_a_target_of_another_store_or_without_a_key_or_the_source_itself_is_refu
     fill(opened(storage), 2)
     for into, error in (
         (opened(storage, keys=BOTH), ConfigurationError),
-        (Ledger(target, store="staging", keys=KEYS), ConfigurationError),
+        (opened(target, store="staging"), ConfigurationError),
         (opened(target, keys=Keyring(verify=NEW.public)), Unsafe),
     ):
         with pytest.raises(error):

@@ -57,7 +57,7 @@ def pruned(storage: Memory, anchor: Anchored, count: int = 5, keep: int = 3) -> 
 def elsewhere(keys: Keyring = KEYS, store: str = STORE, keep: int = 3) -> tuple[int, bytes]:
     """The base of the same thread in a storage of somebody's own."""
     storage = Memory()
-    ledger = Ledger(storage, store=store, keys=keys)
+    ledger = opened(storage, store=store, keys=keys)
     fill(ledger, 5)
     ledger.prune(THREAD, keep=keep)
     return base_of(storage)

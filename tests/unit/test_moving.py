@@ -17,12 +17,9 @@ import pytest
 
 from safepoint import (
     Codec,
-    FileCheckpointStorage,
     InMemoryAnchor,
-    Keyring,
     Ledger,
     LimitExceeded,
-    SigningKey,
 )
 from safepoint.core.errors import (
     ConfigurationError,
@@ -34,11 +31,9 @@ from safepoint.core.ledger import with_codec
 from safepoint.models.plain import strict_json
 from safepoint.moving import MOVED, Moved, Unsigned, move, read_state, state_files
 from tests.harness.crash import killed
-from tests.house import STORE, THREAD, Memory, opened
+from tests.house import STORE, THREAD, Memory, ledger_in, opened
 from tests.unit.codec_types import Colour
 from tests.unit.storage_helpers import fail
-
-KEY = SigningKey(bytes(range(32)))
 
 
 def moved(source: Any, ledger: Ledger, report: Path, vouched_by: str = "dora") -> list[Moved]:
@@ -292,7 +287,7 @@ def test_the_report_is_not_written_into_the_folder(old: Path, ledger: Ledger) ->
 
 
 def move_folder(folder: Path) -> None:
-    to = Ledger(FileCheckpointStorage(folder / "state"), store="old", keys=Keyring(KEY))
+    to = ledger_in(folder, "files")
     moved(state_files(folder / "old"), to, folder / "report")
 
 
@@ -303,7 +298,7 @@ def test_sigkill_after_each_step_of_a_move(tmp_path: Path) -> None:
         (tmp_path / "prepared" / "old" / f"{name}.pkl").write_bytes(pickle.dumps({"name": name}))
     for left in killed(move_folder, tmp_path, prepared=tmp_path / "prepared"):
         move_folder(left.folder)
-        to = Ledger(FileCheckpointStorage(left.folder / "state"), store="old", keys=Keyring(KEY))
+        to = ledger_in(left.folder, "files")
         assert {t: [c.state for c in to.history(t)] for t in to.threads()} == {
             name: [{"name": name}] for name in ("a", "b")
         }

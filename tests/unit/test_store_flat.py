@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from safepoint import InMemoryAnchor, Ledger, SQLiteCheckpointStorage
+from safepoint import InMemoryAnchor, SQLiteCheckpointStorage
 from safepoint.core.anchor import Anchor
 from safepoint.stores import database as engine
 from tests.harness.postgres import Database
-from tests.house import KEYS, STORE
+from tests.house import opened
 
 COUNTS = (10, 2_000)
 
@@ -46,7 +46,7 @@ def thread(count: int) -> str:
 
 
 def fill(storage: Any, anchor: Anchor | None) -> None:
-    ledger = Ledger(storage, store=STORE, keys=KEYS, anchor=anchor)
+    ledger = opened(storage, anchor)
     for count in COUNTS:
         for n in range(1, count + 1):
             ledger.save(thread(count), {"n": n})
@@ -55,7 +55,7 @@ def fill(storage: Any, anchor: Anchor | None) -> None:
 def calls_of(storage: Any, anchor: Anchor | None, count: int, times: int) -> list[str]:
     """Load the newest with a ledger that was just opened, and return what it asked for."""
     counted: Any = Counted(storage)
-    ledger = Ledger(counted, store=STORE, keys=KEYS, anchor=anchor)
+    ledger = opened(counted, anchor)
     counted.calls.clear()
     for _ in range(times):
         assert ledger.latest(thread(count)).state == {"n": count}
