@@ -60,10 +60,10 @@ class Run(NamedTuple):
         system: the name of the system.
         versions: those of the packages that matter.
         sources: a digest of each page, and of each folder that a test depends on.
+        chosen: the files that it was asked for, if not for all.
         exit: its exit status.
         left: how many tests it found and did not run, those for `make deep` aside.
         deep: how many are for `make deep`.
-        chosen: the files that it was asked for, if not for all.
         census: how many differences to the site the census found.
     """
 
@@ -73,10 +73,10 @@ class Run(NamedTuple):
     system: str
     versions: Mapping[str, str]
     sources: Mapping[str, str]
+    chosen: str = ""
     exit: int = 0
     left: int = 0
     deep: int = 0
-    chosen: str = ""
     census: int = 0
 
 
@@ -226,19 +226,9 @@ def _run(suite: ET.Element) -> Run:
     started = datetime.fromisoformat(suite.attrib["timestamp"]).astimezone(UTC)
     if started > datetime.now(UTC) + _CLOCKS:
         raise ValueError
-    return Run(
-        started,
-        one["commit"] or None,
-        one["python"],
-        one["system"],
-        _pairs(said, "version"),
-        _pairs(said, "source"),
-        int(one["exit"]),
-        int(one["left"]),
-        int(one["deep"]),
-        one["chosen"],
-        int(one["census"]),
-    )
+    software = one["python"], one["system"], _pairs(said, "version"), _pairs(said, "source")
+    numbers = [int(one[name]) for name in ("exit", "left", "deep", "census")]
+    return Run(started, one["commit"] or None, *software, one["chosen"], *numbers)
 
 
 def _pairs(properties: Properties, name: str) -> dict[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +19,7 @@ from tests.harness.blocks import ROOT
 from tests.harness.evidence import pretend
 
 SHARED: Final = "SAFEPOINT_TESTS_SHARED"
-"""The variable with the folder of a whole run."""
+"""The variable with the folder of a run. Without it a process shares with nobody."""
 SUB_PATH: Final = "/some/folder/"
 """Not the root of a host, so that a link which only works there is found."""
 ADDRESS: Final = f"https://docs.example{SUB_PATH}"
@@ -30,7 +33,7 @@ def shared(name: str, make: Callable[[Path], None]) -> Path:
         name: what it is, and whatever makes it differ from another.
         make: fills a new folder. If it raises, the next one who asks tries again.
     """
-    place = Path(os.environ[SHARED])
+    place = Path(os.environ.get(SHARED) or _own())
     place.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(name.encode()).hexdigest()[:16]
     folder, done = place / digest, place / f"{digest}.done"
@@ -41,6 +44,13 @@ def shared(name: str, make: Callable[[Path], None]) -> Path:
             folder.mkdir()
             make(folder)
             done.touch()
+    return folder
+
+
+@cache
+def _own() -> str:
+    folder = tempfile.mkdtemp(prefix="shared-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 

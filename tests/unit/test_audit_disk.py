@@ -118,6 +118,7 @@ LOCATION: Table = {
     },
     "SP01.readable": {
         "read": lambda r: r.chmod(0o710),
+        "entered": lambda r: r.chmod(0o701),
     },
     "SP01.work-tree": {
         "a clone": lambda r: (r.parent / ".git").mkdir(),
@@ -151,7 +152,7 @@ def test_a_location_of_somebody_else(root: Path, name: str, expected: str) -> No
 
 def test_where_it_lies(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In what the system empties, and on a network."""
-    monkeypatch.setattr(folder, "temp_folders", lambda: ["/elsewhere", str(root.parent)])
+    monkeypatch.setattr(folder, "temp_folders", lambda: ["/elsewhere", str(root.parent), "/"])
     assert located(root) == "SP01.temporary"
     monkeypatch.setattr(folder, "temp_folders", list)
     monkeypatch.setattr(folder, "network_file_system", lambda _: "nfs4")

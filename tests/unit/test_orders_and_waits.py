@@ -180,8 +180,7 @@ def test_a_note_that_was_held_back_counts_only_if_it_would_now(
     resume = partial(desk.payment().resume, desk.ledger(), "order-7")
     if meanwhile == "denied":
         desk.answers.put(dana, dana.deny(question))
-        assert resume().denied
-        assert resume().denied
+        assert [resume().denied, resume().denied] == [True, True]
     else:
         with pytest.raises(ApprovalNeeded):
             resume(now=datetime.now(UTC) + timedelta(hours=2))
@@ -192,8 +191,7 @@ def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
     """A worker that was given another journal, or a restored one, finds the note all the same."""
     desk = Office()
     run = desk.payment().start(desk.ledger(), "order-7")
-    assert run.question is not None
-    yes = dana.approve(run.question)
+    yes = dana.approve(run.question)  # type: ignore[arg-type]
     desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
     other = desk.ledger(journal=InMemoryJournal())
     with pytest.raises(ApprovalRefused, match="answered already"):
@@ -206,11 +204,9 @@ def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
 def test_nobody_ends_a_wait_before_its_end() -> None:
     """Code with the writer's key and the journal writes the end of a wait, too early."""
     desk = Office(within=timedelta(hours=1), then="continue")
-    run = desk.payment().start(desk.ledger(), "order-7")
-    assert run.question is not None
-    early = {"question": run.question.text, "statements": []}
-    desk.ledger().note("order-7", early, label=SPENT)
-    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(run.question)])
+    question: Any = desk.payment().start(desk.ledger(), "order-7").question
+    desk.ledger().note("order-7", {"question": question.text, "statements": []}, label=SPENT)
+    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(question)])
     assert desk.told_expired == [False]
 
 
@@ -226,3 +222,13 @@ def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> 
         with pytest.raises(ResumeRefused, match="owns the thread"):
             desk.payment().resume(desk.ledger(), "order-7")
     assert desk.paid == []
+
+
+def test_a_note_does_not_use_an_approval_after_the_end_of_the_wait() -> None:
+    desk, now = Office(within=timedelta(hours=1)), datetime.now(UTC)
+    question: Any = desk.payment().start(desk.ledger(), "order-7").question
+    texts = [dana.approve(question, lifetime=timedelta(hours=5))]
+    value = {"question": question.text, "statements": texts}
+    desk.ledger().note("order-7", value, label=SPENT)
+    run = desk.payment().resume(desk.ledger(), "order-7", now=now + timedelta(hours=2))
+    assert (run.denied, run.expired, desk.paid) == (True, True, [])

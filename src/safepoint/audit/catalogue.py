@@ -19,18 +19,14 @@ _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
 _WORDS: Final = {
     "at": "PATH",
     "by": "",
-    "can": "…",
     "carries": "carries a pickle",
     "do": "revoke …",
     "does": "goes on from an approval",
     "entry": "RECORD",
     "head": "EARLIER",
     "last": "RECORD",
-    "may": "is a superuser",
     "quoted": "NAME",
     "sql": "NAME",
-    "sql_member": "MEMBER",
-    "sql_role": "ROLE",
     "to": "SERVER",
     "where": "PLACE",
 }

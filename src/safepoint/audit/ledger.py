@@ -32,7 +32,6 @@ from safepoint.stores.disk import SUPPORTED
 from safepoint.stores.sqlite import SQLiteJournal
 
 _PATIENCE: Final = 0.2
-_DAY: Final = 86_400
 _LONGEST: Final = 64 * 1024
 _SECRET: Final = re.compile(rb"-----BEGIN OPENSSH PRIVATE KEY-----[^-]+-----END[A-Z ]+-----")
 # A writer that recovers writes two entries, and may die before the anchor has seen either.

@@ -36,7 +36,6 @@ _NAMES: Final = re.compile(
 )
 _TORCH: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
 _IT: Final = re.compile(r"(It|The file)(?= )")
-_NAMED: Final = 3
 
 
 _CODE: Final = frozenset({".py", ".pyw", ".ipynb"})
