@@ -504,7 +504,8 @@ def imported_by(block: Block) -> set[str]:
 def pretend(file: Path, root: Path) -> Path:
     """Write evidence as if all had run, so that the marks can be looked at before anything has."""
     blocks = [block for page in written_blocks(root).values() for block in page]
-    cases = {f"{b.page}::{b.line}-{b.language}": describe_block(b) for b in blocks}
+    ran = {f"{b.page}::{b.line}-{b.language}": describe_block(b) for b in blocks}
+    cases = {test: [each for each in said if each[0] != "checked"] for test, said in ran.items()}
     cases |= {"pretended": [(leg, name) for leg, names in NAMED.items() for name in sorted(names)]}
     said = [("commit", ""), *describe_run(root)[1:], *END.items()]  # no commit stands for it
     return write(file, said, [Case(test, "passed", 12.3, has) for test, has in cases.items()])
