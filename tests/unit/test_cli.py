@@ -35,11 +35,10 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.keys import SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.places import open_journal, open_ledger
 from safepoint.settings import PLACES, Store
-from safepoint.shared.terminal import imported, keyring_of
+from safepoint.shared.terminal import imported
 from tests.harness.optional import need
 from tests.unit import commands
 
@@ -325,6 +324,18 @@ IN_THE_OPEN = (
 )
 
 
+def test_a_variable_that_has_no_connection_string_is_not_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be taken for a path, which messages name."""
+    told = world.root / "told.toml"
+    told.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = 'env:WHERE'\n")
+    for value in ("u:hunter2@h/db", "env:hunter2", ""):
+        monkeypatch.setenv("WHERE", value)
+        status, out, err = commands.said("verify", "s", "--config", told)
+        assert (status, out, "which has no" in err, "hunter2" in err) == (2, "", True, False)
+
+
 @pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
 def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: object) -> None:
     need("psycopg", "needs safepoint[postgres]")
@@ -563,17 +574,3 @@ def test_ctrl_c_ends_a_real_process_with_one_line(world: World) -> None:
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(600) == 130
         assert process.stderr.read() == "Interrupted.\n"
-
-
-# --- keys ---------------------------------------------------------------------------------------
-
-
-def test_keys_are_found_by_what_their_files_say(tmp_path: Path) -> None:
-    old, new = (
-        SigningKey.from_file(tmp_path / f"keys/{name}", create=True) for name in ("old", "new")
-    )
-    public = tmp_path / "public.key"
-    new.public.to_file(public)
-    ring = keyring_of([f"{tmp_path}/keys/new", f"{tmp_path}/keys/old"])
-    assert (ring.signing.id, [key.id for key in ring]) == (new.id, [old.id, new.id])
-    assert [key.id for key in keyring_of([f"{public}"])] == [new.id]
