@@ -146,7 +146,7 @@ class Read:
                 if leg in LEGS:
                     held[leg, name, case.test.partition("[")[0]].append(case)
         return [
-            Proof(*key, worst(each.result for each in cases) or "failed", _total(cases))
+            Proof(*key, worst(c.result for c in cases) or "failed", sum(c.ms for c in cases))
             for key, cases in held.items()
         ]
 
@@ -266,10 +266,6 @@ def _entry(case: Case) -> Entry | None:
     number, versions = int(said["block"]), _pairs(case.properties, "version")
     page, line, language = place.groups()
     return Entry(page, int(line), number, language, said["sha256"], outcome, case.ms, versions)
-
-
-def _total(cases: Iterable[Case]) -> float:
-    return round(sum(case.ms for case in cases), 1)
 
 
 def find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | None:
