@@ -16,9 +16,10 @@ HOLDS = {
     "test_what_is_signed_is_shown_to_the_letter": [
         "Invisible characters",
     ],
-    "test_a_yes_is_for_one_run_and_never_always": [
+    "test_a_yes_is_for_the_run_that_was_shown": [
         "A yes is used again, in another environment",
         "“Always allow” widens",
+        "A writer signals another tenant's run",
     ],
     "test_whoever_is_not_listed_does_not_begin": [
         "A scope for chat can approve",
@@ -29,9 +30,6 @@ HOLDS = {
     ],
     "test_a_link_is_dead_after_one_use_a_minute_a_newer_one_or_five_wrong_tries": [
         "A token is stolen through the address",
-    ],
-    "test_a_tenants_run_is_answered_for_that_tenant_alone": [
-        "A writer signals another tenant's run",
     ],
     "test_an_attack_is_refused_and_without_its_one_thing_gets_in": [
         "A path that ends in “health” skips the check",

@@ -20,6 +20,7 @@ import pytest
 
 from safepoint import Approver
 from safepoint.core.errors import NotOwner, ResumeRefused, Unsafe
+from safepoint.resume.workflow import Ask
 from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
@@ -312,6 +313,29 @@ def test_a_yes_is_for_the_run_that_was_shown(place: Place) -> None:
     assert ("approve" in place.run("same-1").verbs, "approve" in place.run("same-2").verbs) == (
         *(False, True),
     )
+
+
+def test_nothing_of_an_agent_hides_or_runs(place: Place) -> None:
+    """All of a long argument, trailing spaces, invisible characters, and no markup of others."""
+    odd = {
+        "note": "x" * 9000 + "<script>alert(1)</script>" + "y" * 9000 + "END",
+        "to": "\u0430lice ",
+        "IBAN": "DE\u202e12\u200b",
+        '"><img src=x onerror=alert(1)>': "<!--",
+    }
+    place.office.start("odd", Ask("pay", odd))
+    place.tab.get("/")
+    page = place.run("odd")
+    assert page.body.isascii()
+    assert not {
+        each
+        for each in page.marks
+        if each.startswith(("on", "style", "src", "<scr", "<img", "<ifr"))
+    }
+    words = page.text.replace(" ", "")
+    for each in ("y" * 9000 + "END", r"\u0430lice", r"DE\u202e12\u200b"):
+        assert each in words
+    assert page.body.index("END") < page.body.index('value="approve"')
 
 
 # --- the passphrase ------------------------------------------------------------------------------
