@@ -25,6 +25,7 @@ from safepoint import (
     Approver,
     Approvers,
     Ask,
+    Codec,
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -73,6 +74,11 @@ DANA, ERIN, MALLORY, OMAR = (Approver(name, key) for name, key in PEOPLE.items()
 KEYS = Keyring(SigningKey.generate())
 RUN: Any = {"configurable": {"thread_id": "Order 7"}}
 Durability = Literal["sync", "async"]
+
+
+@dataclass
+class Odd:
+    """What no worker writes."""
 
 
 class Order(TypedDict, total=False):
@@ -507,6 +513,21 @@ def test_a_note_that_the_anchor_never_saw_is_anchored_before_it_is_believed(kind
     office.again(DANA.approve(question))
     assert office.spends == 1
     assert [*office.bank.values()] == [[42]]
+
+
+@ALL
+def test_a_no_that_is_brought_comes_before_a_yes_that_nobody_used(kind: Kind) -> None:
+    """Whoever wrote the note died before the journal had that it was used."""
+    office = kind()
+    question = office.start()
+    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
+    with gone, pytest.raises(Unavailable):
+        office.look(DANA.approve(question))
+    assert office.spends == 1
+    if kind is Flow:  # and a note that nobody can read stops nothing
+        office.ledger(codec=Codec([Odd])).note(question.thread, Odd(), label=SPENT)
+    assert office.look(ERIN.deny(question)) == "ResumeRefused"
+    assert not office.bank
 
 
 @pytest.mark.parametrize("since", ["expired", "no journal", "revoked"])

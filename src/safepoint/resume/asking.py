@@ -15,7 +15,7 @@ does not matter who held it back, or who moved the anchor over it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,7 @@ from safepoint.core.errors import (
     ApprovalRefused,
     ConfigurationError,
     Conflict,
+    DecodeError,
     NotOwner,
     ResumeRefused,
     quoted,
@@ -55,9 +56,10 @@ class Approved(NamedTuple):
         action: the action.
         arguments: its exact arguments.
         by: the names of the people who approved it.
-        key: an idempotency key, in a framework's node: the digest of the question. It is the same
-            if the node runs again. Pass it to the service that acts, which should ignore a key that
-            it has seen. In a step of a `Workflow` it is "": use `Call.key`.
+        key: an idempotency key, in a framework's node: the digest of what is asked. It is the same
+            if the node runs again, also in another version of the app. Pass it to the service that
+            acts, which should ignore a key that it has seen. It is "" in a step of a `Workflow`:
+            see `Call.key`.
     """
 
     action: str
@@ -234,7 +236,7 @@ class Asking(NamedTuple):
         if _is_denied(answer):
             asked = self.question.action or "to go on"
             raise ResumeRefused(f"{answer[0].approver} denied it: {asked} at {self._where}.", final)
-        return Approved.of(answer, digest_of(self.question.text.encode()))
+        return Approved.of(answer, digest_of(self.question.subject.encode()))
 
     def spend(self, signed: object, now: datetime | None = None, *, ends: bool = False) -> Answer:
         """Spend what people signed, unless the question is answered, and return the answer.
@@ -268,7 +270,7 @@ class Asking(NamedTuple):
             self.ledger.owners.keep(thread)
             check_held(self.gate, self.ledger, thread)
             end, spent = self._look(now)
-            if spent is not None:
+            if spent is not None and not self._is_overruled(spent, signed, now):
                 break
             ours = self._decide(signed, now)
             asks = Reason.ASKED in self.question.reasons or bool(ours)
@@ -288,10 +290,11 @@ class Asking(NamedTuple):
             if ends or (self.refuses_repeats and (ours or (spent.answer and signed))):
                 raise self._too_late(spent.answer, ours)
         anchor_end(self.ledger, thread)
+        check_held(self.gate, self.ledger, thread)
+        spent = self._look_again(spent, now)  # a denial may have come meanwhile
         if spent is not None and spent.used is None:
             self._log(spent.answer, "done", spent.note.opened.head)
-            before, spent = spent, self._look(now)[1]
-            spent = spent if spent and spent.note.digest == before.note.digest else None
+            spent = self._look_again(spent, now)  # another worker may have been first
         if spent is None:
             raise ApprovalRefused(
                 f"{self._where} goes on too late: before the journal had the answer, it expired, or"
@@ -299,6 +302,20 @@ class Asking(NamedTuple):
                 "Nothing was done. Ask people again, if the question is still open.",
             )
         return spent.answer
+
+    def _is_overruled(self, spent: _Spent, signed: object, now: datetime) -> bool:
+        """Tell whether a denial was brought before the journal has that an approval was used."""
+        with suppress(*_REFUSED):
+            is_open = spent.used is None and not _is_denied(spent.answer)
+            return is_open and _is_denied(self._decide(signed, now))
+        return False
+
+    def _look_again(self, spent: _Spent | None, now: datetime) -> _Spent | None:
+        """Return an answer as the journal has it now, or None if it no longer counts."""
+        if spent is None or spent.used is not None:
+            return spent
+        found = self._look(now)[1]
+        return found if found and found.note.digest == spent.note.digest else None
 
     def _log(self, answer: Answer, outcome: Outcome, at: Head) -> None:
         """Write to the journal who approved or denied it, or that the wait ended."""
@@ -480,7 +497,7 @@ class Asking(NamedTuple):
             if texts == [] and left is not None:
                 return () if is_used or left <= timedelta(0) else None
             return self._check_enough(texts, [], now)
-        except AttributeError:
+        except (AttributeError, DecodeError):  # not what a worker writes
             return None
         except _REFUSED as error:
             if is_used and error.kind == "key":  # its owner may have denied it
