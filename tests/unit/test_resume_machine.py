@@ -772,7 +772,8 @@ class Answering(RuleBasedStateMachine):
             return ("",)
         if question is None:  # it is answered, unless it is too much for anybody
             lapsed = ("ApprovalNeeded", "ApprovalRefused")
-            return ("ResumeRefused",) if desk.amounts[thread] > 100 else ("", *lapsed)
+            # Of what nobody can approve the wait may have ended: it goes on, and pays nothing.
+            return ("ResumeRefused", "") if desk.amounts[thread] > 100 else ("", *lapsed)
         if desk.noes(question):
             return ("",)
         left = question.left(desk.now)

@@ -70,7 +70,7 @@ class Race:
         told = self.pool.starmap(resumed, [(path, thread, each[n]) for n in range(WORKERS)], 1)
         return [t for t in told if "error" not in t], [t for t in told if "error" in t]
 
-    def check(self, amounts: dict[str, int]) -> None:
+    def check(self, amounts: dict[str, int], late: int = 0) -> None:
         """The bank paid each of these threads once, what was approved, and all verifies."""
         assert self.place.bank.payments == {
             f"invoices/{thread}/3/pay": {"amount": amount, "payee": "alice"}
@@ -78,7 +78,7 @@ class Race:
         }
         ledger = self.place.ledger()
         for thread, amount in amounts.items():
-            assert ledger.verify(thread) == 5
+            assert 5 <= ledger.verify(thread) <= 5 + late
             assert ledger.latest(thread).state["state"]["paid"] == amount
         done = {
             entry.thread
@@ -110,7 +110,7 @@ def test_one_of_eight_workers_uses_an_approval(race: Race, times: int) -> None:
 
 
 def test_an_approval_races_with_a_denial(race: Race) -> None:
-    """Whichever is written first is the answer. After a denial nothing is paid, whoever asks."""
+    """Whichever is used first is the answer. After a denial nothing is paid, whoever asks."""
     amounts = {}
     for number, (thread, amount) in enumerate(race.paused(40)):
         answers = [race.signed(thread), race.signed(thread, yes=False)]
@@ -120,11 +120,11 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
         again = race.place.workflow().resume(race.ledger, thread)
         assert [{"paid": again.state.get("paid"), "denied": again.denied}] == won
         if again.denied:
-            assert race.ledger.verify(thread) == 4
+            assert race.ledger.verify(thread) in (4, 5)  # or there is a yes that nobody used
         else:
             amounts[thread] = amount
     assert 0 < len(amounts) < 40, "one of the two always won, so they did not race"
-    race.check(amounts)
+    race.check(amounts, late=1)  # a denial that came before the yes was used, and lost
 
 
 @pytest.mark.parametrize("times", [6, pytest.param(40, marks=pytest.mark.deep)])
