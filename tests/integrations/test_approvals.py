@@ -501,14 +501,19 @@ def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given(kind: K
     assert seen == [(SPENT, True)]
 
 
+def die_before_the_journal(office: Office, question: Question) -> None:
+    """Let a worker write the note that spends dana's yes, and nothing after it."""
+    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
+    with gone, pytest.raises(Unavailable):
+        office.look(DANA.approve(question))
+
+
 @ALL
 def test_a_note_that_the_anchor_never_saw_is_anchored_before_it_is_believed(kind: Kind) -> None:
     """Whoever wrote it died in between. Else it could be cut off, and a no follow a payment."""
     office = kind()
     question = office.start()
-    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
-    with gone, pytest.raises(Unavailable):
-        office.look(DANA.approve(question))
+    die_before_the_journal(office, question)
     assert not office.bank
     office.again(DANA.approve(question))
     assert office.spends == 1
@@ -520,9 +525,7 @@ def test_a_no_that_is_brought_comes_before_a_yes_that_nobody_used(kind: Kind) ->
     """Whoever wrote the note died before the journal had that it was used."""
     office = kind()
     question = office.start()
-    gone = patch.object(InMemoryAnchor, "advance", side_effect=OSError("gone"))
-    with gone, pytest.raises(Unavailable):
-        office.look(DANA.approve(question))
+    die_before_the_journal(office, question)
     assert office.spends == 1
     if kind is Flow:  # and a note that nobody can read stops nothing
         office.ledger(codec=Codec([Odd])).note(question.thread, Odd(), label=SPENT)

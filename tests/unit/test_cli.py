@@ -294,7 +294,7 @@ def test_a_junk_file_for_a_part_of_a_store_is_one_line(world: World, line: str) 
             given = {"storage": world.store, **parts, part.replace("_", "-"): each}
             lines = [f"{name} = {json.dumps(str(value))}\n" for name, value in given.items()]
             told.write_text(f"[stores.s]\n{''.join(lines)}")
-            with no_longer_than(60):
+            with no_longer_than(600):
                 check_ended(world.said(f"{line} --config {told}"), f"{line}: {part} = {each!r}")
 
 

@@ -227,14 +227,14 @@ class Server:
         where = {"PGHOST": HOST, "PGPORT": str(self.port), "PGDATABASE": database}
         return {**where, "PGPASSFILE": str(self.passfile)}
 
-    def _run(self, *command: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, as the user of the server."""
         return subprocess.run(  # noqa: S603 -- programs of the wheel, and of POSIX
             command,
             check=False,
             cwd="/",
             env=_environ(),
-            input=text,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             encoding="utf-8",
