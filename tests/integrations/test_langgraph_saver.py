@@ -532,8 +532,8 @@ def test_a_run_that_begins_in_the_midst_of_another_takes_over() -> None:
     saver = _saver()
     graph = _line(("wait", wait_once), "end").compile(saver)
     with ThreadPoolExecutor() as pool:
-        how: Any = {"durability": "sync"}  # what it has begun with is saved before a node runs
-        first = pool.submit(graph.invoke, {"steps": ["request 1"]}, _run("t"), **how)
+        # What it has begun with is saved before a node runs.
+        first = pool.submit(graph.invoke, {"steps": ["request 1"]}, _run("t"), durability="sync")
         assert inside.wait(600)
         second = graph.invoke({"steps": ["request 2"]}, _run("t"))
         go_on.set()
