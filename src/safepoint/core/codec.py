@@ -32,7 +32,7 @@ from enum import Enum
 from functools import partial
 from gc import get_referents
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -55,6 +55,7 @@ _EXACT: Final = sum(
 )
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
+_PROVED: Final = 50_000  # values that were restored as a proof, to remember
 _UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
@@ -393,15 +394,16 @@ class _Writer:
         table: the known types.
         limits: how large, deep and long it may be.
         pairs: also look for dicts with keys other than str, which is slower.
-        reader: restores the caller's classes as a proof; None for no proof.
+        proof: restores the caller's classes as a proof, and the hashes of what it restored before;
+            None for no proof.
     """
 
     def __init__(
-        self, table: _Table, limits: Limits, *, pairs: bool, reader: _Reader | None = None
+        self, table: _Table, limits: Limits, *, pairs: bool, proof: _Proof | None = None
     ) -> None:
-        self._table, self._limits, self._pairs, self._reader = table, limits, pairs, reader
+        self._table, self._limits, self._pairs, self._proof = table, limits, pairs, proof
         self._is_measured = True
-        if reader is not None:
+        if proof is not None:
             self._again = _Writer(table, limits, pairs=pairs)
             self._again._is_measured = False  # noqa: SLF001  it writes what was measured before
         self._items = self._inside = self._classes = self._made = 0
@@ -455,7 +457,7 @@ class _Writer:
             self._inside, self._classes = self._inside - 1, self._classes - (not code)
             self._made += not code
             is_tried = not self._classes and self._made > made and (not code or is_hashed)
-            if is_tried and not self._gives_back(value, content, data):
+            if is_tried and not self._gives_back(value, data):
                 raise EncodeError(
                     "is refused or changed when it is rebuilt.",
                     "Let its class, or its converter, give back unchanged what is taken of it.",
@@ -465,26 +467,24 @@ class _Writer:
             raise
         return Ext(code, entry.label + data)
 
-    def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
+    def _gives_back(self, value: Any, data: bytes) -> bool:
         """Prove that a value of the caller's class, or a set or dict of them, can be restored."""
-        if self._reader is None:
-            return True
-        entry = self._table[type(value)]
-        is_fixed = type(content) is dict and _FIXED.issuperset(map(type, content.values()))
-        try:
-            again = entry.revive({**content} if is_fixed else self._reader.read(data))
-            if type(again) is not type(value):
+        reader, proved = self._proof or (None, set())
+        known, entry = hash((type(value), data)), self._table[type(value)]
+        if reader is not None and known not in proved:
+            try:
+                again = entry.revive(reader.read(data))
+                if type(again) is not type(value):
+                    return False
+                packed = self._again._pack(entry.take(again), is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
+            except (LimitExceeded, RecursionError, MemoryError):
+                raise
+            except Exception:  # noqa: BLE001  whatever the caller's class raises
                 return False
-            taken = entry.take(again)
-            is_same = is_fixed and [*taken] == [*content]
-            if is_same and all(map(is_, taken.values(), content.values())):
-                return True
-            packed = self._again._pack(taken, is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
-        except (LimitExceeded, RecursionError, MemoryError):
-            raise
-        except Exception:  # noqa: BLE001  whatever the caller's class raises
-            return False
-        return packed == data
+            if packed != data:
+                return False
+            proved.add(known)
+        return True
 
     def _set_pairs_apart(self, value: Any) -> Any:
         if type(value) is list:
@@ -532,6 +532,9 @@ class Tagged(NamedTuple):
 
     tag: str
     content: Any
+
+
+_Proof = tuple["_Reader", set[int]]
 
 
 class _Reader:
@@ -664,9 +667,10 @@ class Codec:
     ```
 
     Dataclasses and pydantic models are rebuilt through their own constructor, so their validation
-    runs on the stored values. It also runs once on save, as proof that it accepts them.
+    runs on the stored values. It also runs on save, once for the same values, as proof that it
+    accepts them.
 
-    A codec never changes, and threads may share it.
+    Threads may share a codec.
 
     Args:
         types: the allowlist: dataclasses, Enums and pydantic models that may occur in a state. Each
@@ -692,6 +696,7 @@ class Codec:
     ) -> None:
         self._table = _register(types, converters)
         self._entries = {entry.code or entry.tag: entry for entry in self._table.values()}
+        self._proved: Final = set[int]()
         self.types: Final = frozenset([*_NATIVE, *self._table])
         self.limits: Final = limits
 
@@ -733,8 +738,10 @@ class Codec:
         return self._writer(pairs=True, proves=proves).write(value)
 
     def _writer(self, *, pairs: bool, proves: bool) -> _Writer:
-        reader = self._reader() if proves else None
-        return _Writer(self._table, self.limits, pairs=pairs, reader=reader)
+        if len(self._proved) > _PROVED:
+            self._proved.clear()
+        proof = (self._reader(), self._proved) if proves else None
+        return _Writer(self._table, self.limits, pairs=pairs, proof=proof)
 
     def _reader(self) -> _Reader:
         return _Reader(self._entries, self.limits)
