@@ -471,7 +471,7 @@ class View:
             RolledBack: one is gone.
             NotFound: one was pruned meanwhile.
         """
-        sequence = 0
+        sequence = sequences.start
         try:
             with storage_errors("read", thread):
                 if self._scanning is not None and len(sequences) > 1:
