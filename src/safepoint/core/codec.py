@@ -31,7 +31,7 @@ from decimal import Decimal
 from enum import Enum
 from functools import partial
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, is_
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -166,7 +166,7 @@ def _is_long(value: Any) -> bool:
     return any(map(_is_long, value))
 
 
-_LAST_TEXT, _SETS, _DICT = 8, (10, 11), 12  # extension codes
+_LAST_TEXT, _TUPLE, _SETS, _DICT = 8, 9, (10, 11), 12  # extension codes
 _BUILT_IN: Final[_Table] = {
     int: _Entry("int", 1, hex, lambda text: int(text, 16)),
     Decimal: _Entry("decimal", 2, _spell_decimal, Decimal),
@@ -256,10 +256,10 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
 
     def take(value: Any) -> dict[str, Any]:
         taken = {name: getattr(value, name) for name in names}
-        extra = (is_model and value.model_extra) or {}
-        if not known.isdisjoint(extra):
+        extra = is_model and value.model_extra
+        if extra and not known.isdisjoint(extra):
             raise EncodeError("has an extra value of the name of a field.", "Rename one of them.")
-        return taken | extra
+        return taken | extra if extra else taken
 
     def revive(saved: dict[str, Any]) -> object:
         with suppress(Exception):  # whatever the caller's class raises: it would carry the values
@@ -304,27 +304,31 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
             )
 
 
+def _is_flat(value: Any) -> bool:
+    """Tell whether it is a dict of values that cannot change, as the fields of most classes are."""
+    return type(value) is dict and _FIXED.issuperset(map(type, value.values()))
+
+
 def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
     """Return how deep lists and dicts are nested in a value, and `items` plus their items.
 
     It works level by level, in C where possible, before anything is written.
     """
-    is_flat = type(value) is dict and _FIXED.issuperset(map(type, value.values()))
-    if is_flat and items + len(value) <= limits.items:
-        return 1, items + len(value)  # as the fields of most classes are
+    if _is_flat(value) and items + len(value) <= limits.items:
+        return 1, items + len(value)
     levels, level = 0, [value]
-    while not (kinds := {*map(type, level)}).isdisjoint(_NESTED):
-        if found := kinds & _UNSAID:
-            raise _reject(found.pop())
-        level = [each for each in level if type(each) is list or type(each) is dict]
-        levels += 1
-        items += sum(map(len, level))
+    while True:
+        kinds = {*map(type, level)}
+        if not kinds.isdisjoint(_UNSAID):
+            raise _reject((kinds & _UNSAID).pop())
+        if kinds.isdisjoint(_NESTED):
+            return levels, items
+        found: list[Any] = [each.values() for each in level if type(each) is dict]
+        found += [each for each in level if type(each) is list]
+        levels, items = levels + 1, items + sum(map(len, found))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
-        level = [*chain.from_iterable(o.values() if type(o) is dict else o for o in level)]
-    if found := kinds & _UNSAID:
-        raise _reject(found.pop())
-    return levels, items
+        level = [*chain.from_iterable(found)]
 
 
 # What a first byte begins, and how many bytes or values follow, or minus the length of that number.
@@ -402,11 +406,7 @@ class _Writer:
         self, table: _Table, limits: Limits, *, pairs: bool, proof: _Proof | None = None
     ) -> None:
         self._table, self._limits, self._pairs, self._proof = table, limits, pairs, proof
-        self._is_measured = True
-        if proof is not None:
-            self._again = _Writer(table, limits, pairs=pairs)
-            self._again._is_measured = False  # noqa: SLF001  it writes what was measured before
-        self._items = self._inside = self._classes = self._made = 0
+        self._items = self._inside = self._classes = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
 
@@ -425,9 +425,8 @@ class _Writer:
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
-        if self._is_measured:
-            levels, self._items = _measure(value, self._limits, self._items)
-            self._levels[self._inside] = max(levels, self._levels[self._inside])
+        levels, self._items = _measure(value, self._limits, self._items)
+        self._levels[self._inside] = max(levels, self._levels[self._inside])
         if is_set:
             pieces = sorted(map(self._pack, value))
             return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
@@ -452,12 +451,10 @@ class _Writer:
             if self._inside > self._limits.depth:
                 _check_limits(self._limits, depth=self._inside)
             self._inside, self._classes = self._inside + 1, self._classes + (not code)
-            made, is_hashed = self._made, code in (*_SETS, _DICT)
             data = self._pack(content, is_set=code in _SETS)
             self._inside, self._classes = self._inside - 1, self._classes - (not code)
-            self._made += not code
-            is_tried = not self._classes and self._made > made and (not code or is_hashed)
-            if is_tried and not self._gives_back(value, data):
+            is_tried = not self._classes and code != _TUPLE
+            if is_tried and not self._gives_back(value, content, data):
                 raise EncodeError(
                     "is refused or changed when it is rebuilt.",
                     "Let its class, or its converter, give back unchanged what is taken of it.",
@@ -467,21 +464,26 @@ class _Writer:
             raise
         return Ext(code, entry.label + data)
 
-    def _gives_back(self, value: Any, data: bytes) -> bool:
-        """Prove that a value of the caller's class, or a set or dict of them, can be restored."""
-        reader, proved = self._proof or (None, set())
-        known, entry = hash((type(value), data)), self._table[type(value)]
-        if reader is not None and known not in proved:
+    def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
+        """Prove that a value of the caller's class, or a set or dict, can be restored."""
+        if self._proof and (known := hash((type(value), data))) not in self._proof[1]:
+            reader, proved = self._proof
+            entry = self._table[type(value)]
             try:
-                again = entry.revive(reader.read(data))
+                is_flat = _is_flat(content)
+                again = entry.revive({**content} if is_flat else reader.read(data))
                 if type(again) is not type(value):
                     return False
-                packed = self._again._pack(entry.take(again), is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
+                taken = entry.take(again)
+                is_same = is_flat and [*taken] == [*content]
+                if not (is_same and all(map(is_, taken.values(), content.values()))):
+                    anew = _Writer(self._table, self._limits, pairs=self._pairs)
+                    is_same = anew._pack(taken, is_set=entry.code in _SETS) == data
             except (LimitExceeded, RecursionError, MemoryError):
                 raise
             except Exception:  # noqa: BLE001  whatever the caller's class raises
                 return False
-            if packed != data:
+            if not is_same:
                 return False
             proved.add(known)
         return True
