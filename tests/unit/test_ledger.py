@@ -263,8 +263,9 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
     else:
         key = SigningKey.from_file(file, create=True)
     keys = Keyring(KEY, verify=[key]) if how == "trusted there" else Keyring(key)
-    with pytest.raises(Unsafe, match="is inside the storage folder"):
-        opened(storage, keys=keys)
+    for use in (opened, Journal):
+        with pytest.raises(Unsafe, match="is inside the storage folder"):
+            use(storage, keys=keys)
     beside = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)
     opened(storage, keys=Keyring(beside))
 
@@ -289,8 +290,9 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
-    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        opened(storage, **options)
+    for use in (opened, Journal) if what != "journal" else (opened,):
+        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+            use(storage, **options)
 
 
 def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
