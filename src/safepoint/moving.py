@@ -62,7 +62,8 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
 from safepoint.models.look import PICKLED, Kind, identified, unbased
 from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
-from safepoint.settings import database_in, is_database, read
+from safepoint.places import is_database
+from safepoint.settings import read
 from safepoint.shared.terminal import add, add_config, counted, flag, imported
 
 if TYPE_CHECKING:
@@ -1029,7 +1030,7 @@ def commands(sub: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
-    source = database_in(options.source)
+    source = options.source
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     settings = read(options.config)
     with ExitStack() as stack:

@@ -27,7 +27,7 @@ from safepoint.audit.profiles import (
     _UNREAD as UNREAD,
 )
 from safepoint.audit.sqlite import check_database
-from safepoint.settings import Store
+from safepoint.places import Store
 from safepoint.stores import disk
 from tests.harness.optional import need
 from tests.zoo.others import (

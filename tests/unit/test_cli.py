@@ -36,8 +36,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.places import open_journal, open_ledger
-from safepoint.settings import PLACES, Store
+from safepoint.places import PLACES, Store, open_journal, open_ledger
 from safepoint.shared.terminal import imported
 from tests.harness.optional import need
 from tests.unit import commands

@@ -20,8 +20,8 @@ import pytest
 
 from safepoint import Approver
 from safepoint.core.errors import NotOwner, ResumeRefused, Unsafe
+from safepoint.places import in_default_places
 from safepoint.resume.workflow import Ask
-from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")

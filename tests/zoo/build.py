@@ -127,7 +127,7 @@ def journal(root: Path, at: str = "journal") -> dict[str, object]:
     return {
         "journal": root / at,
         "journal_key": [root / "keys/journal"],
-        "journal_anchor": root / "journal-anchor",
+        "journal_anchor": root / "journal-anchor/heads.db",
     }
 
 

@@ -890,7 +890,7 @@ paths = ["models"]
 [stores.invoices]
 storage = "state"
 key = ["keys/key"]
-anchor = "anchor"
+anchor = "anchor/heads.db"
 """
 ACCEPT: Final = """
 [[audit.accept]]

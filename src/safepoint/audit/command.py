@@ -14,7 +14,8 @@ from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
 from safepoint.audit.report import FAILED
 from safepoint.core.errors import CheckpointError
-from safepoint.settings import SEVERITIES, Settings, Store, read, read_for_audit
+from safepoint.places import Store
+from safepoint.settings import SEVERITIES, Settings, read, read_for_audit
 from safepoint.shared.terminal import add
 
 

@@ -38,7 +38,7 @@ from safepoint.core.storage import is_thread
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
-from safepoint.settings import is_beside, is_database
+from safepoint.places import is_beside, is_database
 from safepoint.shared.terminal import counted
 from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor

@@ -40,8 +40,8 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
+from safepoint.places import Store, is_database, open_anchor
 from safepoint.resume.gate import Gate
-from safepoint.settings import Store, database_in, is_database, open_anchor
 from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.disk import absolute
 
@@ -89,7 +89,7 @@ class Place:
         elsewhere: Any = dict.fromkeys(self._servers)
         self._on_disk = on_disk = replace(store, **elsewhere)
         self.anchor = self._try("SP15", on_disk.anchor, lambda: open_anchor(on_disk.anchor, stack))
-        self.path = absolute(database_in(on_disk.storage)) if on_disk.storage else None
+        self.path = absolute(on_disk.storage) if on_disk.storage else None
         if self.path is not None and not os.path.lexists(self.path):
             shown = shell(self.path)
             raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
@@ -117,7 +117,7 @@ class Place:
         except (ConfigurationError, MissingPackage):
             raise  # which is not about what is there
         except CheckpointError as refusal:
-            where = self.where if path is None else _absolute(database_in(path))
+            where = self.where if path is None else _absolute(path)
             self.closed.append(refused(rule, refusal, where))
             return None
 
@@ -216,7 +216,7 @@ class Place:
         }
         revoked = (each.partition("=")[0] for each in store.revoked)
         keys = (*store.key, *revoked, *store.journal_key)
-        parts = {part: database_in(path) for part, path in named.items() if path}
+        parts = {part: path for part, path in named.items() if path}
         return check_places(parts, map(_absolute, keys))
 
     def records(self) -> Iterable[Finding]:
@@ -380,7 +380,7 @@ def look(
             if isinstance(store, Finding):
                 made.found.append(store)
                 continue
-            named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
+            named |= {os.path.realpath(store.storage)} if store.storage else set()
             made.store(store)
         for path in paths:
             made.path(path, named, is_code=is_code)

@@ -207,7 +207,7 @@ def commands(sub: Any) -> None:
 
 
 def _postgres(options: argparse.Namespace) -> int:
-    from safepoint.settings import connection_string
+    from safepoint.places import connection_string
     from safepoint.stores.postgres.schema import PARTS, assign, create_schema, statements
 
     parts, prefix = tuple(options.part or PARTS), options.prefix

@@ -23,6 +23,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey
 from safepoint.core.names import check_name
+from safepoint.places import Store
 from safepoint.shared.desk import Desk
 from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
 
@@ -69,16 +70,16 @@ def _console(options: argparse.Namespace) -> int:
     return _serve(options, stores)
 
 
-class _Stores(Mapping[str, settings.Store]):
+class _Stores(Mapping[str, Store]):
     """The stores as the settings say them now: who may approve is who may at this moment.
 
     Where a store is, and which files have its keys, stays as it was at the start.
     """
 
-    def __init__(self, first: Mapping[str, settings.Store], options: argparse.Namespace) -> None:
+    def __init__(self, first: Mapping[str, Store], options: argparse.Namespace) -> None:
         self._first, self._options = first, options
 
-    def __getitem__(self, name: str) -> settings.Store:
+    def __getitem__(self, name: str) -> Store:
         first = self._first[name]
         now = settings.read(self._options.config).store(name)
         if replace(now, **{each: getattr(first, each) for each in _CHANGING}) != first:
@@ -107,7 +108,7 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _warn(stores: Mapping[str, settings.Store]) -> None:
+def _warn(stores: Mapping[str, Store]) -> None:
     """Say of which stores this machine has what writes them. It is not used here, and not kept."""
     for name, store in stores.items():
         if any(isinstance(key, SigningKey) for key in map(key_of, store.key)):
@@ -120,7 +121,7 @@ def _warn(stores: Mapping[str, settings.Store]) -> None:
 
 def _signer(
     options: argparse.Namespace,
-    stores: Mapping[str, settings.Store],
+    stores: Mapping[str, Store],
     file: str | None,
     what: Literal["approver", "operator"],
 ) -> Signer | None:
@@ -154,7 +155,7 @@ def _signer(
     return Signer(person, file)
 
 
-def _serve(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
+def _serve(options: argparse.Namespace, stores: Mapping[str, Store]) -> int:
     from safepoint.console.app import Console
     from safepoint.console.door import Door, listening, serving
     from safepoint.console.index import Index
