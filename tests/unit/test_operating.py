@@ -179,7 +179,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
-    (lost_anchor, "init invoices", 2, "Store invoices was begun, and is without the anchor"),
+    (lost_anchor, "init invoices", 2, "The storage of store invoices was begun, and is without"),
     (
         journal_cut,
         "verify invoices",
@@ -511,7 +511,8 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
     (old := Path("old")).mkdir(mode=0o700)
     fill(old)
     unused()
-    noun, command = KINDS[fill], "move old invoices"
+    source = "old/graph.db" if fill is of_langgraph else "old"
+    noun, command = KINDS[fill], f"move {source} invoices"
     status, out, _ = said(*command.split())
     first, totals, nothing, _ = out.splitlines()
     assert (status, first.partition(" ")[2][:28]) == (0, "would be sealed as order-1, ")
