@@ -1030,17 +1030,16 @@ def commands(sub: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
-    source = options.source
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     settings = read(options.config)
     with ExitStack() as stack:
         ledger = settings.store(options.name).opened(stack, write=options.vouch)
-        what, opened, into = _ends(source, ledger, options)
+        what, opened, into = _ends(options.source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
         done = move(opened, into, report=report, vouched_by=vouched_by)
     for each in done:
         if each.outcome == REFUSED:
-            path = each.source if what == "thread" else str(Path(source, each.source))
+            path = each.source if what == "thread" else str(Path(options.source, each.source))
             print(f"{shell(path)}: {each.reason}", file=sys.stderr)
         elif not options.vouch:
             has = counted(each.checkpoints, "checkpoint")

@@ -109,7 +109,7 @@ class Office:
             self.folder / "journal/journal.db", keys=Keyring(key), create=True
         )
         with (self.folder / "safepoint.toml").open("a") as file:
-            file.write('\njournal = "journal"\njournal-key = ["journal.pub"]\n')
+            file.write('\njournal = "journal/journal.db"\njournal-key = ["journal.pub"]\n')
 
     def ledger(self, key: Any = None, **options: Any) -> Ledger:
         """Open it as a worker does; or, with a public key, as an approver does."""
