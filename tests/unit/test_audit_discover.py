@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP24.runs-code",
     ),
-    "a journal": (journal, 2, "SP20.no-key"),
+    "a journal": (journal, 2, "SP02.no-key"),
     "a damaged database": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
         1,
