@@ -249,7 +249,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "src/a.py").write_text("import pickle\n\npickle.load(f)\n")
     (tmp_path / "safepoint.toml").write_text(
         '[audit]\npaths = ["src"]\n\n'
-        '[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\nanchor = "heads"\n'
+        '[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\nanchor = "heads/heads.db"\n'
     )
     return tmp_path
 
