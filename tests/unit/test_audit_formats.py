@@ -17,7 +17,7 @@ from sarif_pydantic import Sarif
 
 from safepoint import settings
 from safepoint.audit.accepting import Entry, accept, entries
-from safepoint.audit.finding import Accepted, Finding, Severity, finding
+from safepoint.audit.finding import Accepted, Finding, Severity, finding, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.report import FAILED, Report
 from safepoint.command import cli
@@ -38,7 +38,7 @@ LOOKED = ("/srv/state: a folder of records",)
 
 
 def report(*findings: Finding) -> Report:
-    return Report(LOOKED, findings)
+    return Report(LOOKED, tuple(worst_first(findings)))
 
 
 STATUS: dict[str, tuple[Report, dict[Severity, int]]] = {
