@@ -124,7 +124,7 @@ def test_bad_input_is_one_line(said: Callable[..., Said], arguments: str) -> Non
 CONFIGURED = (
     *("init new", "verify good", "history good t1", "history good t1 1", "journal good"),
     *("keys good", "keys good --rotate records", "people good", "people good --remove d"),
-    *("delete good t1", "waiting good", "people good --add d {key}"),
+    *("waiting good", "people good --add d {key}"),
     *("approve good t1 --as d --key {key}", "deny good t1 --as d --key {key}"),
     *("hold good t1 --as d --key {key} --reason r", "release good t1 --as d --key {key}"),
     *("move {states} good", "audit {states}"),

@@ -48,7 +48,6 @@ GROUPS: Final = {
     "to keep it": {
         "keys": "safepoint.command.operating",
         "new-key": "safepoint.command.operating",
-        "delete": "safepoint.command.operating",
         "postgres": "safepoint.command.cli",
     },
     "models and code": {

@@ -1,4 +1,4 @@
-"""What an operator types about a store: init, verify, history, journal, keys, delete.
+"""What an operator types about a store: init, verify, history, journal, keys.
 
 Each command takes the name of a store, which `safepoint.toml` or the default places know. What
 cannot be undone is said first, and then asked for: on a terminal by a word to type, elsewhere by
@@ -70,7 +70,6 @@ Back up together: storage, journal and answers, the storage first.
 Back up alone, encrypted, kept by somebody else: the keys.
 Never with any of these, and never over those in use: the anchors.
 """
-_STILL: Final = "A backup may still have what is gone here."
 
 
 def commands(sub: Any) -> None:
@@ -90,11 +89,7 @@ def commands(sub: Any) -> None:
     what = "make a key, and beside it the half for others"
     new = add(sub, "new-key", what, _new_key, "FILE")
     flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    end = "end a thread, so that nobody loads or continues it"
-    delete = add(sub, "delete", end, _delete, "NAME", "THREAD")
-    flag(delete, "--erase", "remove its records, too, from this storage")
-    for each in (keys, delete):
-        flag(each, "--yes", "do it without asking")
+    flag(keys, "--yes", "do it without asking")
 
 
 def _stopped(options: argparse.Namespace, word: str) -> int | None:
@@ -443,31 +438,3 @@ def _rotate(options: argparse.Namespace) -> int:
     print(f"It is {shell(str(following))} now. Restart each worker,")
     print("one after another: from then on it signs. The old key stays, to verify what it sealed.")
     return 0
-
-
-# --- what cannot be undone
-
-
-def _delete(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        ledger = _opened(options, stack, write=True)
-        thread = check_name("thread", options.thread)
-        end, count = _newest(ledger, thread).header, ledger.verify(thread)
-        gone = end.kind == "deleted"
-        named = f"{_named(ledger, thread)} in store {options.name}"
-        if gone and not (options.erase and count > 1):
-            print(f"{named} was deleted on {end.created}.")
-            return 0
-        if not gone:
-            print(f"To be ended, at #{end.sequence}: {named}.", end=" ")
-            print("Nobody loads or continues it then,\nand its name stays taken.")
-        if options.erase:
-            print(f"To be removed for good: {counted(count - gone, 'record')} of it.")
-        if (stopped := _stopped(options, thread)) is not None:
-            return stopped
-        print(f"{named} is deleted. Its tombstone is {ledger.delete(thread)}.")
-        if options.erase:
-            print(f"{counted(ledger.erase(thread), 'record')} removed. {_STILL}")
-        else:
-            print("Its records can be read until you repeat this with --erase.")
-        return 0
