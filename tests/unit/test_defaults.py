@@ -112,7 +112,7 @@ def test_the_name_of_a_store_never_leads_elsewhere(store: Any) -> None:
 
 @pytest.mark.parametrize("part", ["key", *PLACES])
 @pytest.mark.parametrize("where", ["{0}/x.db", "{0}/x/x.db", "{1}/x.db", "{1}/x/x.db"])
-def test_nothing_lies_in_another_part_or_around_it(home: Path, part: str, where: str) -> None:
+def test_nothing_lies_in_the_storage_or_around_it(home: Path, part: str, where: str) -> None:
     found = at_home(home)
     others = [path for each, path in folders(found).items() if each != part]
     moved = where.format(*others[:2])
