@@ -147,6 +147,8 @@ class Stuck(InMemoryAnchor):
 class FullDisk:
     """A journal that has room for so many lines more."""
 
+    keys = ()
+
     def __init__(self, room: int, kept: InMemoryJournal | None = None) -> None:
         self.kept = kept or InMemoryJournal()
         self.room = self.kept.verify() + room

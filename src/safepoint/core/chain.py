@@ -471,7 +471,7 @@ class View:
             RolledBack: one is gone.
             NotFound: one was pruned meanwhile.
         """
-        sequence = 0
+        sequence = sequences.start
         try:
             with storage_errors("read", thread):
                 if self._scanning is not None and len(sequences) > 1:
@@ -671,7 +671,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
             a key is revoked until the ledger's own anchor, or there is none.
     """
-    home, journals = _home(storage), {key.id for key in getattr(journal, "keys", ())}
+    home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()
     places = [("anchor", _home(anchor)), ("journal", _home(journal))]
     for key in keys:
         if key.id in journals:
