@@ -418,7 +418,7 @@ def test_a_store_that_is_away(tmp_path: Path) -> None:
         until(lambda: "invoices could not be looked at." in tab.get("/").text)
         assert "Nothing waits for you" not in tab.get("/").text
         page = tab.get("/run/invoices/order-7")
-        assert (page.status, "anchor/heads.db does not exist, so no rollback" in page.text) == (503, True)
+        assert (page.status, "heads.db does not exist, so no rollback" in page.text) == (503, True)
 
 
 def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:
