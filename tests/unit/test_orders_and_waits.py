@@ -201,15 +201,6 @@ def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
     assert sum(link.label == SPENT for link in desk.ledger().back("order-7")) == 1
 
 
-def test_nobody_ends_a_wait_before_its_end() -> None:
-    """Code with the writer's key and the journal writes the end of a wait, too early."""
-    desk = Office(within=timedelta(hours=1), then="continue")
-    question: Any = desk.payment().start(desk.ledger(), "order-7").question
-    desk.ledger().note("order-7", {"question": question.text, "statements": []}, label=SPENT)
-    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(question)])
-    assert desk.told_expired == [False]
-
-
 def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
     desk = Office()
     run = desk.payment().start(desk.ledger(), "order-7")

@@ -446,11 +446,8 @@ def test_a_thief_of_the_writers_key_cannot_spend_a_yes_to_something_else(
 
 
 NO_ANSWERS: dict[str, Callable[[Question], list[Any]]] = {
-    "a stranger's": lambda q: [yes(q, SigningKey.generate())],
     "two questions": lambda q: [yes(q), yes(replace(q, **OTHER), ERIN, "erin")],
-    "no answer": lambda _: ["no"],
     "no text": lambda _: [7],
-    "nothing": lambda _: [],
     "a no to another": lambda q: [no(replace(q, thread="order-8"))],
     "a yes made a no": lambda q: [yes(q).replace('"approved"}', '"denied"}')],
 }

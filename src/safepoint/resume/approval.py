@@ -319,9 +319,9 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
-def ends(created: datetime, within: timedelta) -> datetime:
+def end_of(created: datetime, within: timedelta) -> str:
     """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
-    return created + min(within, datetime.max.replace(tzinfo=UTC) - created)
+    return spelled(created + min(within, datetime.max.replace(tzinfo=UTC) - created))
 
 
 def _are_named(arguments: object) -> bool:

@@ -43,6 +43,7 @@ TRIES: Final = 1000  # of a note that others come before
 _ANSWER: Final = (
     "Show this error's question to the others, and answer with the list of all that they signed."
 )
+NOBODY: Final = 'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})).'
 PUT: Final = (
     "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
     " resume again."
@@ -127,6 +128,19 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=SQLiteJournal(path, keys=...)).",
         )
+
+
+def check_askable(gate: Gate, ledger: Ledger, who: str) -> None:
+    """Refuse to ask people whose answer could not be used.
+
+    Raises:
+        ConfigurationError: nobody may approve, or the ledger has no journal or no anchor.
+        Unsafe: an approver has the writer's key.
+    """
+    if not gate.approvers:
+        raise ConfigurationError(f"{who} asks people, and the gate has no approvers.", NOBODY)
+    gate.check_apart(ledger.keys)
+    check_journal(ledger, f"{who} can ask people", anchor=True)
 
 
 def check_wait(within: timedelta | None) -> None:
@@ -290,8 +304,8 @@ class Asking(NamedTuple):
             if ends or (self.refuses_repeats and (ours or (spent.answer and signed))):
                 raise self._too_late(spent.answer, ours)
         anchor_end(self.ledger, thread)
+        spent = self._look_again(spent, now)  # a denial may have come meanwhile, or a hold
         check_held(self.gate, self.ledger, thread)
-        spent = self._look_again(spent, now)  # a denial may have come meanwhile
         if spent is not None and spent.used is None:
             self._log(spent.answer, "done", spent.note.opened.head)
             spent = self._look_again(spent, now)  # another worker may have been first
