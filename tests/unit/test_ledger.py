@@ -270,7 +270,7 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
 
 
 @pytest.mark.parametrize(("store", "inside"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
-@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal"])
+@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal", "journal's anchor"])
 def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     tmp_path: Path, store: str, inside: str, what: str
 ) -> None:
@@ -284,6 +284,12 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         )
     elif what == "anchor":
         options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
+    elif what == "journal's anchor":
+        at: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
+        options["journal"] = Journal(Memory(), keys=Keyring(GENERATED), anchor=at)
+        bare = Journal(FileCheckpointStorage(tmp_path / store), keys=Keyring(GENERATED))
+        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+            bare.anchored_in(at)
     else:
         until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()

@@ -633,9 +633,7 @@ def test_who_loses_a_race_leaves_no_note(desk: Desk, monkeypatch: pytest.MonkeyP
         keep(*args, **options)
 
     monkeypatch.setattr(desk.storage, "append", append)
-    assert "Another worker resumed order-7 first" in refused(
-        USED, lambda: desk.go_on(yes(question))
-    )
+    assert "answered already: approved by" in refused(USED, lambda: desk.go_on(yes(question)))
     assert [link.kind for link in desk.ledger().back("order-7")][:2] == ["note", "state"]
     assert "approve refused #3" in desk.told()
 

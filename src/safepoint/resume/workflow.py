@@ -38,8 +38,7 @@ from safepoint.core.names import Head, Limits, check_name, check_sequence, diges
 from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import THEN, Question, Reason, end_of, signable
 from safepoint.resume.asking import (
-    NOBODY,
-    PUT,
+    SHOW,
     SPENT,
     Approved,
     Asking,
@@ -51,9 +50,6 @@ from safepoint.resume.asking import (
 from safepoint.resume.gate import Decision, Gate
 from safepoint.resume.tools import Tool, ToolSet
 
-_SHOW: Final = (
-    "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
-)
 _PLAIN: Final = Codec()
 
 
@@ -469,11 +465,7 @@ class Wanted:
 
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
-        do = NOBODY
-        if self.gate.approvers:
-            do = PUT if self.gate.answers is not None else _SHOW
-        ledger, gate = self.ledger, self.gate
-        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, True)
+        return Asking(self.ledger, self.gate, question, refuses_repeats=True)
 
     def open_question(self) -> Question | None:
         """Return what people must still approve, or None if nothing.
@@ -644,7 +636,7 @@ class Run:
             )
         if self.paused:
             raise ApprovalNeeded(
-                f"{self.thread} waits for people at #{self.head}.", _SHOW, self.question
+                f"{self.thread} waits for people at #{self.head}.", SHOW, self.question
             )
         if name is None:
             how = "has run every step"
