@@ -27,9 +27,9 @@ from safepoint import (
     Workflow,
 )
 from safepoint.console.index import PER_PAGE, Index
+from safepoint.places import Store
 from safepoint.resume.answers import Answers
 from safepoint.resume.workflow import Call
-from safepoint.settings import Store
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server

@@ -35,7 +35,7 @@ class _State:
     is_served = False
 
 
-def _told(event: Callable[_P, _R]) -> Callable[_P, _R]:
+def _plain_errors(event: Callable[_P, _R]) -> Callable[_P, _R]:
     """Let a mistake in a source end the build with one line."""
 
     @functools.wraps(event)
@@ -53,7 +53,7 @@ def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> 
     _State.is_served = command == "serve"
 
 
-@_told
+@_plain_errors
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Look at the project anew: while it is served, it changes."""
     # MkDocs knows where this file is; Python has to be told where its neighbours are.
@@ -68,7 +68,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-@_told
+@_plain_errors
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Check the sources, add what is drawn, and name what programs read: pages link to it."""
     from publish.charts import generated
@@ -83,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-@_told
+@_plain_errors
 def on_page_markdown(markdown: str, page: MkDocsPage, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
     """Fill a page in."""
     from publish.fill import fill
@@ -91,7 +91,7 @@ def on_page_markdown(markdown: str, page: MkDocsPage, config: MkDocsConfig, file
     return fill(markdown, _State.project)
 
 
-@_told
+@_plain_errors
 def on_post_build(config: MkDocsConfig) -> None:
     """Finish the pages, and say what they rest on."""
     from publish.finish import finish

@@ -8,10 +8,11 @@ Run it as the user that the program has. On Linux it makes, for you:
 """
 
 import sys
+from pathlib import Path
 
 from safepoint import CheckpointError, open_ledger
 from safepoint.audit import audit
-from safepoint.settings import in_default_places
+from safepoint.places import in_default_places
 
 
 def preflight(name):
@@ -30,9 +31,9 @@ except CheckpointError as refusal:
     raise SystemExit(f"stop, and call for help: {refusal}") from None
 
 places = ledger.places
-for path in (places.storage, places.key_file, places.anchor):
+for path in map(Path, (places.storage, places.key[0], places.anchor)):
     mode = path.stat().st_mode & 0o777
     print(f"{mode:o} {path.parent.name}/{path.name}")
-    #> 700 invoices/storage
+    #> 600 storage/checkpoints.db
     #> 600 invoices/signing.key
-    #> 700 safepoint-anchor/invoices
+    #> 600 invoices/heads.db

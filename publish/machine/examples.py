@@ -16,7 +16,7 @@ _ROW: Final = re.compile(
 
 
 def copies(project: Project) -> dict[str, bytes]:
-    """Return each file under its address, as `safepoint examples copy` writes it."""
+    """Return each file under its address, as `safepoint examples` writes it."""
     examples = read_examples(project.root / "snippets")
     return {f"examples/{name}": mark(name, content) for name, content in examples.items()}
 

@@ -62,7 +62,8 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
 from safepoint.models.look import PICKLED, Kind, identified, unbased
 from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
-from safepoint.settings import database_in, is_database, read
+from safepoint.places import is_database
+from safepoint.settings import read
 from safepoint.shared.terminal import add, add_config, counted, flag, imported
 
 if TYPE_CHECKING:
@@ -1029,17 +1030,16 @@ def commands(sub: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> int:
-    source = database_in(options.source)
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
     settings = read(options.config)
     with ExitStack() as stack:
         ledger = settings.store(options.name).opened(stack, write=options.vouch)
-        what, opened, into = _ends(source, ledger, options)
+        what, opened, into = _ends(options.source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
         done = move(opened, into, report=report, vouched_by=vouched_by)
     for each in done:
         if each.outcome == REFUSED:
-            path = each.source if what == "thread" else str(Path(source, each.source))
+            path = each.source if what == "thread" else str(Path(options.source, each.source))
             print(f"{shell(path)}: {each.reason}", file=sys.stderr)
         elif not options.vouch:
             has = counted(each.checkpoints, "checkpoint")

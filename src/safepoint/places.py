@@ -1,10 +1,12 @@
-"""The default places of a store: each part in its own folder, accessible only to its owner.
+"""Where the parts of a store are, and how they are opened.
 
-              a user on Linux                           a service
-    storage   ~/.local/state/safepoint/<store>/storage  /var/lib/safepoint/<store>/storage
-    journal   ~/.local/state/safepoint/<store>/journal  /var/log/safepoint/<store>/journal
-    anchor    ~/.local/state/safepoint-anchor/<store>   /var/lib/safepoint-anchor/<store>
-    keys      ~/.local/share/safepoint-keys/<store>     /etc/safepoint-keys/<store>
+The default places:
+
+              a user                                    a service of systemd
+    storage   ~/.local/state/safepoint/<store>/storage  STATE_DIRECTORY/safepoint/<store>/storage
+    journal   ~/.local/state/safepoint/<store>/journal  LOGS_DIRECTORY/safepoint/<store>/journal
+    anchor    ~/.local/state/safepoint-anchor/<store>   the second folder of STATE_DIRECTORY
+    keys      ~/.local/share/safepoint-keys/<store>     CONFIGURATION_DIRECTORY/safepoint-keys/…
 
 Back up `safepoint` as a whole. The anchor and the keys are elsewhere, so that a restore of the
 storage does not restore the anchor, and its backup does not contain the keys.
@@ -16,324 +18,322 @@ import logging
 import os
 import re
 import stat
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
-from safepoint.core import files
+from safepoint.core.anchor import Anchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ConfigurationError,
+    NotFound,
     Unavailable,
     Unsafe,
     quoted,
     shell,
 )
+from safepoint.core.files import replaceable_refusals
 from safepoint.core.journal import Actor, Journal
-from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.keys import SigningKey, VerifyingKey
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import ANSWERS, JOURNAL, check_name, check_store
+from safepoint.core.names import ANSWERS, DEFAULT_LIMITS, JOURNAL, Limits, check_name, check_store
+from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Approvers, Reason
+from safepoint.resume.gate import Gate, Policy
+from safepoint.shared.terminal import beginning, keyring_of
 from safepoint.stores import disk
+from safepoint.stores.database import BESIDE, is_open
+from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
+_T = TypeVar("_T")
 _LOG = logging.getLogger("safepoint")
-_KEY = re.compile(r"(signing|journal)(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
-_PARTS = ("storage", "keys", "anchor", "journal")
-_HEADS = "heads.db"
-_LOST = (
+REVOKED: Final = "revoked"
+"""The subfolder of revoked keys, in a folder of people's public keys."""
+PLACES: Final = (
+    *("storage", "anchor", "answers"),
+    *("answers_anchor", "journal", "journal_anchor"),
+)
+"""The parts of a store that are on disk or in PostgreSQL."""
+_CONNECTION: Final = re.compile(r"env:|postgres(ql)?://|[a-z_]+ *=")
+_SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
+_SQLITE: Final = b"SQLite format 3\0"
+# The first bytes of a log, of its index in either byte order, and of a journal.
+_BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
+_LOST: Final = (
     "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
     " back. An anchor that is lost for good is begun anew by name, once the storage verifies:"
     " SQLiteAnchor(path, create=True)."
 )
 
 
-@dataclass
-class Locations:
-    """The folders of a store. None of them is inside another.
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Store:
+    """The places of a store's parts, none of them opened yet.
 
-    `default_locations` chooses them. To move one, for example to a separate volume, replace it:
+    `default_places` chooses them, or a file of settings, where each is an option of the same name
+    with `-` for `_`. To move one, for example to a separate volume, replace it:
 
     ```python
     from dataclasses import replace
-    from pathlib import Path
 
-    from safepoint.places import default_locations
+    from safepoint.places import default_places
 
-    usual = default_locations("invoices", service=True, environ={})
+    usual = default_places("invoices", {"HOME": "/home/you"})
     print(usual.anchor)
-    #> /var/lib/safepoint-anchor/invoices
-    moved = replace(usual, anchor=Path("/mnt/witness/invoices"))
+    #> /home/you/.local/state/safepoint-anchor/invoices/heads.db
+    moved = replace(usual, anchor="/mnt/witness/invoices/heads.db")
     print(moved.anchor)
-    #> /mnt/witness/invoices
+    #> /mnt/witness/invoices/heads.db
     ```
 
     Attributes:
         store: the name of the store.
-        storage: the folder of the storage.
-        keys: the folder of the key files.
-        anchor: the folder of the anchor.
-        journal: the folder of the journal, if you keep one.
-        roots: this package's folders within the platform's. `create` also creates the missing
-            folders between a root and the folders above.
-        home: the user's home. In it, `create` also creates missing folders above the roots.
-        storage_file: the database of the storage, in its folder.
-        anchor_file: the database of the anchor, in its folder.
-        key_file: the file of the signing key, in the folder of the keys.
-        journal_file: the database of the journal, in its folder.
-        journal_key: the key that signs the journal, so that a writer of records cannot rewrite it.
-        journal_anchor: the journal's anchor, next to the store's. No store can have its name.
-        answers_file: the database of signed answers and holds, next to the storage's folder.
-        answers_anchor: the anchor of the answers, next to the store's.
-        approvers: the folder with the approvers' public keys: NAME.pub.
-        operators: the folder with the public keys of operators, who may hold a run: NAME.pub.
-
-    Raises:
-        InvalidId: the name of the store is outside the grammar.
-        ConfigurationError: a path is relative, or one folder is inside another.
-        Unavailable: a path cannot be one.
+        storage: a folder of files, an SQLite file, or the connection string of your workers.
+        key: the key files that sealed the records, secret or public, newest first.
+        revoked: `FILE=PATH`: a stolen key, and a copy of the anchor from before the theft.
+        anchor: the file of the anchor, which detects a rollback, or its connection string.
+        tenant: the tenant, if not all threads.
+        approvers: the folder with the public keys of those who may approve: NAME.pub, and below
+            `revoked` the keys that no longer count.
+        operators: the folder with the public keys of those who may hold a run, likewise.
+        people: how many different people must approve what a step asks.
+        app: `NAME@VERSION`: what runs today, so that threads of another version are found.
+        answers: the file of signed answers and holds, or its connection string.
+        answers_anchor: the anchor of the answers.
+        journal: the file of the journal, or its connection string.
+        journal_key: the key files that sign the journal, secret or public, newest first. A writer
+            of records does not need them, and then cannot rewrite the journal.
+        journal_anchor: the journal's own anchor.
     """
 
-    store: str
-    storage: Path
-    keys: Path
-    anchor: Path
-    journal: Path
-    roots: frozenset[Path] = field(default=frozenset(), repr=False)
-    home: Path | None = field(default=None, repr=False)
-    storage_file: Path = field(init=False, repr=False)
-    anchor_file: Path = field(init=False, repr=False)
-    key_file: Path = field(init=False, repr=False)
-    journal_file: Path = field(init=False, repr=False)
-    journal_key: Path = field(init=False, repr=False)
-    journal_anchor: Path = field(init=False, repr=False)
-    answers_file: Path = field(init=False, repr=False)
-    answers_anchor: Path = field(init=False, repr=False)
-    approvers: Path = field(init=False, repr=False)
-    operators: Path = field(init=False, repr=False)
+    store: str | None = None
+    storage: str | None = None
+    key: tuple[str, ...] = ()
+    revoked: tuple[str, ...] = ()
+    anchor: str | None = None
+    tenant: str = ""
+    approvers: str | None = None
+    operators: str | None = None
+    people: int = 1
+    app: tuple[str, ...] = ()
+    answers: str | None = None
+    answers_anchor: str | None = None
+    journal: str | None = None
+    journal_key: tuple[str, ...] = ()
+    journal_anchor: str | None = None
 
-    def __post_init__(self) -> None:
-        check_name("store", self.store)
-        for name in _PARTS:
-            path = disk.as_named(getattr(self, name), f"The folder for the {name}")
-            if path != getattr(self, name) or path.name in ("", ".."):
-                raise ConfigurationError(
-                    f"The folder for the {name}, {quoted(str(getattr(self, name)))}, is relative,"
-                    " or no folder of its own.",
-                    "Name an absolute path, to a folder that is for this store alone.",
-                )
-        self.storage_file, self.anchor_file = self.storage / "checkpoints.db", self.anchor / _HEADS
-        self.key_file, self.journal_key = self.keys / "signing.key", self.keys / "journal.key"
-        self.journal_file = self.journal / "journal.db"
-        self.journal_anchor = self.anchor.with_name(f"{self.anchor.name}.journal") / _HEADS
-        self.answers_file = self.storage.with_name("answers") / "answers.db"
-        self.answers_anchor = self.anchor.with_name(f"{self.anchor.name}.answers") / _HEADS
-        self.approvers, self.operators = self.keys / "approvers", self.keys / "operators"
-        _check_apart(self._folders())
+    @property
+    def databases(self) -> dict[str, str]:
+        """The connection strings of the parts that are in PostgreSQL."""
+        places = {each: getattr(self, each) for each in PLACES}
+        return {each: value for each, value in places.items() if is_connection(value)}
 
-    def key_files(self, of: Literal["signing", "journal"] = "signing") -> list[Path]:
-        """Return the existing key files: first the one that signs, then the others.
+    def opened(
+        self, stack: ExitStack, *, write: bool = False, codec: Codec | None = None, **more: Any
+    ) -> Ledger:
+        """Open the store as a ledger, only for reading unless `write` is set.
 
-        A new store has `signing.key`. Each rotation adds another, `signing-2.key` and so on, and
-        the newest signs. The others only verify, as does `signing-next.key`, which does not sign
-        yet.
-
-        Args:
-            of: the keys of the records, or of the journal.
+        Raises:
+            ConfigurationError: it has no name, no storage or no key.
+            CheckpointError: a part refuses.
         """
-        found: dict[int, Path] = {}
-        with disk.translated("list", str(self.keys)), suppress(FileNotFoundError):
-            for file in self.keys.iterdir():
-                if (name := _KEY.fullmatch(file.name)) and name[1] == of:
-                    found[0 if name[2] == "next" else int(name[2] or 1)] = file
-        return [found[number] for number in sorted(found, reverse=True)] if any(found) else []
+        if self.store is None or self.storage is None:
+            raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
+        limits = DEFAULT_LIMITS if codec is None else codec.limits
+        ledger = Ledger(
+            self.storage_of(stack, write=write, limits=limits),
+            store=self.store,
+            keys=keyring_of(self.key, self.revoked, signs=write),
+            codec=codec,
+            anchor=open_anchor(self.anchor, stack, write=write),
+            **{"journal": self.journal_of(stack) if write else None, **more},
+        )
+        return ledger.tenant(self.tenant) if self.tenant else ledger
 
-    def next_key(self, of: Literal["signing", "journal"] = "signing") -> Path:
-        """The file of a key that only verifies until every worker has it."""
-        return self.keys / f"{of}-next.key"
+    def storage_of(
+        self, stack: ExitStack, *, write: bool = False, limits: Limits = DEFAULT_LIMITS
+    ) -> CheckpointStorage:
+        """Open the storage: a database, recognized by its first bytes, or a folder of files."""
+        if is_connection(self.storage):
+            from safepoint.stores.postgres import PostgresCheckpointStorage
 
-    def create(self, *, journal: bool = True, answers: bool = False) -> None:
-        """Create each missing folder with mode 0700, regardless of the umask, and check the others.
+            return stack.enter_context(PostgresCheckpointStorage(self.storage))
+        return _storage(str(self.storage), stack, write=write, limits=limits)
 
-        No link is followed below the platform's own folders. Existing folders are not changed, so
-        this can run at every start.
+    def journal_of(self, stack: ExitStack, *, write: bool = True) -> Journal | None:
+        """Open the journal, or return None if there is none."""
+        if self.journal is None:
+            return None
+        keys = keyring_of(self.journal_key, signs=write)
+        anchor = open_anchor(self.journal_anchor, stack, write=write)
+        if is_connection(self.journal):
+            from safepoint.stores.postgres import PostgresJournal
+
+            return stack.enter_context(PostgresJournal(self.journal, keys=keys, anchor=anchor))
+        made = SQLiteJournal(self.journal, keys=keys, anchor=anchor, read_only=not write)
+        return stack.enter_context(made)
+
+    def answers_of(self, stack: ExitStack, *, write: bool = False) -> Answers | None:
+        """Open the signed answers, or return None if there are none."""
+        if self.answers is None:
+            return None
+        storage: CheckpointStorage
+        if is_connection(self.answers):
+            from safepoint.stores.postgres import PostgresAnswers
+
+            storage = stack.enter_context(PostgresAnswers(self.answers))
+        else:
+            storage = _storage(self.answers, stack, write=write)
+        anchor = open_anchor(self.answers_anchor, stack, write=write)
+        if anchor is None:
+            raise ConfigurationError(
+                "The answers have no anchor, so nobody would see that a no was removed.",
+                "Name it: answers-anchor.",
+            )
+        return Answers(storage, anchor)
+
+    def gate_of(self, answers: Answers | None = None) -> Gate | None:
+        """Return a gate for the approvers and operators, or None if there are none."""
+        approvers, operators = people_in(self.approvers), people_in(self.operators)
+        if not (approvers.names or operators.keys):
+            return None
+        return Gate(
+            Policy({Reason.ASKED: self.people}),
+            approvers if approvers.names else None,
+            answers=answers,
+            operators=operators if answers else None,
+        )
+
+    def create(self, *parts: str) -> None:
+        """Create the missing folders of its files with mode 0700, and check those that are there.
+
+        Existing folders are not changed, so this can run at every start.
 
         Args:
-            journal: also the folders of a journal and its anchor.
-            answers: also the folders of the answers and their anchor.
+            parts: of which: "key", "storage", "anchor" and so on; of all if there are none.
 
         Raises:
             Unsafe: a folder belongs to somebody else or is open to others, or others could
                 replace it. The message says what to run.
             Unavailable: a folder cannot be made, or the system is not POSIX; or there is no room.
-            ConfigurationError: a link leads from one folder into another.
+            ConfigurationError: one folder is inside another.
         """
         disk.require_posix()
-        folders = self._folders()
-        _check_apart(
-            {name: Path(os.path.realpath(p.parent), p.name) for name, p in folders.items()}
-        )
-        for name, path in folders.items():
-            if (journal or "journal" not in name) and (answers or "answers" not in name):
-                with disk.translated("create", str(path)):
-                    self._create(path)
-
-    def _folders(self) -> dict[str, Path]:
-        parts = {name: getattr(self, name) for name in _PARTS}
-        return {
-            **parts,
-            "journal's anchor": self.journal_anchor.parent,
-            "answers": self.answers_file.parent,
-            "anchor of the answers": self.answers_anchor.parent,
-        }
-
-    def _create(self, path: Path) -> None:
-        """Create a folder and the missing folders above it, and check each of them.
-
-        Links are followed only up to the last folder that must already exist, and only if they are
-        root's or this user's. Nobody else can write in a checked folder, so it is still the same
-        folder when the next one is created in it.
-        """
-        top = next((root.parent for root in self.roots if root in path.parents), path.parent)
-        # The XDG specification: a missing folder of the user is created, only for that user.
-        while self.home in top.parents and not os.path.lexists(top):
-            top = top.parent
-        names = path.relative_to(top).parts
-        here = Path(disk.absolute(top / names[0])).parent
-        disk.enforce(files.replaceable_refusals(str(top)))
-        for number, name in enumerate(names, 1):
-            here /= name
-            disk.create_root(str(here))
-            disk.enforce(_refusals(str(here), here.lstat(), own=number == len(names)))
+        files = {"key": self.key[0], **{each: getattr(self, each) for each in PLACES}}
+        named = {each: disk.as_named(file, each, "file").parent for each, file in files.items()}
+        real = {each: Path(os.path.realpath(p.parent), p.name) for each, p in named.items()}
+        for (one, first), (other, second) in combinations(real.items(), 2):
+            if first.is_relative_to(second) or second.is_relative_to(first):
+                raise ConfigurationError(
+                    f"The folder for the {one} {shell(str(first))} is in one place with that for"
+                    f" the {other} {shell(str(second))}.",
+                    "Whoever can write one could write the other. Give each a folder of its own.",
+                )
+        for each in parts or named:
+            with disk.translated("create", str(named[each])):
+                _create(named[each])
 
 
-def _refusals(path: str, info: os.stat_result, *, own: bool) -> Iterator[Unavailable]:
-    """Yield what is wrong with a folder of the store, or one around it.
-
-    The first is this user's and closed to others; the second may be root's, and readable.
-    """
-    if own or not stat.S_ISDIR(info.st_mode):
-        yield from disk.folder_refusals(path, info)
-    else:
-        yield from files.stranger_refusals(path, info)
-    shown, mode = shell(path), f"{stat.S_IMODE(info.st_mode):04o}"
-    if own and info.st_mode & 0o777 != 0o700:
-        what = f"{shown} has mode {mode}, and should have 0700."
-        yield Unsafe(what, f"Run: chmod 700 {shown}")
-    if not own and info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        what = f"{shown} has mode {mode}, so others can write it."
-        yield Unsafe(what, f"Run: chmod go-w {shown}")
+def _create(path: Path) -> None:
+    """Create a folder and those that are missing above it, where nobody else can replace them."""
+    missing = [each for each in (path, *path.parents) if not os.path.lexists(each)]
+    top = missing[-1].parent if missing else path.parent
+    disk.enforce(replaceable_refusals(str(top)))
+    names, path = path.relative_to(top).parts, Path(os.path.realpath(top))
+    for name in names:
+        path /= name
+        disk.create_root(str(path))
+    info, shown = path.lstat(), shell(str(path))
+    disk.enforce(disk.folder_refusals(str(path), info))
+    if (mode := stat.S_IMODE(info.st_mode)) != 0o700:
+        what = f"{shown} has mode {mode:04o}, and should have 0700."
+        raise Unsafe(what, f"Run: chmod 700 {shown}")
 
 
-def _check_apart(folders: Mapping[str, Path]) -> None:
-    for (one, first), (other, second) in combinations(folders.items(), 2):
-        if first.is_relative_to(second) or second.is_relative_to(first):
-            raise ConfigurationError(
-                f"The folder for the {one} {shell(str(first))} is in one place with that for the"
-                f" {other} {shell(str(second))}.",
-                "Whoever can write one could write the other. Give each a folder of its own.",
-            )
+# --- where
 
 
-def default_locations(
-    store: str, *, service: bool | None = None, environ: Mapping[str, str] | None = None
-) -> Locations:
-    """Choose the folders of a store by the platform's conventions.
+def default_places(store: str, environ: Mapping[str, str] | None = None) -> Store:
+    """Choose the places of a store by the conventions of XDG, or of systemd.
 
     ```python
-    from safepoint.places import default_locations
+    from safepoint.places import default_places
 
-    locations = default_locations("invoices", service=True, environ={})
-    print(locations.storage)
-    #> /var/lib/safepoint/invoices/storage
-    print(locations.key_file)
-    #> /etc/safepoint-keys/invoices/signing.key
+    places = default_places("invoices", {"HOME": "/home/you"})
+    print(places.storage)
+    #> /home/you/.local/state/safepoint/invoices/storage/checkpoints.db
+    print(places.key)
+    #> ('/home/you/.local/share/safepoint-keys/invoices/signing.key',)
     ```
 
     A user's state is below `XDG_STATE_HOME`. The keys are below `XDG_DATA_HOME`, because many
-    people publish their `XDG_CONFIG_HOME`. On macOS everything is below
-    `~/Library/Application Support`. A service uses the folders that systemd passes in
-    `STATE_DIRECTORY`, `LOGS_DIRECTORY` and `CONFIGURATION_DIRECTORY` (the first of several), or
-    `/var/lib`, `/var/log` and `/etc`. The second folder of `STATE_DIRECTORY` is for the anchors, so
-    that a restore of the first does not restore them: `StateDirectory=invoices invoices-anchor`. An
-    empty or relative value counts as not set.
+    people publish their `XDG_CONFIG_HOME`. A service has a `STATE_DIRECTORY`, and uses the folders
+    that systemd passes in it, in `LOGS_DIRECTORY` and in `CONFIGURATION_DIRECTORY` (the first of
+    several), or `/var/log` and `/etc`. The second folder of `STATE_DIRECTORY` is for the anchors,
+    so that a restore of the first does not restore them: `StateDirectory=invoices invoices-anchor`.
+    An empty or relative value counts as not set.
 
     It only reads the environment and creates nothing.
 
     Args:
         store: the name of the store.
-        service: whether this is a service or a user's own program. If None, it is a service if
-            `STATE_DIRECTORY` is set.
         environ: the variables to read instead of `os.environ`.
 
     Raises:
         InvalidId: the name of the store is outside the grammar.
-        ConfigurationError: the environment puts one folder inside another.
         Unavailable: the user has no home, systemd made one folder for the storage and its
             anchor, or the system is not POSIX.
     """
     disk.require_posix()
     check_name("store", store)
     given = os.environ if environ is None else environ
-    if service is None:
-        service = _folder(given, "STATE_DIRECTORY") is not None
-    home = None if service else _home(given)
-    state, anchors, logs, keys = _of_a_service(given) if home is None else _of_a_user(given, home)
-    stored, logged = state / "safepoint", logs / "safepoint"
-    anchored, secret = anchors / "safepoint-anchor", keys / "safepoint-keys"
-    return Locations(
-        store=store,
-        storage=stored / store / "storage",
-        keys=secret / store,
-        anchor=anchored / store,
-        journal=logged / store / "journal",
-        roots=frozenset([stored, logged, anchored, secret]),
-        home=home,
-    )
-
-
-def _of_a_service(environ: Mapping[str, str]) -> tuple[Path, Path, Path, Path]:
-    """Return the folders that systemd created for a service, or the standard ones.
-
-    People back up and restore a folder of systemd as a whole, so the anchors need another one.
-    """
-    state, anchors = _folder(environ, "STATE_DIRECTORY"), _folder(environ, "STATE_DIRECTORY", 1)
+    state, anchors = _folder(given, "STATE_DIRECTORY"), _folder(given, "STATE_DIRECTORY", 1)
     if state is None:
-        state = anchors = Path("/var/lib")
+        home = _absolute(given.get("HOME"))
+        if home is None:
+            raise Unavailable(
+                f"User {os.geteuid()} has no home folder.", "Set HOME to an absolute path."
+            )
+        state = anchors = logs = _absolute(given.get("XDG_STATE_HOME")) or home / ".local/state"
+        keys = _absolute(given.get("XDG_DATA_HOME")) or home / ".local/share"
     elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
         raise Unavailable(
             f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
             " anchor would be restored together.",
             "Name two in the unit: StateDirectory=invoices invoices-anchor",
         )
-    logs = _folder(environ, "LOGS_DIRECTORY") or Path("/var/log")
-    return state, anchors, logs, _folder(environ, "CONFIGURATION_DIRECTORY") or Path("/etc")
-
-
-def _of_a_user(environ: Mapping[str, str], home: Path) -> tuple[Path, Path, Path, Path]:
-    """Return the folders of a user, by the XDG specification or by macOS's conventions.
-
-    Keys are data, not configuration, because many people publish their `.config`.
-    """
-    if sys.platform == "darwin":
-        library = home / "Library" / "Application Support"
-        return library, library, library, library
-    state = _absolute(environ.get("XDG_STATE_HOME", "")) or home / ".local" / "state"
-    data = _absolute(environ.get("XDG_DATA_HOME", "")) or home / ".local" / "share"
-    return state, state, state, data
+    else:
+        logs = _folder(given, "LOGS_DIRECTORY") or Path("/var/log")
+        keys = _folder(given, "CONFIGURATION_DIRECTORY") or Path("/etc")
+    stored, anchored = f"{state}/safepoint/{store}", f"{anchors}/safepoint-anchor/{store}"
+    secret = f"{keys}/safepoint-keys/{store}"
+    return Store(
+        store=store,
+        storage=f"{stored}/storage/checkpoints.db",
+        key=(f"{secret}/signing.key",),
+        anchor=f"{anchored}/heads.db",
+        approvers=f"{secret}/approvers",
+        operators=f"{secret}/operators",
+        answers=f"{stored}/answers/answers.db",
+        answers_anchor=f"{anchored}.answers/heads.db",
+        journal=f"{logs}/safepoint/{store}/journal/journal.db",
+        journal_key=(f"{secret}/journal.key",),
+        journal_anchor=f"{anchored}.journal/heads.db",
+    )
 
 
 def settings_file() -> Path | None:
     """Return where a user keeps the settings of their own, None for one without a home."""
-    home = _absolute(os.environ.get("HOME", ""))
+    home = _absolute(os.environ.get("HOME"))
     if home is None:
         return None
-    usual = home / ("Library/Application Support" if sys.platform == "darwin" else ".config")
-    return (_absolute(os.environ.get("XDG_CONFIG_HOME", "")) or usual) / "safepoint/safepoint.toml"
+    usual = _absolute(os.environ.get("XDG_CONFIG_HOME")) or home / ".config"
+    return usual / "safepoint/safepoint.toml"
 
 
 def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | None:
@@ -341,26 +341,56 @@ def _folder(environ: Mapping[str, str], name: str, index: int = 0) -> Path | Non
     return _absolute("".join(environ.get(name, "").split(":")[index : index + 1]))
 
 
-def _absolute(value: str) -> Path | None:
+def _absolute(value: str | None) -> Path | None:
     """Return a path, unless it is relative or empty: then the variable counts as not set."""
-    path = Path(value)
+    path = Path(value or "")
     return path if path.is_absolute() else None
 
 
-def _home(environ: Mapping[str, str]) -> Path:
-    found = _absolute(environ.get("HOME", ""))
-    if found is None:
-        raise Unavailable(
-            f"User {os.geteuid()} has no home folder.",
-            "Set HOME to an absolute path, or pass service=True.",
+def key_files(first: str) -> list[str]:
+    """Return the files of a key in the default places: the one that signs, then the others.
+
+    A new store has `signing.key`. Each rotation adds another, `signing-2.key` and so on, and the
+    newest signs. The others only verify, as does `signing-next.key`, which does not sign yet.
+    """
+    folder, found = Path(first).parent, dict[int, str]()
+    name = re.compile(Path(first).stem + r"(?:-([2-9]|[1-9][0-9]{1,3}|next))?\.key")
+    with disk.translated("list", str(folder)), suppress(FileNotFoundError):
+        for file in folder.iterdir():
+            if match := name.fullmatch(file.name):
+                found[0 if match[1] == "next" else int(match[1] or 1)] = str(file)
+    return [found[number] for number in sorted(found, reverse=True)] if any(found) else []
+
+
+def in_default_places(name: str) -> Store:
+    """Return a store in the default places, with the parts that exist.
+
+    Raises:
+        NotFound: it does not exist.
+    """
+    found = default_places(name)
+    keys, signs = key_files(found.key[0]), key_files(found.journal_key[0])
+    if not os.path.lexists(str(found.storage)) and not keys:
+        raise NotFound(
+            f"There is no store {name}: no settings name it, and {shell(str(found.storage))} does"
+            " not exist.",
+            f"Make it: safepoint init {name}. Or name its parts in a file, and that by --config.",
         )
-    return found
+    parts = ("approvers", "operators", "answers")
+    lacking = [each for each in parts if not os.path.lexists(getattr(found, each))]
+    lacking += ["answers_anchor"] if "answers" in lacking else []
+    lacking += [] if signs else ["journal", "journal_anchor"]
+    without: Any = dict.fromkeys(lacking)
+    return replace(found, key=tuple(keys) or found.key, journal_key=tuple(signs), **without)
+
+
+# --- to begin a store, and to open it
 
 
 def open_ledger(
     store: str,
     *,
-    places: Locations | None = None,
+    places: Store | None = None,
     codec: Codec | None = None,
     journal: Journal | None = None,
     actor: Actor | None = None,
@@ -378,16 +408,15 @@ def open_ledger(
     ```
 
     It consists of a `SQLiteCheckpointStorage`, a `SQLiteAnchor` and an Ed25519 key, each in its own
-    folder; `ledger.places` has the paths. They are created only if none of them exists, or if the
-    existing ones were never used, because a killed first call may leave some. Otherwise a missing
-    part was lost, which is refused. Creating a store is logged as a warning: if you did not expect
-    it, all three parts are gone.
+    folder; `ledger.places` has the paths. They are created only if none of them was ever used,
+    because a killed first call may leave some. Otherwise a missing part was lost, which is refused.
+    Creating a store is logged as a warning: if you did not expect it, all three parts are gone.
 
     Any number of processes may call it at the same time, even the first time: all get one ledger.
 
     Args:
         store: the name of the store.
-        places: where to keep it, instead of `default_locations(store)`.
+        places: where to keep it, instead of `default_places(store)`.
         codec: turns state into bytes and back, with your own types.
         journal: records each save and each refusal.
         actor: who acts, for the journal.
@@ -395,46 +424,26 @@ def open_ledger(
 
     Raises:
         Unavailable: some of key, anchor and storage are there, and some are gone.
-        CheckpointError: what `Locations.create` or one of the parts refuses.
+        CheckpointError: what `Store.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    # A second look: while another process began the store, the first one saw half of that.
-    if _lost(found) and (lost := _lost(found)):
-        raise lost
-    limits = (codec or Codec()).limits
-    new = not found.key_files()
-    if new:
-        found.create(journal=False)
-    # The key comes last: if it exists, every part did.
-    storage = SQLiteCheckpointStorage(found.storage_file, limits=limits)
-    anchor = SQLiteAnchor(found.anchor_file, create=new)
-    keys = _ring(found, create=new)
-    if new:
+    if _begin(found, "storage", store):
         _LOG.warning(
             "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
             " there already, look at HOME, XDG_STATE_HOME and STATE_DIRECTORY before you save.",
             store,
-            found.storage_file,
-            found.anchor_file,
-            found.key_file,
+            found.storage,
+            found.anchor,
+            found.key[0],
         )
-    ledger = Ledger(
-        storage,
-        store=store,
-        keys=keys,
-        codec=codec,
-        anchor=anchor,
-        journal=journal,
-        actor=actor,
-        worker=worker,
-    )
+    more: Any = {"codec": codec, "journal": journal, "actor": actor, "worker": worker}
+    alone = replace(found, journal=None)  # the caller opens it
+    ledger = _open(alone, lambda now: now.opened(ExitStack(), write=True, **more))
     ledger.places = found
     return ledger
 
 
-def open_journal(
-    store: str, *, places: Locations | None = None, create: bool = False
-) -> SQLiteJournal:
+def open_journal(store: str, *, places: Store | None = None, create: bool = False) -> Journal:
     """Open the journal of a store in the default places, with its own key and anchor.
 
     ```python
@@ -450,27 +459,20 @@ def open_journal(
 
     Args:
         store: the name of the store.
-        places: where it is, instead of `default_locations(store)`.
+        places: where it is, instead of `default_places(store)`.
         create: create it if it is missing.
 
     Raises:
         Unavailable: there is none; or it has entries, and its key is gone.
-        CheckpointError: what `Locations.create` or one of the parts refuses.
+        CheckpointError: what `Store.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    new = create and not found.key_files("journal")
-    if new:
-        found.create()
-        if _is_used(found.journal_file, found.journal_anchor, JOURNAL):
-            raise _begun("journal", store, found.journal_key)
-        SQLiteCheckpointStorage(found.journal_file).close()
-    # The key comes last here as well: if it exists, every part did.
-    anchor = SQLiteAnchor(found.journal_anchor, create=new)
-    keys = _ring(found, "journal", create=new)
-    return SQLiteJournal(found.journal_file, keys=keys, anchor=anchor)
+    if create:
+        _begin(found, "journal", JOURNAL)
+    return cast("Journal", _open(found, lambda now: now.journal_of(ExitStack())))
 
 
-def open_answers(store: str, *, places: Locations | None = None, create: bool = False) -> Answers:
+def open_answers(store: str, *, places: Store | None = None, create: bool = False) -> Answers:
     """Open the answers and holds that people sign, in the default places, with their anchor.
 
     ```python
@@ -481,83 +483,74 @@ def open_answers(store: str, *, places: Locations | None = None, create: bool = 
 
     Args:
         store: the name of the store.
-        places: where they are, instead of `default_locations(store)`.
+        places: where they are, instead of `default_places(store)`.
         create: create them if they are missing, with the folders for the signers' keys.
 
     Raises:
         Unavailable: there is none; or there are answers, and their anchor is gone.
-        CheckpointError: what `Locations.create` or one of the parts refuses.
+        CheckpointError: what `Store.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    new = create and not os.path.lexists(found.operators)  # it is created last
-    if new:
-        found.create(journal=False, answers=True)
-        there = os.path.lexists(found.answers_anchor)
-        if not there and _is_used(found.answers_file, found.answers_anchor, ANSWERS):
-            raise _begun("answers", store, found.answers_anchor)
-    anchor = SQLiteAnchor(found.answers_anchor, create=new)
-    storage = SQLiteCheckpointStorage(found.answers_file)
-    if new:
-        for folder in (found.approvers, found.operators):
-            disk.create_root(str(folder))
-    return Answers(storage, anchor)
+    if create:
+        _begin(found, "answers", ANSWERS)
+    return cast("Answers", found.answers_of(ExitStack(), write=True))
 
 
-def _places(store: str, places: Locations | None) -> Locations:
-    found = default_locations(check_store(store)) if places is None else places
-    if found.store != store:
+def _places(store: str, places: Store | None) -> Store:
+    found = default_places(check_store(store)) if places is None else places
+    if found.store != store or found.databases:
         raise ConfigurationError(
-            f"The places are of store {found.store}, and store {quoted(store)} was asked for.",
-            "Choose the places by the name of the store.",
+            f"The places are not those of store {quoted(store)} on disk.",
+            "Choose them by its name: default_places.",
         )
     return found
 
 
-def _ring(
-    places: Locations, of: Literal["signing", "journal"] = "signing", *, create: bool = False
-) -> Keyring:
-    """Load the keys of a store, or create the first one."""
-    files = places.key_files(of) or [places.keys / f"{of}.key"]
+def _open(places: Store, opens: Callable[[Store], _T]) -> _T:
+    """Open it with the keys that are there by now."""
+    keys = [tuple(key_files(each[0])) or each for each in (places.key, places.journal_key)]
+    now = replace(places, key=keys[0], journal_key=keys[1])
     try:
-        key = SigningKey.from_file(files[0], create=create)
-        return Keyring(key, verify=[SigningKey.from_file(each) for each in files[1:]])
+        return opens(now)
     except Unsafe:
-        if places.key_files(of) in ([], files):
+        if all(key_files(each[0]) in ([], [*each]) for each in keys):
             raise
-        return _ring(places, of)  # a rotation renamed a key in the meantime
+        return _open(places, opens)  # a rotation renamed a key in the meantime
 
 
-def _begun(what: str, store: str, gone: Path) -> Unavailable:
-    return Unavailable(
-        f"The {what} of store {store} was begun, and is without {shell(str(gone))}.", _LOST
-    )
+def _begin(places: Store, part: str, name: str) -> bool:
+    """Make a part that is to be begun, with its anchor. What is made last is a key, or a folder.
+
+    Raises:
+        Unavailable: it was begun, and some of it is gone.
+    """
+    beside = "anchor" if part == "storage" else f"{part}_anchor"
+    file, anchor = str(getattr(places, part)), str(getattr(places, beside))
+    keys = {"storage": places.key, "journal": places.journal_key}.get(part)
+    last = str(keys[0] if keys else places.operators)
+
+    def is_begun() -> bool:
+        return bool(key_files(last)) if keys else os.path.lexists(last)
+
+    if is_begun() or _is_used(file, anchor, name):
+        # Asked for once more: another process may have begun it meanwhile.
+        gone = [shell(each) for each in (file, anchor) if not os.path.lexists(each)]
+        if gone := [*gone, *([] if is_begun() else [shell(last)])]:
+            what = f"The {part} of store {places.store} was begun, and is without"
+            raise Unavailable(f"{what} {' and '.join(gone)}.", _LOST)
+        return False
+    places.create(part, beside, "key")
+    SQLiteCheckpointStorage(file).close()
+    SQLiteAnchor(anchor, create=True).close()
+    if keys:
+        SigningKey.from_file(last, create=True)
+    else:
+        disk.create_root(str(places.approvers))
+        disk.create_root(last)
+    return True
 
 
-def _lost(places: Locations) -> Unavailable | None:
-    """Return what to say if some of key, anchor and storage were lost, and None if none was."""
-    files = {
-        "storage": places.storage_file,
-        "anchor": places.anchor_file,
-        "key": places.key_file,
-    }
-    missing = {name: path for name, path in files.items() if not os.path.lexists(path)}
-    if places.key_files():  # the first one may be locked away
-        missing.pop("key", None)
-    # The storage is created first, and a killed first call leaves parts that were never used.
-    fresh = "key" in missing and ("storage" not in missing or "anchor" in missing)
-    if not missing or (
-        fresh and not _is_used(places.storage_file, places.anchor_file, places.store)
-    ):
-        return None
-    gone = " and ".join(f"the {name} {shell(str(path))}" for name, path in missing.items())
-    there = " and ".join(f"the {name}" for name in files if name not in missing)
-    return Unavailable(
-        f"Store {places.store} was begun, and is without {gone}. It has {there}.",
-        _LOST,
-    )
-
-
-def _is_used(file: Path, anchor: Path, name: str) -> bool:
+def _is_used(file: str, anchor: str, name: str) -> bool:
     """Tell whether a database has records, or its anchor has heads."""
     if os.path.lexists(file):
         with SQLiteCheckpointStorage(file, read_only=True) as storage:
@@ -567,3 +560,103 @@ def _is_used(file: Path, anchor: Path, name: str) -> bool:
         return False
     with SQLiteAnchor(anchor, read_only=True) as heads:
         return bool(heads.threads(name) or heads.tenants(name))
+
+
+# --- what stands for a part
+
+
+def people_in(folder: str | None) -> Approvers:
+    """Return those whose public keys are in a folder, NAME.pub, and in its subfolder `revoked`.
+
+    Raises:
+        Unavailable: the folder cannot be read.
+        Unsafe: a file is no public key, or two people have one key.
+    """
+    if folder is None:
+        return Approvers({})
+    current, revoked = _keys_in(Path(folder)), _keys_in(Path(folder, REVOKED))
+    keys: dict[str, list[VerifyingKey]] = {}
+    for name, key in (*current, *revoked):
+        keys.setdefault(name, []).append(key)
+    return Approvers(keys, revoked=[key for _, key in revoked])
+
+
+def _keys_in(folder: Path) -> list[tuple[str, VerifyingKey]]:
+    try:
+        names = sorted(folder.iterdir())
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) and folder.name == REVOKED:
+            return []
+        raise Unavailable(
+            f"{shell(str(folder))} cannot be read ({error.strerror}).",
+            "Whose word counts is not known without it. Run this as the owner of the store.",
+        ) from None
+    public = [each for each in names if each.suffix == ".pub"]
+    return [(each.name.partition(".")[0], VerifyingKey.from_file(each)) for each in public]
+
+
+def is_connection(value: str | None) -> TypeGuard[str]:
+    """Tell a connection string, or `env:NAME`, from a path."""
+    return value is not None and _CONNECTION.match(value) is not None
+
+
+def connection_string(option: str, value: str) -> str:
+    """Return a connection string as given, or from an environment variable.
+
+    Raises:
+        ConfigurationError: it contains a password, or the variable has no connection string.
+    """
+    if value.startswith("env:"):
+        found = os.environ.get(value[4:], "")
+        if found.startswith("env:") or not is_connection(found):
+            raise ConfigurationError(
+                f"{option} is in the variable {quoted(value[4:])}, which has no connection string.",
+                "Set it, as for psql: postgresql://db/app",
+            )
+        return found
+    from safepoint.stores.postgres.connection import parsed
+
+    if any(map(parsed(value).get, _SECRETS)):
+        raise ConfigurationError(
+            f"{option} shows a password to whoever lists processes or reads the settings.",
+            f'Write "env:NAME" for {option}, or name a PGPASSFILE.',
+        )
+    return value
+
+
+def is_database(path: str) -> bool:
+    """Tell whether a file is an SQLite database, by its first bytes."""
+    return is_open(path) or beginning(path, len(_SQLITE)) == _SQLITE
+
+
+def is_beside(path: str) -> bool:
+    """Tell whether a file is SQLite's log, index or journal, by its name and first bytes.
+
+    An empty file, or a file that begins with zeros, also counts: SQLite leaves such files.
+    """
+    database = next((path.removesuffix(end) for end in BESIDE[1:] if path.endswith(end)), None)
+    with suppress(OSError, ValueError):
+        if database is not None and is_database(database) and stat.S_ISREG(os.lstat(path).st_mode):
+            begins = beginning(path, 8)
+            return not begins.strip(b"\0") or begins.startswith(_BESIDE)
+    return False
+
+
+def _storage(
+    path: str, stack: ExitStack, *, write: bool, limits: Limits = DEFAULT_LIMITS
+) -> CheckpointStorage:
+    if is_database(path):
+        made = SQLiteCheckpointStorage(path, read_only=not write, limits=limits)
+        return stack.enter_context(made)
+    return FileCheckpointStorage(path, read_only=not write, limits=limits)
+
+
+def open_anchor(place: str | None, stack: ExitStack, *, write: bool = False) -> Anchor | None:
+    """Open an anchor by its file or its connection string, or return None if there is none."""
+    if place is None:
+        return None
+    if is_connection(place):
+        from safepoint.stores.postgres import PostgresAnchor
+
+        return stack.enter_context(PostgresAnchor(place))
+    return stack.enter_context(SQLiteAnchor(place, read_only=not write))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -147,6 +147,8 @@ class Stuck(InMemoryAnchor):
 class FullDisk:
     """A journal that has room for so many lines more."""
 
+    keys, anchor = (), None
+
     def __init__(self, room: int, kept: InMemoryJournal | None = None) -> None:
         self.kept = kept or InMemoryJournal()
         self.room = self.kept.verify() + room
@@ -158,6 +160,3 @@ class FullDisk:
 
     def anchored_in(self, _: object) -> InMemoryJournal:
         return self.kept
-
-    def back(self, thread: str) -> Iterator[Entry]:
-        return self.kept.back(thread)

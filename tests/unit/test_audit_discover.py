@@ -109,7 +109,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP24.runs-code",
     ),
-    "a journal": (journal, 2, "SP20.no-key"),
+    "a journal": (journal, 2, "SP02.no-key"),
     "a damaged database": (
         lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(99)),
         1,
@@ -249,7 +249,7 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "src/a.py").write_text("import pickle\n\npickle.load(f)\n")
     (tmp_path / "safepoint.toml").write_text(
         '[audit]\npaths = ["src"]\n\n'
-        '[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\nanchor = "heads"\n'
+        '[stores.invoices]\nstorage = "state"\nkey = ["keys/key"]\nanchor = "heads/heads.db"\n'
     )
     return tmp_path
 

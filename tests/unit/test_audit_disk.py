@@ -27,7 +27,7 @@ from safepoint.audit.contents import Contents
 from safepoint.audit.finding import Closed, files, guarded
 from safepoint.audit.folder import check_ownership, check_places
 from safepoint.audit.sqlite import check_database
-from safepoint.places import Locations, default_locations, open_ledger
+from safepoint.places import Store, default_places, open_ledger
 from safepoint.stores import disk
 from tests.unit.commands import said
 
@@ -205,9 +205,9 @@ def test_a_closed_folder_is_said_and_hides_nothing_of_the_others(
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Iterator[Locations]:
+def places(tmp_path: Path) -> Iterator[Store]:
     """A store as the defaults set it up, with its key and one checkpoint."""
-    found = default_locations("invoices", service=False, environ={"HOME": str(tmp_path)})
+    found = default_places("invoices", {"HOME": str(tmp_path)})
     found.create()
     open_ledger("invoices", places=found).save("order-7", {"amount": 42})
     yield found
@@ -217,9 +217,13 @@ def places(tmp_path: Path) -> Iterator[Locations]:
 PARTS = ["storage", "anchor", "journal"]
 
 
-def looked(places: Locations, **changed: Path) -> str:
-    found = {part: str(changed.get(part) or getattr(places, part)) for part in PARTS}
-    return ids(check_places(found, [str(places.key_file)]))
+def folder_of(places: Store, part: str) -> Path:
+    return Path(str(getattr(places, part))).parent
+
+
+def looked(places: Store, **changed: Path) -> str:
+    found = {part: str(changed.get(part) or folder_of(places, part)) for part in PARTS}
+    return ids(check_places(found, [places.key[0]]))
 
 
 def astray(path: Path) -> None:
@@ -241,48 +245,49 @@ PLACES: Table = {
 @pytest.mark.parametrize("part", PARTS[1:])
 @cases(PLACES)
 def test_a_part_that_is_not_as_it_should_be(
-    places: Locations, part: str, plant: Plant, expected: str
+    places: Store, part: str, plant: Plant, expected: str
 ) -> None:
-    plant(getattr(places, part))
+    plant(folder_of(places, part))
     assert looked(places) == expected
 
 
 @pytest.mark.parametrize("part", PARTS[1:])
 @pytest.mark.parametrize("where", ["", "inside", "..", "link"])
-def test_parts_in_one_place(places: Locations, part: str, where: str, tmp_path: Path) -> None:
-    path = places.storage.parent if where == ".." else places.storage / where
+def test_parts_in_one_place(places: Store, part: str, where: str, tmp_path: Path) -> None:
+    storage = folder_of(places, "storage")
+    path = storage.parent if where == ".." else storage / where
     if where == "link":
         path = tmp_path / "link"
-        path.symlink_to(places.storage)
+        path.symlink_to(storage)
     path.mkdir(mode=0o700, exist_ok=True)
     assert "SP22.together" in looked(places, **{part: path})
 
 
 def test_a_second_name_of_a_folder_hides_nothing(
-    places: Locations, monkeypatch: pytest.MonkeyPatch
+    places: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mount gives a folder a second name, and no path tells."""
-    real = Path.samefile
+    real, both = Path.samefile, {folder_of(places, each) for each in PARTS[:2]}
 
     def samefile(one: Path, other: Any) -> bool:
-        return {one, other} == {places.storage, places.anchor} or real(one, other)
+        return {one, other} == both or real(one, other)
 
     monkeypatch.setattr(Path, "samefile", samefile)
     assert looked(places) == "SP22.together"
 
 
 def test_a_key_that_others_can_reach_or_that_cannot_be_read(
-    places: Locations, monkeypatch: pytest.MonkeyPatch
+    places: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for mode in (0o640, 0o604, 0o620, 0o610):
-        places.key_file.chmod(mode)
+        Path(places.key[0]).chmod(mode)
         assert looked(places) == "SP22.key-mode"
-    close(monkeypatch, places.key_file)
+    close(monkeypatch, Path(places.key[0]))
     assert looked(places) == "SP22.unseen"
-    assert looked(places, anchor=places.storage / "nowhere/x").startswith("SP22.un")
+    assert looked(places, anchor=folder_of(places, "storage") / "nowhere/x").startswith("SP22.un")
 
 
-def test_a_key_in_a_work_tree(places: Locations, tmp_path: Path) -> None:
+def test_a_key_in_a_work_tree(places: Store, tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     assert looked(places) == " ".join(["SP01.work-tree"] * 3 + ["SP22.key-work-tree"])
 

@@ -265,7 +265,7 @@ class Journal:
         self.anchor = other  # type: ignore[assignment]
 
     def found(self) -> list[Finding]:
-        return check_journal(str(self.path), self.keys, self.anchor)
+        return check_journal(str(self.file), self.keys, self.anchor)
 
 
 JOURNALS: dict[str, Callable[[Journal], Any]] = {

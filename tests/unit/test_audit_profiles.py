@@ -7,16 +7,14 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from safepoint import SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
-from safepoint.audit import Finding, folder
+from safepoint.audit import folder
 from safepoint.audit.looking import look
-from safepoint.audit.postgres import check_postgres
 from safepoint.audit.profiles import (
     _CHECKPOINT,
     Recognised,
@@ -27,9 +25,8 @@ from safepoint.audit.profiles import (
     _UNREAD as UNREAD,
 )
 from safepoint.audit.sqlite import check_database
-from safepoint.settings import Store
+from safepoint.places import Store
 from safepoint.stores import disk
-from tests.harness.optional import need
 from tests.zoo.others import (
     APPROVALS,
     RESUME,
@@ -38,11 +35,10 @@ from tests.zoo.others import (
     agent,
     base,
     put,
-    saved,
 )
 
 if TYPE_CHECKING:
-    from safepoint.testing.postgres import Server
+    pass
 
 if not disk.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
@@ -168,35 +164,3 @@ FILES: dict[str, tuple[object, str | None]] = {
 def test_a_file_is_known_by_what_it_holds(root: Path, name: str) -> None:
     text, kind = FILES[name]
     assert kept_by_others(put(root / "x", text).read_bytes()) == kind
-
-
-def test_the_tables_of_langgraph_in_postgresql(postgres: Server) -> None:
-    need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
-    from langgraph.checkpoint.postgres import PostgresSaver
-
-    from safepoint.stores.postgres import create_schema
-
-    name = "langgraph_tables"
-    postgres.database(name)
-    with PostgresSaver.from_conn_string(postgres.dsn(database=name)) as saver:
-        saver.setup()
-        saved(saver)
-    postgres.login("stranger")
-
-    def looked(login: str = "postgres") -> list[Finding]:
-        return check_postgres({"store": postgres.dsn(login, name)})
-
-    found = looked()
-    assert " ".join(sorted(each.id for each in found)) == (
-        "SP10.row-types SP12.unsealed-state SP19.unsigned-approvals"
-    )
-    assert [each.what for each in found if "2 threads, 2 checkpoints" in each.what]
-    # The command says the same, and nothing of a store that is not there.
-    told = look([], [Store(storage=postgres.dsn(database=name))])
-    assert [replace(each, store="") for each in told.findings] == found
-    assert [each.id for each in looked("stranger")] == ["SP02.unseen"]
-    # A store of ours in the same database does not hide them, also from who may not read them.
-    create_schema(postgres.dsn(database=name))
-    assert {each.id for each in found} <= {each.id for each in looked()}
-    postgres.login("apart", "safepoint_writer")
-    assert "public.checkpoints" in [each.where for each in looked("apart") if not each.seen]

@@ -36,8 +36,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.places import open_journal, open_ledger
-from safepoint.settings import PLACES, Store
+from safepoint.places import PLACES, Store, open_journal, open_ledger
 from safepoint.shared.terminal import imported
 from tests.harness.optional import need
 from tests.unit import commands
@@ -125,7 +124,7 @@ def test_bad_input_is_one_line(said: Callable[..., Said], arguments: str) -> Non
 CONFIGURED = (
     *("init new", "verify good", "history good t1", "history good t1 1", "journal good"),
     *("keys good", "keys good --rotate records", "people good", "people good --remove d"),
-    *("delete good t1", "waiting good", "people good --add d {key}"),
+    *("waiting good", "people good --add d {key}"),
     *("approve good t1 --as d --key {key}", "deny good t1 --as d --key {key}"),
     *("hold good t1 --as d --key {key} --reason r", "release good t1 --as d --key {key}"),
     *("move {states} good", "audit {states}"),
@@ -133,14 +132,14 @@ CONFIGURED = (
 READS = (
     *("people good --add d {}", "move {} good", "audit {}"),
     "audit {} --format sarif",
-    "examples copy {}",
+    "examples {}",
     *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
     *("convert {key} {new}.safetensors --key {}", "verify-model {} --key {key}"),
     *("verify-model {key} --key {}", "lint {}", "attack --target {}:x"),
     *("explain {}", "approve good t1 --as d --key {}"),
 )
 WRITES = (
-    *("new-key {}", "examples copy anchored.py {}"),
+    *("new-key {}", "examples anchored.py {}"),
     "convert {key} {} --key {key}",
     "move {states} good --vouch --report {}",
 )
@@ -231,7 +230,7 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, sha
     junk = [*sorted(map(str, world.junk.iterdir())), f"{world.junk}/random/x", LONG]
     junk += [] if line in WRITES else DEVICES
     for each in junk[TAKES_FILES.index(line) % share :: share]:
-        if line.startswith("examples copy") and each.endswith("folder"):
+        if line.startswith("examples anchored") and each.endswith("folder"):
             continue  # that is where it belongs
         with no_longer_than(600):
             said = world.said(line, each)
@@ -370,7 +369,7 @@ def room(size: int) -> Iterator[None]:
     [
         "init full",
         "new-key {root}/full.key",
-        "examples copy anchored.py {root}/full.py",
+        "examples anchored.py {root}/full.py",
         "people good --add dana {root}/full.pub",
         "move {root}/full good --vouch",
     ],

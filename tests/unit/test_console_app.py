@@ -20,8 +20,8 @@ import pytest
 
 from safepoint import Approver
 from safepoint.core.errors import NotOwner, ResumeRefused, Unsafe
+from safepoint.places import in_default_places
 from safepoint.resume.workflow import Ask
-from safepoint.settings import in_default_places
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")
@@ -418,7 +418,7 @@ def test_a_store_that_is_away(tmp_path: Path) -> None:
         until(lambda: "invoices could not be looked at." in tab.get("/").text)
         assert "Nothing waits for you" not in tab.get("/").text
         page = tab.get("/run/invoices/order-7")
-        assert (page.status, "anchor does not exist, so no rollback" in page.text) == (503, True)
+        assert (page.status, "heads.db does not exist, so no rollback" in page.text) == (503, True)
 
 
 def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:

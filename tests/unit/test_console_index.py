@@ -30,11 +30,11 @@ from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Index
 from safepoint.core.names import ANSWERS, Head, digest_of
 from safepoint.core.record import Place, seal
+from safepoint.places import Store
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call, Run
-from safepoint.settings import Store
 from safepoint.shared import questions
 from tests.house import Toy
 from tests.unit.test_deciding import listed
@@ -74,9 +74,9 @@ class Shop:
             operators=str(self.folder / "operators"),
             people=2,
             storage=str(self.folder / "state"),
-            anchor=str(self.folder / "anchor"),
+            anchor=str(self.folder / "anchor/heads.db"),
             answers=str(self.folder / "answers"),
-            answers_anchor=str(self.folder / "answers-anchor"),
+            answers_anchor=str(self.folder / "answers-anchor/heads.db"),
         )
 
     def person(self, name: str) -> Approver:

@@ -89,7 +89,9 @@ def approved_already(office: Office) -> Options:
 
 def without_an_anchor(office: Office) -> Options:
     text = (office.folder / "safepoint.toml").read_text()
-    (office.folder / "safepoint.toml").write_text(text.replace('anchor = "anchor"\n', "", 1))
+    (office.folder / "safepoint.toml").write_text(
+        text.replace('anchor = "anchor/heads.db"\n', "", 1)
+    )
     return {}
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from safepoint import (
-    RolledBack,
-)
-from safepoint.core.errors import NotOwner
-from safepoint.core.names import Head
+from safepoint import RolledBack
+from safepoint.core.errors import NotOwner, SealBroken
+from safepoint.core.names import Head, spelled
 from safepoint.resume.approval import Question
-from safepoint.resume.asking import Asking, check_held
+from safepoint.resume.asking import Answer, Asking, check_held
 from tests.house import DANA, OPAL, STORE, THREAD, House, opened
 
 
@@ -31,18 +31,13 @@ class Case(House):
             STORE, THREAD, head, head, "invoice", tools, ("asked",), "pay", {"amount": 42}
         )
 
-    def spend(self, text: str) -> None:
-        Asking(self.book, self.gate, self.question, lambda _: False, {}).spend(text)
+    def spend(self, text: str | None) -> Answer:
+        return Asking(self.book, self.gate, self.question, lambda _: False, {}).spend(text)
 
-    def hold(self) -> str:
-        held = self.answers.hold(OPAL, STORE, THREAD)
-        with pytest.raises(NotOwner, match="has held"):
-            check_held(self.gate, self.book, THREAD)
-        return held.hold
-
-    def release(self) -> None:
-        self.answers.release(OPAL, STORE, THREAD, self.hold())
-        check_held(self.gate, self.book, THREAD)
+    def expire(self) -> None:
+        ended = spelled(datetime.now(UTC) - timedelta(hours=1))
+        self.question = replace(self.question, until=ended)
+        assert self.spend(None) == ()
 
     def prune(self) -> None:
         self.book.note(THREAD, {"written": 1}, rides_along=True)
@@ -54,8 +49,7 @@ DONE: dict[str, Callable[[Case], object]] = {
     "note": lambda case: case.book.note(THREAD, {"payment": "begun"}),
     "spend": lambda case: case.spend(DANA.approve(case.question)),
     "deny": lambda case: case.spend(DANA.deny(case.question)),
-    "hold": Case.hold,
-    "release": Case.release,
+    "expire": Case.expire,
     "delete": lambda case: case.book.delete(THREAD),
     "prune": Case.prune,
 }
@@ -64,10 +58,27 @@ DONE: dict[str, Callable[[Case], object]] = {
 @pytest.mark.parametrize("what", DONE)
 def test_what_was_done_is_anchored_before_the_call_returns(what: str) -> None:
     case = Case()
+    before = case.storage.head(THREAD)
     DONE[what](case)
-    case.storage.remove(THREAD, case.storage.head(THREAD))
+    assert case.storage.head(THREAD) == before + 1
+    case.storage.remove(THREAD, before + 1)
     with pytest.raises(RolledBack, match="the anchor has seen"):
         opened(case.storage, case.anchor).latest(THREAD)
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_what_an_operator_did_is_anchored_before_the_call_returns(*, released: bool) -> None:
+    case = Case()
+    held = case.answers.hold(OPAL, STORE, THREAD)
+    with pytest.raises(NotOwner, match="has held"):
+        check_held(case.gate, case.book, THREAD)
+    if released:
+        case.answers.release(OPAL, STORE, THREAD, held.hold)
+        check_held(case.gate, case.book, THREAD)
+    (chain,) = case.answers.storage.threads()
+    case.answers.storage.remove(chain, 1 + released)  # type: ignore[attr-defined]
+    with pytest.raises(SealBroken):
+        check_held(case.gate, case.book, THREAD)
 
 
 def test_a_pending_write_is_the_exception() -> None:

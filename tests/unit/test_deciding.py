@@ -41,7 +41,7 @@ from safepoint.core.errors import (
 from safepoint.core.journal import Journal
 from safepoint.core.names import digest_of
 from safepoint.core.record import Place, seal
-from safepoint.places import Locations, open_answers
+from safepoint.places import Store, open_answers
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.workflow import Call, Run
@@ -90,12 +90,13 @@ class Office:
         for name in ("state", "answers"):
             FileCheckpointStorage(folder / name)
         self.settle(
-            'key = ["writer.pub"]', 'answers = "answers"\nanswers-anchor = "answers-anchor"'
+            'key = ["writer.pub"]',
+            'answers = "answers"\nanswers-anchor = "answers-anchor/heads.db"',
         )
 
     def settle(self, *lines: str) -> None:
         given = [
-            *("[stores.invoices]", 'storage = "state"', 'anchor = "anchor"', *lines),
+            *("[stores.invoices]", 'storage = "state"', 'anchor = "anchor/heads.db"', *lines),
             *('approvers = "approvers"', 'operators = "operators"'),
         ]
         (self.folder / "safepoint.toml").write_text("\n".join(given))
@@ -108,7 +109,7 @@ class Office:
             self.folder / "journal/journal.db", keys=Keyring(key), create=True
         )
         with (self.folder / "safepoint.toml").open("a") as file:
-            file.write('\njournal = "journal"\njournal-key = ["journal.pub"]\n')
+            file.write('\njournal = "journal/journal.db"\njournal-key = ["journal.pub"]\n')
 
     def ledger(self, key: Any = None, **options: Any) -> Ledger:
         """Open it as a worker does; or, with a public key, as an approver does."""
@@ -313,7 +314,7 @@ def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> No
     office.start()
     digest = office.digests()["order-7"]
     settings = office.folder / "safepoint.toml"
-    settings.write_text(settings.read_text().replace('\nanchor = "anchor"', ""))
+    settings.write_text(settings.read_text().replace('\nanchor = "anchor/heads.db"', ""))
     before = tree(office.folder)
     status, out, err = office.say("approve", "order-7", digest)
     assert (status, out, err.count("\n")) == (2, "", 1)
@@ -533,14 +534,14 @@ def test_people_of_a_store_in_the_default_places(
     with closing(open_answers("invoices", create=True).storage):  # type: ignore[type-var]
         pass
     places = ledger.places
-    assert isinstance(places, Locations)
+    assert isinstance(places, Store)
     office = tmp_path / "office"
     office.mkdir()
     keys = {}
     for name in PEOPLE:
         keys[name] = SigningKey.from_file(office / f"{name}.key", create=True)
         keys[name].public.to_file(office / f"{name}.pub")
-    SigningKey.from_file(places.key_file).public.to_file(office / "writer.pub")
+    SigningKey.from_file(places.key[0]).public.to_file(office / "writer.pub")
 
     def run(*arguments: str) -> tuple[int, str]:
         status, out, err = said("people", *arguments, folder=office)
@@ -561,7 +562,7 @@ def test_people_of_a_store_in_the_default_places(
         assert run("invoices", "--add", person, file)[0] == 2, person
     assert run("invoices", "--add", "dana", "dana.pub", "--operator")[0] == 2
     assert may() == both
-    assert [each.name for each in places.approvers.iterdir()] == ["dana.pub"]
+    assert [each.name for each in Path(str(places.approvers)).iterdir()] == ["dana.pub"]
     assert run("invoices", "--remove", "dana")[0] == 0
     assert may() == [f"{both[0]} revoked", both[1]]
     assert run("invoices", "--add", "dana", "dana.pub")[0] == 2

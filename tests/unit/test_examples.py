@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 def test_each_is_listed_with_its_rules_and_copied_with_a_line_that_says_what_it_is(
     tmp_path: Path,
 ) -> None:
-    status, out, err = said("examples", "list")
+    status, out, err = said("examples")
     lines = out.splitlines()
     names = [line.split()[0] for line in lines]
     assert (status, err) == (0, "")
@@ -32,7 +32,7 @@ def test_each_is_listed_with_its_rules_and_copied_with_a_line_that_says_what_it_
         ["SP03", "SP09", "An"]
     ]
     for name in names:
-        assert said("examples", "copy", name, tmp_path)[0] == 0
+        assert said("examples", name, tmp_path)[0] == 0
         copied = (tmp_path / name).read_text().splitlines(keepends=True)
         source = (ROOT / "snippets" / name).read_text().splitlines(keepends=True)
         vetted = [line for line in source if "# --8<--" not in line]
@@ -48,7 +48,7 @@ def test_programs_read_the_same(tmp_path: Path) -> None:
     files, told = copies(Project()), described(Project())
     assert [f"examples/{each['name']}" for each in told] == [*files]
     for each in told:
-        said("examples", "copy", each["name"], tmp_path)
+        said("examples", each["name"], tmp_path)
         content = (tmp_path / each["name"]).read_bytes()
         assert content == files[each["address"]]
         line = f"# safepoint example {each['name']} {each['version']} sha256:{each['sha256']}\n"
@@ -64,24 +64,24 @@ def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> 
         "mine.py/": "The system could not save to mine.py/anchored.py (ENOTDIR), so nothing was",
         "nowhere/": "There is no folder nowhere. Make it: mkdir -p nowhere",
     }.items():
-        status, out, err = said("examples", "copy", "anchored.py", target, folder=tmp_path)
+        status, out, err = said("examples", "anchored.py", target, folder=tmp_path)
         assert (status, out, err.count("\n")) == (2, "", 1)
         assert err.startswith(why)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "mine.py"]
     assert (tmp_path / "mine.py").read_bytes() == b"mine = 1\n"
     (tmp_path / "mine.py").unlink()
     copied = (0, "Copied anchored.py 0.1.0 to mine.py.\n", "")
-    assert said("examples", "copy", "anchored.py", "mine.py", folder=tmp_path) == copied
-    assert said("examples", "copy", "anchored.py", "folder", folder=tmp_path)[0] == 0
+    assert said("examples", "anchored.py", "mine.py", folder=tmp_path) == copied
+    assert said("examples", "anchored.py", "folder", folder=tmp_path)[0] == 0
     assert (tmp_path / "folder/anchored.py").read_bytes() == (tmp_path / "mine.py").read_bytes()
 
 
 def test_a_name_that_is_none_says_what_to_do(tmp_path: Path) -> None:
     for name, line in {
         "anchore.py": "There is no example 'anchore.py'. Near it: anchored.py, answers.py.\n",
-        "\x1b": "There is no example '\\x1b'. List them: safepoint examples list\n",
+        "\x1b": "There is no example '\\x1b'. List them: safepoint examples\n",
     }.items():
-        assert said("examples", "copy", name, folder=tmp_path) == (2, "", line)
+        assert said("examples", name, folder=tmp_path) == (2, "", line)
 
 
 def test_an_installed_package_has_them(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_an_installed_package_has_them(tmp_path: Path) -> None:
     with zipfile.ZipFile(build(next((tmp_path / "source").iterdir()), "wheel")) as wheel:
         wheel.extractall(there)  # noqa: S202  our own
     code = "import sys, safepoint.command.cli as c; print(c.__file__); sys.exit(c.main())"
-    command = [sys.executable, "-P", "-c", code, "examples", "copy", "anchored.py"]
+    command = [sys.executable, "-P", "-c", code, "examples", "anchored.py"]
     environment = os.environ | {"PYTHONPATH": str(there)}
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True

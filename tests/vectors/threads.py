@@ -26,6 +26,7 @@ from tests.vectors.material import (
     THIRD,
     THREE,
     TWO,
+    WRITER,
     Vector,
     head,
     sealed,
@@ -65,6 +66,8 @@ def vectors() -> list[Vector]:
     at_1, at_2, at_3, tombstone = map(head, (OPENED_ONE, OPENED_TWO, OPENED_THREE, OPENED_DELETED))
     by_new_key, opened_by_new_key = sealed(SECOND, DANA, previous=OPENED_ONE.digest)
     rotated = {1: ONE, 2: by_new_key}
+    new_name = TWO.replace(WRITER.id.encode(), DANA.id.encode())
+    renamed = {1: ONE, 2: new_name, 3: sealed(THIRD, DANA, previous=OPENED_TWO.digest)[0]}
     resealed = {1: sealed(FIRST, OTHER)[0], 2: TWO}
     after = {1: ONE, 2: DELETED, 3: sealed(THIRD, previous=OPENED_DELETED.digest)[0]}
     other = _base(2, stateless("base", ELSEWHERE)[0])
@@ -125,6 +128,8 @@ def vectors() -> list[Vector]:
         (missing, "gap", "#2 is gone.", {1: ONE, 3: THREE}),
         ("SealBroken revoked", "stolen-key", "Its thief went on after it was revoked.", all_three,
          {"revoked": {"writer": at_2}}),
+        ("SealBroken", "renamed-key", "Its #2 names the key of #3 in line 1.", renamed,
+         {"trusted": two_keys, "revoked": {"writer": at_1}}),
         (missing, "base-gone", "Pruned, and its base removed.", rest),
         (place, "base-other", "The base names another #1 than the record does.", rest,
          {"base": other}),

@@ -125,9 +125,9 @@ def journal(root: Path, at: str = "journal") -> dict[str, object]:
         for _ in range(3):
             kept.record(Event("resume", "done", Actor("ana", "login"), NAME, THREAD))
     return {
-        "journal": root / at,
+        "journal": root / at / "journal.db",
         "journal_key": [root / "keys/journal"],
-        "journal_anchor": root / "journal-anchor",
+        "journal_anchor": root / "journal-anchor/heads.db",
     }
 
 

@@ -302,7 +302,7 @@ def tenants_swapped(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-@stored("The journal has a gap.", "SP20.seal-broken journal")
+@stored("The journal has a gap.", "SP20.seal-broken journal/journal.db")
 def journal_gap(deployed: Deployed) -> list[str]:
     more = journal(deployed.root)
     rules = "SELECT sql FROM sqlite_schema WHERE name = 'checkpoints_delete'"
@@ -890,7 +890,7 @@ paths = ["models"]
 [stores.invoices]
 storage = "state"
 key = ["keys/key"]
-anchor = "anchor"
+anchor = "anchor/heads.db"
 """
 ACCEPT: Final = """
 [[audit.accept]]
@@ -1024,14 +1024,14 @@ CLAW: Final = ("SP22.gateway home",)
 )
 def forged_twins(root: Path) -> list[str]:
     text = ACCEPT.format("SP12.seal-broken", "one/state#order-7", LATER)
-    text += ACCEPT.format("SP12.seal-broken", "order-7", "2999-01-01")  # which may be either
+    text += ACCEPT.format("SP12.seal-broken", "order-7", LATER)  # which may be either
     for name in ("one", "two"):
         record = Deployed(root / name, name=name).record(3)
         forged = record.read_bytes().replace(b"amount\x02", b"amount\x09")
         record.unlink()
         write(record, forged)
         text += f'\n[stores.{name}]\nstorage = "{name}/state"\nkey = ["{name}/keys/key"]\n'
-        text += f'anchor = "{name}/anchor"\n'
+        text += f'anchor = "{name}/anchor/heads.db"\n'
     return ["--config", str(write(root / "safepoint.toml", text))]
 
 

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.settings import is_database
+from safepoint.places import is_database
 
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 

@@ -16,7 +16,7 @@ from safepoint.attacks.medium import Disk, Rows
 from safepoint.attacks.outcome import Miss, Outcome
 from safepoint.attacks.target import Target, Trick
 from safepoint.core.errors import ConfigurationError
-from safepoint.settings import is_database
+from safepoint.places import is_database
 
 Factory = Callable[[Path], Any]
 """Opens your store in a folder: what it returns has `save(thread, state)` and `load(thread)`."""

@@ -4,7 +4,7 @@ They stand in the settings, and are listed in every output all the same:
 
     [[audit.accept]]
     id = "SP25.pickle"
-    place = "models/old/*.pkl"    # a path below the file's folder, PATH#THREAD, or a glob
+    place = "models/old"          # a path below the file's folder, or PATH#THREAD
     reason = "Read by the nightly job alone, which moves to safetensors."
     until = 2027-03-31            # the last day that it counts
 
@@ -13,12 +13,10 @@ One that is over, or that nothing matches, is a finding of its own.
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from fnmatch import fnmatchcase
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,8 +25,6 @@ from safepoint.core.errors import ConfigurationError, quoted, shell
 from safepoint.rules import RULES
 from safepoint.settings import Settings
 
-_KEYS: Final = ("id", "place", "reason", "until")
-
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -36,9 +32,8 @@ class Entry:
 
     Attributes:
         id: what kind of finding it is, for example "SP04.mode".
-        place: the path, below the settings' folder; of a thread `state/checkpoints.db#order-7`,
-            or its name alone where there is one store. `*` and `?` stand for part of a name, and
-            `**` for any number of folders.
+        place: the path, below the settings' folder, and what is in it if it is a folder; of a
+            thread `state/checkpoints.db#order-7`.
         reason: why.
         until: the last day that it counts.
         file: the settings that say so.
@@ -49,6 +44,23 @@ class Entry:
     reason: str
     until: date
     file: str
+
+
+def _is_known(which: Any) -> bool:
+    rule, dot, name = which.partition(".") if isinstance(which, str) else ("", "", "")
+    return bool(dot) and rule in RULES and (which in CATALOGUE or f"any.{name}" in CATALOGUE)
+
+
+_FITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
+    "id": (_is_known, "the id of a finding: safepoint audit --format json"),
+    "place": (lambda value: isinstance(value, str) and value != "", "a path, or PATH#THREAD"),
+    "reason": (
+        lambda value: isinstance(value, str) and len(value.split()) > 1,
+        "why, in two words or more",
+    ),
+    "until": (lambda value: type(value) is date, "a date without quotes: until = 2027-03-31"),
+}
+"""What an entry says, each with a test of it and what to write."""
 
 
 def entries(settings: Settings) -> list[Entry]:
@@ -68,35 +80,14 @@ def entries(settings: Settings) -> list[Entry]:
 
 
 def _entry(file: str, number: int, told: Any) -> Entry:
-    if not isinstance(told, dict) or set(told) != set(_KEYS):
-        given = set(told) if isinstance(told, dict) else set()
-        missing = [name for name in _KEYS if name not in given]
-        odd = sorted(given.difference(_KEYS))
-        what = f"does not say {missing[0]}" if missing else f"says {quoted(odd[0])}"
-        raise _refusal(file, number, what, f"Write {', '.join(_KEYS)}.")
-    which, place, reason, until = (told[name] for name in _KEYS)
-    if not _is_known(which):
-        what = f"has the id {quoted(which)}, which is nothing that can be accepted"
-        raise _refusal(
-            file, number, what, "Copy the id of a finding: safepoint audit --format json"
-        )
-    if not isinstance(place, str) or not place:
-        raise _refusal(file, number, f"has the place {quoted(place)}", "Name a path or a thread.")
-    if not isinstance(reason, str) or len(reason.split()) < 2:
-        raise _refusal(file, number, "gives a reason of fewer than two words", "Say why.")
-    if not isinstance(until, date) or isinstance(until, datetime):
-        do = "Write a date without quotes: until = 2027-03-31"
-        raise _refusal(file, number, f"ends {quoted(until)}, which is no date", do)
-    return Entry(which, place, " ".join(reason.split()), until, file)
-
-
-def _refusal(file: str, number: int, what: str, do: str) -> ConfigurationError:
-    return ConfigurationError(f"{shell(file)}: entry {number} of audit.accept {what}.", do)
-
-
-def _is_known(which: Any) -> bool:
-    rule, dot, name = which.partition(".") if isinstance(which, str) else ("", "", "")
-    return bool(dot) and rule in RULES and (which in CATALOGUE or f"any.{name}" in CATALOGUE)
+    given = told if isinstance(told, dict) else {}
+    for name in [*_FITS, *given]:
+        fits, wanted = _FITS.get(name, (lambda _: False, f"{', '.join(_FITS)}, and nothing else"))
+        if not fits(given.get(name)):
+            said = f"has {quoted(given[name])} as {name}" if name in given else f"has no {name}"
+            what = f"{shell(file)}: entry {number} of audit.accept {said}."
+            raise ConfigurationError(what, f"Write {wanted}.")
+    return Entry(**{**given, "reason": " ".join(given["reason"].split())}, file=file)
 
 
 def accept(
@@ -106,7 +97,6 @@ def accept(
     today: date,
     *,
     complete: bool = True,
-    alone: bool = True,
 ) -> list[Finding]:
     """Return the findings, those that somebody accepts with the reason, and what is over or idle.
 
@@ -117,13 +107,12 @@ def accept(
         today: an entry counts up to its last day.
         complete: whether all was looked at that the settings name. If not, nobody can tell that
             nothing matches an entry.
-        alone: whether there is no more than one store, so that a thread needs no other name.
     """
     valid = [entry for entry in accepted if entry.until >= today]
     used: set[Entry] = set()
     found = []
     for each in findings:
-        matching = [entry for entry in valid if _matches(entry, each, folder, alone=alone)]
+        matching = [entry for entry in valid if _matches(entry, each, folder)]
         used.update(matching)
         if matching:
             # The one that lasts longest: it does not come back before that.
@@ -144,31 +133,10 @@ def _own(
             yield finding("audit.useless", entry.file, **which)
 
 
-def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str], *, alone: bool) -> bool:
+def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str]) -> bool:
     """Tell whether an entry is about a finding: by its path, or its store and its thread."""
     if entry.id != each.id or not each.where:
         return False
-    above = glob.escape(os.path.abspath(folder))  # noqa: PTH100  links are not followed
-    path = os.path.normpath(Path(above, entry.place))
-    places = [each.where] if alone or not each.store else []
-    places += [f"{each.store}#{each.where}"] if each.store else []
-    return any(
-        _fits(place.split("/"), entry.place.split("/"))
-        or _fits(os.path.abspath(place).split("/"), path.split("/"))  # noqa: PTH100
-        for place in places
-    )
-
-
-def _fits(names: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Tell whether each name fits, folder by folder."""
-    taken = {0}  # how many names the pattern may have come past
-    for part in pattern:
-        if part == "**":
-            taken = {*range(min(taken, default=len(names) + 1), len(names) + 1)}
-        else:
-            taken = {at + 1 for at in taken if names[at:] and _is_like(names[at], part)}
-    return len(names) in taken
-
-
-def _is_like(name: str, part: str) -> bool:
-    return name == part or fnmatchcase(name, part)
+    where = f"{each.store}#{each.where}" if each.store else each.where
+    place = os.path.normpath(Path(os.path.abspath(folder), entry.place))  # noqa: PTH100  no links
+    return where == entry.place or Path(os.path.normpath(where)).is_relative_to(place)

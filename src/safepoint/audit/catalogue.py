@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from safepoint.audit.finding import CATALOGUE
-from safepoint.core.errors import NotFound, quoted
 from safepoint.models.lint import IDS
 from safepoint.rules import RULES
 from safepoint.shared.explanations import EXPLANATIONS
+from safepoint.shared.terminal import unknown
 
 _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
 _WORDS: Final = {
@@ -115,8 +114,4 @@ def check_of(which: str) -> Check:
     shared = rule.upper() in RULES and _FOLDED.get(f"any.{name}")
     if found := _FOLDED.get(which.lower()) or shared:
         return CHECKS[found]
-    near = difflib.get_close_matches(which.lower()[:100], _FOLDED)
-    do = "Copy the id from what safepoint audit said."
-    if near:
-        do = f"Near it: {', '.join(_FOLDED[each] for each in near)}."
-    raise NotFound(f"There is no finding {quoted(which)}.", do)
+    raise unknown("finding", which, CHECKS, "Copy the id from what safepoint audit said.")

@@ -14,7 +14,8 @@ from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
 from safepoint.audit.report import FAILED
 from safepoint.core.errors import CheckpointError
-from safepoint.settings import SEVERITIES, Settings, Store, read, read_for_audit
+from safepoint.places import Store
+from safepoint.settings import SEVERITIES, Settings, read, read_for_audit
 from safepoint.shared.terminal import add
 
 
@@ -63,10 +64,7 @@ def _audit(options: argparse.Namespace) -> int:
     failed = [each for each in report.findings if each.id == FAILED]
     complete = not (options.path or options.store or options.is_code or failed)
     today = datetime.now(UTC).date()
-    alone = len(report.stores) < 2 and len(settings.stores) < 2
-    found = accept(
-        report.findings, accepted, settings.folder, today, complete=complete, alone=alone
-    )
+    found = accept(report.findings, accepted, settings.folder, today, complete=complete)
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and found == failed:

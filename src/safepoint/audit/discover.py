@@ -11,9 +11,8 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import (
@@ -38,7 +37,7 @@ from safepoint.core.storage import is_thread
 from safepoint.models import Inspection, Kind, Verdict, inspect
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
-from safepoint.settings import is_beside, is_database
+from safepoint.places import is_beside, is_database
 from safepoint.shared.terminal import counted
 from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
@@ -51,8 +50,6 @@ _TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
 _TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
-# How an entry of a journal begins, behind the two lines of its record.
-_ENTRY: Final = re.compile(rb'\A[^\n]+\n[^\n]+\n\{"actor":\{"how":"')
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
 
 
@@ -271,16 +268,6 @@ def is_storage(folder: str) -> bool:
             continue
         if any(_RECORD.match(each) for thread in threads for each in _names(thread)):
             return True
-    return False
-
-
-def is_journal(storage: Any) -> bool:
-    """Tell whether a storage is that of a journal: the end of each thread holds an entry."""
-    with suppress(CheckpointError):
-        scopes = [storage, *map(storage.tenant, storage.tenants())]
-        chains = [(scope, thread) for scope in scopes for thread in scope.threads()]
-        ends = (scope.read(thread, scope.head(thread)) for scope, thread in chains)
-        return bool(chains) and all(map(_ENTRY.match, ends))
     return False
 
 

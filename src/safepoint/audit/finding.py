@@ -44,6 +44,9 @@ class Accepted(NamedTuple):
     reason: str
     until: date
 
+    def __str__(self) -> str:
+        return f"{self.reason} (until {self.until})"
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

@@ -31,7 +31,7 @@ from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import spelled
 from safepoint.core.storage import MAX_SECONDS, is_thread
-from safepoint.settings import is_beside, is_database
+from safepoint.places import is_beside, is_database
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
     TEMP,

@@ -7,23 +7,19 @@ them stands what somebody accepted, with the reason.
 from __future__ import annotations
 
 import json as _json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from safepoint.audit.finding import (
-    CATALOGUE,
     WORST_FIRST,
     Finding,
     Severity,
     listed,
-    worst_first,
 )
-from safepoint.audit.report import FAILED, Report
+from safepoint.audit.report import Report
+from safepoint.audit.sarif import github_line, log, readable, tool
 from safepoint.core.errors import shell
-from safepoint.rules import RULES
-from safepoint.shared.sarif import Annotation, Described, github_line, log, readable, tool
 from safepoint.shared.terminal import counted
 
 _SHOWN: Final = 20
@@ -31,11 +27,10 @@ _SHOWN: Final = 20
 
 def text(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
     """Yield a line per finding, the worst first, what is accepted, and one line about all of it."""
-    findings = worst_first(report.findings)
-    yield from _rows(each for each in findings if each.accepted is None)
-    for each in findings:
+    yield from _rows(each for each in report.findings if each.accepted is None)
+    for each in report.findings:
         if each.accepted is not None:
-            yield f"{each} Accepted: {_accepted(each)}"
+            yield f"{each} Accepted: {each.accepted}"
     yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
 
@@ -73,14 +68,9 @@ def _summary(report: Report, *, status: int, fail_on: Severity) -> str:
     looked = f"Looked at {listed([*report.looked])}" if report.looked else "Nothing was looked at"
     passed = status == 0 and bool(open_ones)
     enough = f" None of them fails it (--fail-on {fail_on})." if passed else ""
-    worst = [*worst_first(open_ones), *report.findings][:1]
+    worst = [*open_ones, *report.findings][:1]
     learn = "".join(f" Learn more: safepoint explain {each.id}" for each in worst)
     return f"{': '.join(filter(None, (looked, ', '.join(parts))))}.{enough}{learn}"
-
-
-def _accepted(finding: Finding) -> str:
-    accepted = finding.accepted
-    return "" if accepted is None else f"{accepted.reason} (until {accepted.until})"
 
 
 def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
@@ -100,7 +90,7 @@ def json(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
                     "accepted": each.accepted
                     and {"reason": each.accepted.reason, "until": str(each.accepted.until)},
                 }
-                for each in worst_first(report.findings)
+                for each in report.findings
             ],
         },
         indent=1,
@@ -113,46 +103,13 @@ def _plain(value: Any) -> Any:
 
 def sarif(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:  # noqa: ARG001
     """Yield a log of SARIF 2.1.0."""
-    findings = worst_first(report.findings)
-    yield log(
-        [_annotation(each) for each in findings if each.id != FAILED],
-        {each.id: _described(each) for each in findings},
-        status=status,
-        failures=[f"{each.what} {each.do}" for each in findings if each.id == FAILED],
-        looked_at=report.looked,
-    )
-
-
-def _described(finding: Finding) -> Described:
-    """Return what the catalogue and the rule say of a kind of finding."""
-    name = finding.id.partition(".")[2]
-    entry = CATALOGUE.get(finding.id) or CATALOGUE.get(f"any.{name}", {})
-    rule = RULES.get(finding.rule)
-    short = entry.get("looks") or (rule.title if rule else finding.id)
-    about = f"{rule.callout} " if rule else ""
-    return Described(short, f"{about}Learn more: safepoint explain {finding.id}")
-
-
-def _annotation(each: Finding) -> Annotation:
-    # What is found in code begins with its place, as the linter writes it.
-    place = re.match(rf"{re.escape(shell(each.where))}:(\d+):(\d+)\b", each.what)
-    line, column = (int(place[1]), int(place[2])) if place else (0, 0)
-    return Annotation(
-        each.id,
-        each.severity,
-        f"{each.what} {each.do}",
-        each.where,
-        line,
-        column,
-        accepted=_accepted(each),
-        more={"rule": each.rule, "seen": each.seen, "store": readable(each.store)},
-    )
+    yield log(report, status)
 
 
 def github(report: Report, *, status: int, fail_on: Severity) -> Iterator[str]:
     """Yield a line for each annotation of GitHub Actions, and one about all of it."""
-    for each in worst_first(report.findings):
-        yield github_line(_annotation(each))
+    for each in report.findings:
+        yield github_line(each)
     yield from _settings(report)
     yield _summary(report, status=status, fail_on=fail_on)
 

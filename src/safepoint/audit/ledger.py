@@ -27,7 +27,6 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
-from safepoint.settings import database_in
 from safepoint.stores.disk import SUPPORTED
 from safepoint.stores.sqlite import SQLiteJournal
 
@@ -159,8 +158,7 @@ def check_journal(path: str, keys: Keyring, anchor: Anchor | None) -> list[Findi
     """Verify a journal. Nothing is changed."""
     found = [finding("SP20.no-anchor", path)] if anchor is None else []
     try:
-        file = database_in(path)
-        with SQLiteJournal(file, keys=keys, anchor=anchor, read_only=True) as journal:
+        with SQLiteJournal(path, keys=keys, anchor=anchor, read_only=True) as journal:
             counts = journal.counts()
     except (Unavailable, SealBroken) as refusal:
         return [refused("SP20", refusal, path), *found]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from safepoint.audit.contents import Contents
-from safepoint.audit.discover import Found, check_code, check_tested, is_journal
+from safepoint.audit.discover import Found, check_code, check_tested
 from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
 from safepoint.audit.folder import check_ownership, check_places
 from safepoint.audit.ledger import (
@@ -40,8 +40,8 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
+from safepoint.places import Store, is_database, open_anchor
 from safepoint.resume.gate import Gate
-from safepoint.settings import Store, database_in, is_database, open_anchor
 from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.disk import absolute
 
@@ -89,7 +89,7 @@ class Place:
         elsewhere: Any = dict.fromkeys(self._servers)
         self._on_disk = on_disk = replace(store, **elsewhere)
         self.anchor = self._try("SP15", on_disk.anchor, lambda: open_anchor(on_disk.anchor, stack))
-        self.path = absolute(database_in(on_disk.storage)) if on_disk.storage else None
+        self.path = absolute(on_disk.storage) if on_disk.storage else None
         if self.path is not None and not os.path.lexists(self.path):
             shown = shell(self.path)
             raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
@@ -106,8 +106,7 @@ class Place:
     def __str__(self) -> str:
         if "storage" in self._servers:
             return f"{self.where} in PostgreSQL"
-        kind = f"a {'journal' if self.is_journal else 'store'} in"
-        kind = f"{kind} {'SQLite' if self.database else 'files'}"
+        kind = f"a store in {'SQLite' if self.database else 'files'}"
         return f"{shell(self.where)} ({self.foreign.name if self.foreign else kind})"
 
     def _try(self, rule: str, path: str | None, opens: Callable[[], _T]) -> _T | None:
@@ -117,7 +116,7 @@ class Place:
         except (ConfigurationError, MissingPackage):
             raise  # which is not about what is there
         except CheckpointError as refusal:
-            where = self.where if path is None else _absolute(database_in(path))
+            where = self.where if path is None else _absolute(path)
             self.closed.append(refused(rule, refusal, where))
             return None
 
@@ -143,13 +142,6 @@ class Place:
             return None
         folder = store.approvers or store.operators
         return self._try("SP19", folder, lambda: store.gate_of(answers))
-
-    @cached_property
-    def is_journal(self) -> bool:
-        """Whether it was found, and is a journal."""
-        with suppress(CheckpointError):  # which another check says
-            return self.store.store is None and bool(self.path) and is_journal(self._storage)
-        return False
 
     def _is_empty(self) -> bool:
         """Tell whether there is a store, as far as it may be read, and no record in it."""
@@ -216,7 +208,7 @@ class Place:
         }
         revoked = (each.partition("=")[0] for each in store.revoked)
         keys = (*store.key, *revoked, *store.journal_key)
-        parts = {part: database_in(path) for part, path in named.items() if path}
+        parts = {part: path for part, path in named.items() if path}
         return check_places(parts, map(_absolute, keys))
 
     def records(self) -> Iterable[Finding]:
@@ -245,8 +237,7 @@ class Place:
         elif self._is_empty():
             yield finding("SP02.empty", self.where)
         elif self.ledger is None and self._is_sealed():
-            which = "SP20.no-key" if self.is_journal else "SP02.no-key"
-            yield finding(which, self.where, place=shown)
+            yield finding("SP02.no-key", self.where, place=shown)
 
     def journal(self) -> Iterator[Finding]:
         """Verify the journal."""
@@ -380,17 +371,17 @@ def look(
             if isinstance(store, Finding):
                 made.found.append(store)
                 continue
-            named |= {os.path.realpath(database_in(store.storage))} if store.storage else set()
+            named |= {os.path.realpath(store.storage)} if store.storage else set()
             made.store(store)
         for path in paths:
             made.path(path, named, is_code=is_code)
     findings = worst_first(made.found)
-    if len(made.stores) > 1:  # each may have a thread of the same name
+    if made.stores > 1:  # each may have a thread of the same name
         findings = [
             replace(each, what=f"{shell(each.store)}: {each.what}") if each.store else each
             for each in findings
         ]
-    return Report(tuple(made.looked), tuple(findings), stores=tuple(made.stores))
+    return Report(tuple(made.looked), tuple(findings))
 
 
 class _Audit:
@@ -400,7 +391,7 @@ class _Audit:
         looked: what was looked at.
         found: the findings. Two rules may speak of one thing in a store in the same words, or two
             stores of one path: the first is enough.
-        stores: the place of each store.
+        stores: how many stores there were.
     """
 
     def __init__(self, *, raises: bool = False) -> None:
@@ -408,7 +399,7 @@ class _Audit:
         self.looked: list[str] = []
         self.found: list[Finding] = []
         self._said: set[tuple[str, str]] = set()
-        self.stores: list[str] = []
+        self.stores = 0
 
     def path(self, path: str, named: set[str], *, is_code: bool = False) -> None:
         """Look at a path, and at the stores in it that were not named besides."""
@@ -423,7 +414,7 @@ class _Audit:
         """Make each check of a store."""
         with self.trying("parts", store.storage or store.store or ""), ExitStack() as stack:
             place = Place(store, stack)
-            self.stores.append(place.where)
+            self.stores += 1
             self.make(CHECKS, place, place.where, store=place.where)
 
     def make(

@@ -13,8 +13,7 @@ from ipaddress import ip_address
 from itertools import combinations
 from typing import Any, Final
 
-from safepoint.audit.finding import CATALOGUE, Finding, finding, unseen
-from safepoint.audit.profiles import judged_rows, known_by
+from safepoint.audit.finding import CATALOGUE, Finding, finding
 from safepoint.core.errors import Unavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
@@ -223,15 +222,12 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
         seen.pop("answers", None)  # which workers reach as they like
         for part, database in seen.items():
             if part not in database.parts:
-                if part != "store" or not (foreign := _langgraph(database)):
-                    raise _no_schema(part, database)
-                return [*found, *foreign]
+                raise _no_schema(part, database)
         databases = {(each.server, each.name): each for each in reversed(seen.values())}
         for database in databases.values():
             found += [*_owners(database), *_changed(database)]
         found += [*_logins(seen), *_together(seen)]
         found += _tenants(seen["store"])
-        found += _langgraph(seen["store"])  # last: what it may not read ends a transaction
     return list({each.what: each for each in found}.values())
 
 
@@ -280,28 +276,6 @@ def _no_schema(part: str, database: Database) -> Unavailable:
         f"Correct the connection string of the {part}, or make it, as one who may create roles:"
         " safepoint postgres DSN",
     )
-
-
-def _langgraph(database: Database) -> list[Finding]:
-    """Look for LangGraph's tables beside the schemas of this package."""
-    import psycopg
-
-    found: dict[str, dict[str, list[str]]] = {}
-    for schema, table, column in database.rows(
-        "select quote_ident(nspname), relname::text, attname::text from pg_attribute"
-        " join pg_class c on c.oid = attrelid join pg_namespace n on n.oid = relnamespace"
-        " where relkind in ('r', 'p') and attnum > 0 and not attisdropped"
-        " and relname like 'checkpoint%'"
-    ):
-        found.setdefault(schema, {}).setdefault(table, []).append(column)
-    for schema, tables in sorted(found.items()):
-        if (known := known_by("postgres", tables)) is not None:
-            where, ask = schema + ".checkpoints", database.connection.execute
-            try:
-                return [*judged_rows(known, where, tables, ask, f"{schema}.")]
-            except psycopg.Error as error:
-                return [unseen("SP02", where, f"{error}".splitlines()[0])]
-    return []
 
 
 def _way(database: Database) -> Iterator[Finding]:

@@ -83,13 +83,13 @@ def recognise_database(path: str) -> Recognised | None:
             tables = _tables(connection)
             if any(columns <= {*each} for columns in _OURS for each in tables.values()):
                 return None
-            known = known_by("sqlite", tables)
+            known = _known_by(tables)
             name = "an SQLite database that is not known here"
             if known is None:
                 found.append(_unknown(place, tables, connection.execute))
             else:
                 name = known["name"]
-                found += judged_rows(known, place, tables, connection.execute)
+                found += _judged(known, place, tables, connection.execute)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # it may quote a schema, which is no text
         found.append(unseen("SP02", place, f"SQLite says: {quoted(str(error))}"))
     return Recognised(name, worst_first(found), name != _UNREAD)
@@ -123,9 +123,9 @@ def _named(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def known_by(kind: str, tables: Mapping[str, list[str]]) -> Mapping[str, Any] | None:
+def _known_by(tables: Mapping[str, list[str]]) -> Mapping[str, Any] | None:
     """Return the profile whose tables are all there, if there is one."""
-    for profile in _PROFILES[kind].values():
+    for profile in _PROFILES.values():
         wanted: Mapping[str, str] = profile["tables"]
         if all({*columns.split()} <= {*tables.get(name, ())} for name, columns in wanted.items()):
             return dict(profile)
@@ -147,12 +147,8 @@ def _unknown(path: str, tables: Mapping[str, list[str]], rows: Query) -> Finding
     return finding("SP02.foreign-database", path, tables=len(tables), rows=count, names=names)
 
 
-def judged_rows(
-    known: Mapping[str, Any],
-    where: str,
-    tables: Mapping[str, list[str]],
-    rows: Query,
-    schema: str = "",
+def _judged(
+    known: Mapping[str, Any], where: str, tables: Mapping[str, list[str]], rows: Query
 ) -> Iterator[Finding]:
     """Yield what is wrong with the rows of a database that is known."""
 
@@ -161,7 +157,7 @@ def judged_rows(
         table, _, name = column.partition(".")
         if table not in tables or (name and name not in tables[table]):
             return ()
-        return rows(f"SELECT {what.replace('?', name)} FROM {schema}{table}{more}")  # noqa: S608
+        return rows(f"SELECT {what.replace('?', name)} FROM {table}{more}")  # noqa: S608
 
     asked = [(*known["runs"], "count(DISTINCT ?)")] if "runs" in known else []
     asked += [(table, noun, "count(*)") for table, noun in known["holds"].items()]

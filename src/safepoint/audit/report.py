@@ -20,13 +20,11 @@ class Report:
         looked: what was looked at, each with what it was found to be.
         findings: all of them, the worst first; those that somebody accepted are among them.
         settings: the file that said what to look at and what to accept, None if there is none.
-        stores: the place of each store that was looked at.
     """
 
     looked: tuple[str, ...]
     findings: tuple[Finding, ...]
     settings: Path | None = None
-    stores: tuple[str, ...] = ()
 
     def status(self, fail_on: Severity = "warning") -> int:
         """Return the exit status: 0 nothing to do, 1 findings, 2 it could not look.

@@ -48,7 +48,6 @@ GROUPS: Final = {
     "to keep it": {
         "keys": "safepoint.command.operating",
         "new-key": "safepoint.command.operating",
-        "delete": "safepoint.command.operating",
         "postgres": "safepoint.command.cli",
     },
     "models and code": {
@@ -207,7 +206,7 @@ def commands(sub: Any) -> None:
 
 
 def _postgres(options: argparse.Namespace) -> int:
-    from safepoint.settings import connection_string
+    from safepoint.places import connection_string
     from safepoint.stores.postgres.schema import PARTS, assign, create_schema, statements
 
     parts, prefix = tuple(options.part or PARTS), options.prefix

@@ -26,6 +26,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
+from safepoint.places import REVOKED, Store, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait, where
 from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
@@ -217,7 +218,7 @@ def _people(options: argparse.Namespace) -> int:
         key = VerifyingKey.from_file(file)
         Approvers({name: key}).check_apart(keyring_of(store.key))
         for each in (store.approvers, store.operators):
-            if known := settings.people_in(each).keys.get(key.id):
+            if known := people_in(each).keys.get(key.id):
                 raise Unsafe(
                     f"Key {key.id} is that of {known[0]} already.",
                     "Nothing was added. Each person has a key of their own for each task.",
@@ -226,7 +227,7 @@ def _people(options: argparse.Namespace) -> int:
         print(f"{name} may {what} in {options.name}, with key {key.id}.")
         return 0
     name = check_name("approver", options.remove)
-    file, gone = Path(folder, f"{name}.pub"), Path(folder, settings.REVOKED)
+    file, gone = Path(folder, f"{name}.pub"), Path(folder, REVOKED)
     if not os.path.lexists(file):
         look = f"Look who is: safepoint people {options.name}"
         raise NotFound(f"{name} is not among those.", look)
@@ -239,9 +240,9 @@ def _people(options: argparse.Namespace) -> int:
     return 0
 
 
-def _list(store: settings.Store) -> int:
+def _list(store: Store) -> int:
     for what, folder in (("approver", store.approvers), ("operator", store.operators)):
-        people = settings.people_in(folder)
+        people = people_in(folder)
         for key, (name, _) in people.keys.items():
             print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
     return 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import hashlib
 import os
 import re
@@ -17,10 +16,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.core.errors import ConfigurationError, Conflict, NotFound, quoted, shell
+from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.files import publish
 from safepoint.rules import RULES
-from safepoint.shared.terminal import add
+from safepoint.shared.terminal import add, unknown
 from safepoint.stores import disk
 
 KINDS: Final = frozenset({".conf", ".py", ".sh", ".toml"})
@@ -88,33 +87,23 @@ def _version() -> str:
 
 def commands(sub: Any) -> None:
     """Add `safepoint examples`."""
-    what = "list the vetted examples, and copy one"
-    inner = add(sub, "examples", what).add_subparsers(metavar="COMMAND", required=True)
-    add(inner, "list", "list the examples, with the rules that they defend", _list)
-    what = "write one to a file that begins with its digest"
-    about = "Write an example to a file that begins with its digest."
-    copying = add(inner, "copy", what, _copy, description=about)
-    copying.add_argument("name", metavar="NAME", help="the name of an example: anchored.py")
-    copying.add_argument(
-        "target", metavar="TARGET", nargs="?", default="", help="a file or a folder (this one)"
-    )
+    what = "list the vetted examples, or copy one to a file that begins with its digest"
+    parser = add(sub, "examples", what, _examples)
+    parser.add_argument("name", metavar="NAME", nargs="?", help="which to copy: anchored.py")
+    where = "a file or a folder (this one)"
+    parser.add_argument("target", metavar="TARGET", nargs="?", default="", help=where)
 
 
-def _list(_: argparse.Namespace) -> int:
-    examples = read_examples()
-    width = max(map(len, examples), default=0)
-    for name, content in examples.items():
-        title = opening(name, content.decode()).partition("\n")[0]
-        print(f"{name:{width}}  {' '.join(rules_of(name)) or '-':9}  {title}")
-    return 0
-
-
-def _copy(options: argparse.Namespace) -> int:
+def _examples(options: argparse.Namespace) -> int:
     examples, name, into = read_examples(), options.name, options.target
+    if name is None:
+        width = max(map(len, examples), default=0)
+        for each, content in examples.items():
+            title = opening(each, content.decode()).partition("\n")[0]
+            print(f"{each:{width}}  {' '.join(rules_of(each)) or '-':9}  {title}")
+        return 0
     if name not in examples:
-        near = difflib.get_close_matches(name[:100], examples)
-        do = f"Near it: {', '.join(near)}." if near else "List them: safepoint examples list"
-        raise NotFound(f"There is no example {quoted(name)}.", do)
+        raise unknown("example", name, examples, "List them: safepoint examples")
     content = mark(name, examples[name])
     is_folder = into == "" or into.endswith("/") or os.path.isdir(into)  # noqa: PTH112
     path = str(Path(into, name) if is_folder else Path(into))

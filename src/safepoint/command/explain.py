@@ -8,15 +8,15 @@ words are those of `errors.toml`, which the site shows under "By error", and of 
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from safepoint.core.errors import NotFound, quoted
+from safepoint.core.errors import NotFound
 from safepoint.rules import RULES, Rule
 from safepoint.shared.explanations import EXPLANATIONS, Explanation
+from safepoint.shared.terminal import unknown
 
 _FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
@@ -47,9 +47,7 @@ def explanation(name: str) -> Explanation:
     wanted = _name(name)
     if wanted.lower() in _FOLDED:
         return EXPLANATIONS[_FOLDED[wanted.lower()]]
-    near = [_FOLDED[each] for each in difflib.get_close_matches(wanted.lower()[:100], _FOLDED)]
-    do = f"Near it: {', '.join(near)}." if near else _LIST
-    raise NotFound(f"There is no error {quoted(wanted)}.", do)
+    raise unknown("error", wanted, EXPLANATIONS, _LIST)
 
 
 def _name(pasted: str) -> str:
@@ -81,7 +79,7 @@ def _lines(name: str) -> Iterator[str]:
     rule = RULES.get(wanted)
     if rule is None:
         if re.fullmatch(r"SP\d\d", wanted):
-            raise NotFound(f"There is no rule {quoted(wanted)}.", _LIST)
+            raise unknown("rule", wanted, (), _LIST)
         yield from lines_of(explanation(name))
         return
     yield f"{rule.id}: {rule.title}"
@@ -95,7 +93,7 @@ def _of_lint(which: str) -> Iterator[str]:
     from safepoint.models.lint import IDS  # it needs what this module explains
 
     if which not in IDS:
-        raise NotFound(f"There is no finding {quoted(which)}.", _LIST)
+        raise unknown("finding", which, (), _LIST)
     found = IDS[which]
     yield f"{which}: {found.title}"
     yield f"Do: {found.fix}"

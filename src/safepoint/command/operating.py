@@ -1,4 +1,4 @@
-"""What an operator types about a store: init, verify, history, journal, keys, delete.
+"""What an operator types about a store: init, verify, history, journal, keys.
 
 Each command takes the name of a store, which `safepoint.toml` or the default places know. What
 cannot be undone is said first, and then asked for: on a terminal by a word to type, elsewhere by
@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from safepoint.core.chain import View, plain_of
 from safepoint.core.errors import (
@@ -33,13 +33,15 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_sequence, spelled
 from safepoint.core.record import Opened
 from safepoint.places import (
-    Locations,
-    default_locations,
+    PLACES,
+    Store,
+    default_places,
+    key_files,
     open_answers,
     open_journal,
     open_ledger,
 )
-from safepoint.settings import Settings, Store, read
+from safepoint.settings import Settings, read
 from safepoint.shared.desk import beside
 from safepoint.shared.states import read_as_json
 from safepoint.shared.terminal import (
@@ -68,7 +70,6 @@ Back up together: storage, journal and answers, the storage first.
 Back up alone, encrypted, kept by somebody else: the keys.
 Never with any of these, and never over those in use: the anchors.
 """
-_STILL: Final = "A backup may still have what is gone here."
 
 
 def commands(sub: Any) -> None:
@@ -88,11 +89,7 @@ def commands(sub: Any) -> None:
     what = "make a key, and beside it the half for others"
     new = add(sub, "new-key", what, _new_key, "FILE")
     flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    end = "end a thread, so that nobody loads or continues it"
-    delete = add(sub, "delete", end, _delete, "NAME", "THREAD")
-    flag(delete, "--erase", "remove its records, too, from this storage")
-    for each in (keys, delete):
-        flag(each, "--yes", "do it without asking")
+    flag(keys, "--yes", "do it without asking")
 
 
 def _stopped(options: argparse.Namespace, word: str) -> int | None:
@@ -147,7 +144,8 @@ def _init(options: argparse.Namespace) -> int:
         ledger: Any = open_ledger(name)
         stack.enter_context(ledger.storage)
         stack.enter_context(ledger.anchor)
-        stack.enter_context(open_journal(name, create=True))
+        journal: Any = open_journal(name, create=True)
+        stack.enter_context(journal)
         answers: Any = open_answers(name, create=True)
         stack.enter_context(answers.storage)
         stack.enter_context(answers.anchor)
@@ -157,41 +155,34 @@ def _init(options: argparse.Namespace) -> int:
     else:
         print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
     for each, path in parts.items():
-        print(f"  {_mode(path)} {each:<16} {shell(str(path))}")
+        print(f"  {_mode(path)} {each:<14} {shell(path)}")
     print(_BACKUP)
     print("In your application:")
     print(_lines(name))
     return 0
 
 
-def _default_places(settings: Settings, name: str, do: str) -> Locations:
+def _default_places(settings: Settings, name: str, do: str) -> Store:
     if settings.says(name, "storage", "key"):
         raise ConfigurationError(
             f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
             " places.",
             do,
         )
-    return default_locations(name)
+    return default_places(name)
 
 
-def _parts(places: Locations) -> dict[str, Path]:
-    return {
-        "storage": places.storage_file,
-        "anchor": places.anchor_file,
-        "key": (places.key_files() or [places.key_file])[0],
-        "journal": places.journal_file,
-        "journal's anchor": places.journal_anchor,
-        "journal's key": (places.key_files("journal") or [places.journal_key])[0],
-        "answers": places.answers_file,
-        "answers' anchor": places.answers_anchor,
-        "approvers": places.approvers,
-        "operators": places.operators,
-    }
+def _parts(places: Store) -> dict[str, str]:
+    """Return the file or folder of each part, by its name in settings."""
+    keys = {each: getattr(places, each)[0] for each in ("key", "journal_key")}
+    parts = {each: getattr(places, each) for each in (*PLACES, "approvers", "operators")}
+    parts |= {each: (key_files(key) or [key])[0] for each, key in keys.items()}
+    return {each.replace("_", "-"): path for each, path in parts.items()}
 
 
-def _mode(path: Path) -> str:
+def _mode(path: str) -> str:
     try:
-        return f"{stat.S_IMODE(path.stat().st_mode):04o}"
+        return f"{stat.S_IMODE(os.stat(path).st_mode):04o}"  # noqa: PTH116
     except OSError:
         return "gone"
 
@@ -371,7 +362,7 @@ def _keys(options: argparse.Namespace) -> int:
                 does = "has a passphrase"
             elif what != "revoked" and file == files[0] and found.kind != "public key":
                 does = "signs"
-            print(f"{what:<8} {found.public.id} {_mode(Path(file))} {shell(file)} {does}")
+            print(f"{what:<8} {found.public.id} {_mode(file)} {shell(file)} {does}")
     return worst
 
 
@@ -405,8 +396,9 @@ def _rotate(options: argparse.Namespace) -> int:
     name, settings = options.name, read(options.config)
     do = "Make one with safepoint new-key, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
-    of: Literal["signing", "journal"] = "journal" if options.rotate == "journal" else "signing"
-    store, there, coming = settings.store(name), places.key_files(of), places.next_key(of)
+    first = (places.journal_key if options.rotate == "journal" else places.key)[0]
+    of, store, there = Path(first).stem, settings.store(name), key_files(first)
+    coming = Path(first).with_name(f"{of}-next.key")
     if not there:
         raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys {name} --rotate {options.rotate}"
@@ -423,14 +415,14 @@ def _rotate(options: argparse.Namespace) -> int:
     print("what is sealed with it.")
     if (stopped := _stopped(options, name)) is not None:
         return stopped
-    folder = str(places.keys)
+    folder = str(coming.parent)
     with (
         ExitStack() as stack,
         disk.translated("write to", folder),
         disk.opened(folder, disk.FOLDER) as fd,
         disk.locked(fd, folder),  # whoever makes a key there waits
     ):
-        newest = places.key_files(of)[0]
+        newest = Path(key_files(first)[0])
         now = [SigningKey.from_file(each).id for each in (newest, coming) if os.path.lexists(each)]
         if now != [signs.id, key.id]:  # while somebody read what is above
             raise ConfigurationError(
@@ -446,31 +438,3 @@ def _rotate(options: argparse.Namespace) -> int:
     print(f"It is {shell(str(following))} now. Restart each worker,")
     print("one after another: from then on it signs. The old key stays, to verify what it sealed.")
     return 0
-
-
-# --- what cannot be undone
-
-
-def _delete(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        ledger = _opened(options, stack, write=True)
-        thread = check_name("thread", options.thread)
-        end, count = _newest(ledger, thread).header, ledger.verify(thread)
-        gone = end.kind == "deleted"
-        named = f"{_named(ledger, thread)} in store {options.name}"
-        if gone and not (options.erase and count > 1):
-            print(f"{named} was deleted on {end.created}.")
-            return 0
-        if not gone:
-            print(f"To be ended, at #{end.sequence}: {named}.", end=" ")
-            print("Nobody loads or continues it then,\nand its name stays taken.")
-        if options.erase:
-            print(f"To be removed for good: {counted(count - gone, 'record')} of it.")
-        if (stopped := _stopped(options, thread)) is not None:
-            return stopped
-        print(f"{named} is deleted. Its tombstone is {ledger.delete(thread)}.")
-        if options.erase:
-            print(f"{counted(ledger.erase(thread), 'record')} removed. {_STILL}")
-        else:
-            print("Its records can be read until you repeat this with --erase.")
-        return 0

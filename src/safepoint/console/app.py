@@ -32,9 +32,9 @@ from safepoint.core.errors import (
     NotFound,
     ResumeRefused,
 )
+from safepoint.places import Store
 from safepoint.resume.answers import MAX_WHY, Order
 from safepoint.resume.approval import Approver, shown
-from safepoint.settings import Store
 from safepoint.shared.desk import Desk, State, Verb, Wait, where
 from safepoint.shared.terminal import status_of
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from safepoint import settings
+from safepoint import places, settings
 from safepoint.core.errors import (
     ApprovalRefused,
     CheckpointError,
@@ -69,16 +69,16 @@ def _console(options: argparse.Namespace) -> int:
     return _serve(options, stores)
 
 
-class _Stores(Mapping[str, settings.Store]):
+class _Stores(Mapping[str, places.Store]):
     """The stores as the settings say them now: who may approve is who may at this moment.
 
     Where a store is, and which files have its keys, stays as it was at the start.
     """
 
-    def __init__(self, first: Mapping[str, settings.Store], options: argparse.Namespace) -> None:
+    def __init__(self, first: Mapping[str, places.Store], options: argparse.Namespace) -> None:
         self._first, self._options = first, options
 
-    def __getitem__(self, name: str) -> settings.Store:
+    def __getitem__(self, name: str) -> places.Store:
         first = self._first[name]
         now = settings.read(self._options.config).store(name)
         if replace(now, **{each: getattr(first, each) for each in _CHANGING}) != first:
@@ -107,7 +107,7 @@ def _check(options: argparse.Namespace) -> None:
         )
 
 
-def _warn(stores: Mapping[str, settings.Store]) -> None:
+def _warn(stores: Mapping[str, places.Store]) -> None:
     """Say of which stores this machine has what writes them. It is not used here, and not kept."""
     for name, store in stores.items():
         if any(isinstance(key, SigningKey) for key in map(key_of, store.key)):
@@ -120,7 +120,7 @@ def _warn(stores: Mapping[str, settings.Store]) -> None:
 
 def _signer(
     options: argparse.Namespace,
-    stores: Mapping[str, settings.Store],
+    stores: Mapping[str, places.Store],
     file: str | None,
     what: Literal["approver", "operator"],
 ) -> Signer | None:
@@ -154,7 +154,7 @@ def _signer(
     return Signer(person, file)
 
 
-def _serve(options: argparse.Namespace, stores: Mapping[str, settings.Store]) -> int:
+def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> int:
     from safepoint.console.app import Console
     from safepoint.console.door import Door, listening, serving
     from safepoint.console.index import Index

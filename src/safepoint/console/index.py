@@ -28,8 +28,8 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import ANSWERS
+from safepoint.places import Store
 from safepoint.resume.approval import Question
-from safepoint.settings import Store
 from safepoint.shared.desk import Desk, State, Wait
 from safepoint.shared.terminal import counted
 

@@ -216,7 +216,7 @@ class Signing:
         self._lock = Lock()
         self._tasks: deque[tuple[str, Task]] = deque()
         self._known: dict[str, Signature] = {}
-        self._told: deque[str] = deque(maxlen=QUEUE)
+        self._lines: deque[str] = deque(maxlen=QUEUE)
         self._ended = False
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -254,7 +254,7 @@ class Signing:
 
     def tell(self, line: str) -> None:
         """Print a line on the terminal, when nobody is being asked there."""
-        self._told.append(line)
+        self._lines.append(line)
         self._rouse()
 
     def end(self) -> None:
@@ -290,8 +290,8 @@ class Signing:
                 entered()
             if self._woken in ready:
                 os.read(self._woken, 4096)
-            while self._told:
-                _print(self._told.popleft())
+            while self._lines:
+                _print(self._lines.popleft())
             while self._tasks and not self._ended:
                 self._serve_one(*self._tasks.popleft())
 

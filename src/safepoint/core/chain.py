@@ -471,7 +471,7 @@ class View:
             RolledBack: one is gone.
             NotFound: one was pruned meanwhile.
         """
-        sequence = 0
+        sequence = sequences.start
         try:
             with storage_errors("read", thread):
                 if self._scanning is not None and len(sequences) > 1:
@@ -671,8 +671,8 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
             a key is revoked until the ledger's own anchor, or there is none.
     """
-    home, journals = _home(storage), {key.id for key in getattr(journal, "keys", ())}
-    anchors = anchor, getattr(journal, "anchor", None)
+    home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()
+    anchors = anchor, journal and journal.anchor
     places = [("journal", _home(journal)), *(("anchor", _home(each)) for each in anchors)]
     for key in keys:
         if key.id in journals:

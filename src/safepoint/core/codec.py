@@ -30,7 +30,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from functools import partial
-from gc import get_referents
 from itertools import chain
 from operator import attrgetter, is_
 from pathlib import Path
@@ -183,7 +182,8 @@ _BUILT_IN: Final[_Table] = {
 }
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
 _NESTED: Final = {list, dict}
-_UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview}  # which the library writes without a word
+# What the library writes as something else, without a word.
+_UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview, bytearray}
 _NATIVE: Final = (type(None), bool, float, str, bytes, list)
 _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]}
 
@@ -320,7 +320,7 @@ def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
         items += sum(map(len, level))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
-        level = get_referents(*level)
+        level = [*chain.from_iterable(o.values() if type(o) is dict else o for o in level)]
     if found := kinds & _UNSAID:
         raise _reject(found.pop())
     return levels, items
@@ -616,8 +616,7 @@ class Codec:
     It can restore what it saves: each value comes back equal and with the same type, at every
     level, and a dict in its order. A value that could not be restored is refused when you save it,
     not when you need it. Only the fields of a dataclass or a pydantic model are saved: not private
-    attributes, and not which fields of a model were set explicitly. A bytearray comes back as
-    bytes.
+    attributes, and not which fields of a model were set explicitly.
 
     ```python
     from dataclasses import dataclass

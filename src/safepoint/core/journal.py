@@ -496,8 +496,8 @@ class Log:
         if self.journal is None or who is None:
             return
         known = (None, None) if at is None else (at.sequence, at.digest)
-        told = *known, detail, self.tenant
-        event = Event(what, outcome, who, self.store, thread, *told)
+        rest = *known, detail, self.tenant
+        event = Event(what, outcome, who, self.store, thread, *rest)
         try:
             with journal_errors():
                 self.journal.record(event)

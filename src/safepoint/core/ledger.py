@@ -64,6 +64,7 @@ from safepoint.core.storage import (
     CheckpointStorage,
     Lease,
     LeasingStorage,
+    LoginStorage,
     PurgingStorage,
     RetentionStorage,
 )
@@ -110,8 +111,8 @@ class Ledger:
         seconds: how long such a lease lasts without a write.
 
     Raises:
-        ConfigurationError: `keys` or `anchor` is of the wrong kind, the anchor or the journal is in
-            one place with the storage, or a worker is named and the storage knows no owners.
+        ConfigurationError: the anchor or the journal is in one place with the storage, or a worker
+            is named and the storage knows no owners.
         InvalidId: `store` is outside the grammar.
         Unsafe: a key lies inside the storage's `path`, if it says one.
     """
@@ -232,8 +233,9 @@ class Ledger:
             ThreadDeleted: the thread was deleted.
             SealBroken: the checkpoint to build on does not verify. This process does not look again
                 at one that it saved or verified itself.
-            RolledBack: the storage contradicts the anchor, or that cannot be asked.
-            Unavailable: the storage refused. Nothing was saved.
+            RolledBack: the storage contradicts the anchor.
+            Unavailable: the storage, the anchor or the journal cannot be used. The message says
+                whether the state was saved before that.
             NotOwner: another worker owns the thread.
         """
         return self._keep(thread, state, _Fields("state", app, tools, label), after)
@@ -374,8 +376,10 @@ class Ledger:
 
         Raises:
             NotFound: the thread has no checkpoint.
+            ThreadDeleted: the thread was deleted.
             SealBroken: the newest one does not verify.
             RolledBack: it does not extend what the anchor has seen.
+            DecodeError: it holds a type that this ledger's codec does not know.
         """
         check_name("thread", thread)
         with self.log.watching("verify", thread, quiet=READING):
@@ -946,21 +950,17 @@ class Owners:
         self.held.threads[at] = owned = Owned(self, lease, seconds)
         return owned
 
-    def owner(self, thread: str) -> str | None:
-        """Return the name of the worker that owns a thread, or None if it is free.
+    def other(self, thread: str) -> str | None:
+        """Return the name of the worker that owns a thread, if it is another than this one.
 
         An expired lease counts until another worker takes the thread: until then the storage
-        refuses saves by anyone else.
+        refuses saves by anyone else. It is free for a worker that takes leases by itself.
         """
-        lease = self._lease(thread)
-        return None if lease is None else lease.owner
-
-    def other(self, thread: str) -> str | None:
-        """Return the same, if it is not this worker.
-
-        An expired lease is free for a worker that takes leases by itself.
-        """
-        lease, owned = self._lease(thread), self._mine(thread)
+        check_name("thread", thread)
+        lease, owned = None, self._mine(thread)
+        with storage_errors("find the owner of", thread):
+            if isinstance(self._storage, LeasingStorage):
+                lease = self._storage.lease(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
             return None
         if self.held.worker and owned is None and lease.expires <= datetime.now(UTC):
@@ -993,8 +993,8 @@ class Owners:
         other = self.other(thread)
         why = other and f"is held by worker '{other}', and this ledger does not own it"
         with storage_errors("find the owner of", thread):
-            foreign = getattr(self._storage, "foreign", None)  # of PostgreSQL, which knows logins
-            if other is None and foreign is not None and foreign(thread):
+            storage = self._storage
+            if not other and isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
             raise NotOwner(
@@ -1032,13 +1032,6 @@ class Owners:
         with self._log.watching("own", thread), storage_errors("lease", thread):
             owned.lease = self._leasing().renew(owned.lease, owned.seconds)
         owned.renewed = time.monotonic()
-
-    def _lease(self, thread: str) -> Lease | None:
-        check_name("thread", thread)
-        if not isinstance(self._storage, LeasingStorage):
-            return None
-        with storage_errors("find the owner of", thread):
-            return self._storage.lease(thread)
 
     def _leasing(self) -> LeasingStorage:
         if not isinstance(self._storage, LeasingStorage):

@@ -292,11 +292,15 @@ class LeasingStorage(Protocol):
         """
 
     def lease(self, thread: str) -> Lease | None:
-        """Return the current lease of a thread, even if it has expired; None if it is free.
+        """Return the current lease of a thread, even if it has expired; None if it is free."""
 
-        If your storage refuses saves for another reason, add a method `foreign(thread) -> bool`: a
-        ledger calls it before a step acts.
-        """
+
+@runtime_checkable
+class LoginStorage(Protocol):
+    """A storage that knows logins, and refuses a thread that another one has written."""
+
+    def foreign(self, thread: str) -> bool:
+        """Tell whether it would refuse a save to this thread. A ledger asks before a step acts."""
 
 
 def utc_now() -> datetime:
@@ -391,10 +395,6 @@ class Leasing(ABC):
             Unavailable: the storage cannot tell.
         """
         return self._ownership(check_name("thread", thread)).holder
-
-    def token(self, thread: str) -> int:
-        """Return the highest token ever issued for a thread, 0 if there was none."""
-        return self._ownership(thread).token
 
     @abstractmethod
     def _ownership(self, thread: str) -> Ownership:

@@ -79,7 +79,7 @@ def load_apart(
         answer.seek(0)
         said = answer.read(len(DONE) + DEFAULT_LIMITS.state_bytes + 1)
     if code or not said.startswith(DONE):
-        raise _told(said[:_ANSWER]) or _failure(model.shown, code, limits)
+        raise _error_of(said[:_ANSWER]) or _failure(model.shown, code, limits)
     return said.removeprefix(DONE)
 
 
@@ -139,7 +139,7 @@ def _failure(shown: str, code: int, limits: ModelLimits) -> CheckpointError:
     )
 
 
-def _told(answer: bytes) -> CheckpointError | None:
+def _error_of(answer: bytes) -> CheckpointError | None:
     """Return the error that the child reports, if it is one of ours and reads like one."""
     try:
         told: Any = json.loads(answer)

@@ -508,7 +508,7 @@ class _Look:
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
         self._model: str | None = None  # why a PyTorch file is more than tensors
-        self._told: list[Scan] = []  # of the pickle that describes the tensors
+        self._scans: list[Scan] = []  # of the pickle that describes the tensors
         self._tensors_of = False  # whether this is the pickle that describes them
 
     def inspection(self) -> Inspection:
@@ -516,7 +516,7 @@ class _Look:
         kind = self._kind
         if kind is Kind.TORCH_ZIP:
             try:
-                self._tensors = read_plan(self._file, self._members, told=self._told)
+                self._tensors = read_plan(self._file, self._members, told=self._scans)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
@@ -567,8 +567,8 @@ class _Look:
                     self._unseen.append(f"{name} is larger than was looked at.")
             if self._tensors_of and self._model == "" and isinstance(data, Window):
                 within = member.size <= self._limits.data_bytes
-                if within and self._told[0].opcodes <= self._limits.opcodes:
-                    data.scans[0, self._limits] = self._told[0]
+                if within and self._scans[0].opcodes <= self._limits.opcodes:
+                    data.scans[0, self._limits] = self._scans[0]
             try:
                 # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
                 if model and _STORAGE.match(member.name) and data[0 : len(_ARRAY)] != _ARRAY:

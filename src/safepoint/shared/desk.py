@@ -25,10 +25,10 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name
+from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
-from safepoint.settings import Store
 from safepoint.shared.questions import asked
 
 Verb = Literal["approve", "deny"]

@@ -6,6 +6,7 @@ It stands below the wings, so that a command imports nothing of `cli`, which fin
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import io
@@ -16,7 +17,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
@@ -28,6 +29,7 @@ from safepoint.core.errors import (
     ConfigurationError,
     LimitExceeded,
     ModelRefused,
+    NotFound,
     ResumeRefused,
     RolledBack,
     SealBroken,
@@ -117,6 +119,14 @@ def status_of(error: CheckpointError) -> int:
 def counted(count: int, what: str) -> str:
     """Return a number and a noun."""
     return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def unknown(what: str, name: str, known: Iterable[str], do: str) -> NotFound:
+    """Return the error for a name that nothing has: it says what is near it, or else what to do."""
+    names = {each.lower(): each for each in known}
+    near = [names[each] for each in difflib.get_close_matches(name.lower()[:100], names)]
+    do = f"Near it: {', '.join(near)}." if near else do
+    return NotFound(f"There is no {what} {quoted(name)}.", do)
 
 
 class Screen(io.TextIOBase):

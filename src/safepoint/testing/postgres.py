@@ -50,7 +50,7 @@ _SETTINGS: Final = {
 _PORTS: Final = range(20_000, 32_000)
 _SECONDS: Final = 60.0
 # The shell is the parent of the server: it ends the server when nobody holds the other end of its
-# input any more, however that process died, and removes what was temporary, as far as its user may.
+# input any more, however that process died, and removes its folder, as far as its user may.
 _WATCH: Final = """
 exec 3<&0
 remove=$1; shift
@@ -60,45 +60,36 @@ exec >&- 2>/dev/null
 ( read -r _ <&3; kill -INT $server ) & watch=$!
 wait $server; code=$?
 kill $watch
-wait $watch && [ -n "$remove" ] && cd / && rm -rf -- "$remove/data" "$remove"
+wait $watch && cd / && rm -rf -- "$remove/data" "$remove"
 exit $code
 """
 
 
 class Server:
-    """A PostgreSQL server with a folder of its own, that listens on 127.0.0.1 alone.
+    """A PostgreSQL server in a temporary folder, that listens on 127.0.0.1 alone.
 
     Everybody has a password (scram-sha-256), also the superuser. The server ends when this process
     does, however that ends. Under root the user `nobody` runs it, since PostgreSQL refuses root.
 
     Args:
-        folder: a new folder, where it keeps its data. Without one it is temporary.
         version: 18 or 16.
         settings: more for the server: `{"fsync": "off"}`.
 
     Attributes:
-        folder: what belongs to it: its data, its log, and the passwords.
+        folder: what belongs to it: its data, its log, and the passwords. It is removed at the end.
         port: where it listens.
         bin: the folder with `psql` and the other programs.
         passfile: the passwords of the logins, as `PGPASSFILE` wants them.
 
     Raises:
         MissingPackage: the wheel with the programs is not installed.
-        Unavailable: the folder is there already, cannot be made, or cannot be reached by
-            the user who runs the server.
+        Unavailable: its files cannot be made, or it does not start.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None = None,
-        *,
-        version: int = 18,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, *, version: int = 18, settings: Mapping[str, str] | None = None) -> None:
         install = installed(version)
-        self._temporary = folder is None
         self._as = _nobody()
-        self.folder = self._made(folder)
+        self.folder = self._made()
         self.bin = self._programs(install)
         self.passfile = self.folder / "passfile"
         self.port = _free_port()
@@ -151,14 +142,13 @@ class Server:
         self._close_shell()
 
     def close(self) -> None:
-        """Stop it as an operator would, or remove it if it is temporary."""
+        """Stop it, and remove it."""
         for front in self._fronts:
             front.close()
         if self.runs:
-            os.kill(self._process, signal.SIGQUIT if self._temporary else signal.SIGINT)
+            os.kill(self._process, signal.SIGQUIT)
         self._close_shell()
-        if self._temporary:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def tls(self, *names: str) -> TLSFront:
         """Open a second port that speaks TLS alone, with a certificate for these host names.
@@ -245,31 +235,14 @@ class Server:
     def _reaches(self, path: str | Path) -> bool:
         return self._run("sh", "-c", 'cd -- "$1"', "sh", str(path)).returncode == 0
 
-    def _made(self, folder: str | os.PathLike[str] | None) -> Path:
-        """Make the folder."""
+    def _made(self) -> Path:
+        """Make the folder, where the user of the server can enter."""
+        # A temporary folder of root's own may be one that the other user cannot enter.
+        usual = tempfile.gettempdir()
+        place = usual if self._reaches(usual) else "/tmp"  # noqa: S108
+        path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=place)).resolve()
         # Its user passes through; what it holds is closed to others.
-        mode = 0o711 if self._as else 0o700
-        try:
-            if folder is None:
-                # A temporary folder of root's own may be one that the other user cannot enter.
-                usual = tempfile.gettempdir()
-                place = usual if self._reaches(usual) else "/tmp"  # noqa: S108
-                path = Path(tempfile.mkdtemp(prefix="safepoint-postgres-", dir=place))
-            else:
-                path = Path(folder).absolute()
-                path.mkdir()
-            path.chmod(mode)  # whatever the umask says
-            path = path.resolve(strict=True)
-            reached = self._reaches(path)
-        except OSError:
-            reached = False
-        if not reached:
-            raise Unavailable(
-                f"The folder {shell(str(folder))} cannot be used: it is there already, cannot be"
-                " made, or the user who runs PostgreSQL, for root the user nobody, cannot reach"
-                " it.",
-                "Choose a new folder that everybody can enter, or run this as another user.",
-            )
+        path.chmod(0o711 if self._as else 0o700)
         return path
 
     def _programs(self, install: Path) -> Path:
@@ -300,7 +273,7 @@ class Server:
             os.chown(path, self._as["user"], self._as["group"])
         command = [str(self.bin / "initdb"), "-D", str(data), "-U", SUPERUSER, f"--pwfile={once}"]
         command += ["--auth=scram-sha-256", "--locale=C", "--encoding=UTF8"]
-        done = self._run(*command, *(["--no-sync"] if self._temporary else []))
+        done = self._run(*command, "--no-sync")
         once.unlink()
         if done.returncode:
             raise Unavailable(
@@ -314,7 +287,7 @@ class Server:
         command = [str(self.bin / "postgres"), "-D", str(data)]
         for name, value in {**self._settings, "port": str(self.port)}.items():
             command += ["-c", f"{name}={value}"]
-        watch = ["sh", "-c", _WATCH, "sh", str(self.folder) if self._temporary else ""]
+        watch = ["sh", "-c", _WATCH, "sh", str(self.folder)]
         log.touch(0o600)  # an error shows its statement, and in that a password may stand
         with log.open("ab") as errors:
             self._shell = subprocess.Popen(  # noqa: S603 -- programs of the wheel

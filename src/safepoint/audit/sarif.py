@@ -1,7 +1,7 @@
 """SARIF: findings for the programs that show them, and the same as lines of GitHub Actions.
 
-The audit and the linter both write them here. Whoever names a file must not write a line, a link or
-a command of their own by it, and must not make the output unreadable.
+Whoever names a file must not write a line, a link or a command of their own by it, and must not
+make the output unreadable.
 """
 
 from __future__ import annotations
@@ -11,48 +11,21 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
+from safepoint.audit.finding import Finding, entry_of
+from safepoint.audit.report import FAILED, Report
+from safepoint.core.errors import shell
+from safepoint.rules import RULES
 from safepoint.settings import FILE
 
 _GITHUB: Final = {"error": "error", "warning": "warning", "note": "notice"}
 _DATA: Final = {"%": "%25", "\r": "%0D", "\n": "%0A"}
 _PROPERTY: Final = {**_DATA, ":": "%3A", ",": "%2C"}
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-class Annotation(NamedTuple):
-    """What a program shows of one finding.
-
-    Attributes:
-        id: what kind of finding it is, for example "SP04.mode".
-        level: "error", "warning" or "note".
-        text: what was found and what to do.
-        where: the path, or the thread, that it is about; "" if it is about neither.
-        line: the line of a file, from 1; 0 if it is about all of it.
-        column: the column of that line, from 1.
-        accepted: why it is accepted, and until when; "" if it is not.
-        more: what else a program may want to know.
-    """
-
-    id: str
-    level: str
-    text: str
-    where: str = ""
-    line: int = 0
-    column: int = 0
-    accepted: str = ""
-    more: Mapping[str, Any] = {}
-
-
-class Described(NamedTuple):
-    """What a kind of finding is about: in one sentence, and with what helps."""
-
-    short: str
-    help: str
 
 
 def tool() -> dict[str, str]:
@@ -68,21 +41,24 @@ def readable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def github_line(each: Annotation, title: str = "") -> str:
-    """Return the line that GitHub Actions shows in a pull request.
-
-    Args:
-        each: the finding. One that is accepted is a notice.
-        title: instead of its id.
-    """
-    level = "notice" if each.accepted else _GITHUB[each.level]
-    text = f"{each.text} Accepted: {each.accepted}" if each.accepted else each.text
-    properties: dict[str, object] = {"title": title or each.id}
+def github_line(each: Finding) -> str:
+    """Return the line that GitHub Actions shows in a pull request: a notice, if it is accepted."""
+    level = "notice" if each.accepted else _GITHUB[each.severity]
+    text = f"{each.what} {each.do}{f' Accepted: {each.accepted}' if each.accepted else ''}"
+    properties: dict[str, object] = {"title": each.id}
     if is_path(each.where):
-        place = {"line": each.line, "col": each.column} if each.line else {}
+        line, column = _position(each)
+        place = {"line": line, "col": column} if line else {}
         properties = {"file": _shown(each.where), **place, **properties}
     said = ",".join(f"{name}={_escaped(value, _PROPERTY)}" for name, value in properties.items())
     return f"::{level} {said}::{_escaped(text, _DATA)}"
+
+
+def _position(each: Finding) -> tuple[int, int]:
+    """Return the line and the column, from 1; 0 if it is about all of a file."""
+    # What is found in code begins with its place, as the linter writes it.
+    found = re.match(rf"{re.escape(shell(each.where))}:(\d+):(\d+)\b", each.what)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _escaped(value: object, codes: Mapping[str, str]) -> str:
@@ -100,40 +76,18 @@ def _shown(where: str) -> str:
     return path.removeprefix(here) if path.startswith(here) else path
 
 
-def log(
-    annotations: Iterable[Annotation],
-    described: Mapping[str, Described],
-    *,
-    status: int,
-    failures: Iterable[str] = (),
-    looked_at: Iterable[str] = (),
-) -> str:
-    """Return a log of SARIF 2.1.0, an OASIS standard.
-
-    Args:
-        annotations: the findings.
-        described: what each of their ids is about.
-        status: the exit status.
-        failures: what could not be looked at, and why.
-        looked_at: what was.
-    """
+def log(report: Report, status: int) -> str:
+    """Return a log of SARIF 2.1.0, an OASIS standard."""
     results, seen = [], Counter[tuple[str, str]]()
-    for each in annotations:
-        # By its number at the place, and not by its words: those may count, or name a time.
-        place = (each.id, _shown(each.where) if is_path(each.where) else each.where)
-        seen[place] += 1
-        results.append(_result(each, readable("\0".join([*place, str(seen[place])]))))
-    ids = dict.fromkeys(result["ruleId"] for result in results)
-    rules = [
-        {
-            "id": name,
-            "shortDescription": {"text": readable(described[name].short)},
-            "help": {"text": readable(described[name].help)},
-            "properties": {"tags": ["security"]},
-        }
-        for name in ids
-    ]
+    for each in report.findings:
+        if each.id != FAILED:
+            # By its number at the place, and not by its words: those may count, or name a time.
+            place = (each.id, _shown(each.where) if is_path(each.where) else each.where)
+            seen[place] += 1
+            results.append(_result(each, readable("\0".join([*place, str(seen[place])]))))
+    failures = [f"{each.what} {each.do}" for each in report.findings if each.id == FAILED]
     notes = [{"level": "error", "message": {"text": _message(why)}} for why in failures]
+    rules = [_rule(name) for name in dict.fromkeys(result["ruleId"] for result in results)]
     run = {
         "tool": {"driver": {**tool(), "rules": rules}},
         "invocations": [
@@ -145,21 +99,33 @@ def log(
         ],
         "results": results,
         "columnKind": "unicodeCodePoints",
-        "properties": {"lookedAt": [readable(each) for each in looked_at]},
+        "properties": {"lookedAt": [readable(each) for each in report.looked]},
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _result(each: Annotation, place: str) -> dict[str, Any]:
-    accepted = {"kind": "external", "status": "accepted", "justification": readable(each.accepted)}
+def _rule(which: str) -> dict[str, Any]:
+    """Return what the catalogue and the rule say of a kind of finding."""
+    rule = RULES.get(which.partition(".")[0])
+    about = f"{rule.callout} " if rule else ""
+    return {
+        "id": which,
+        "shortDescription": {"text": readable(entry_of(which)["looks"])},
+        "help": {"text": readable(f"{about}Learn more: safepoint explain {which}")},
+        "properties": {"tags": ["security"]},
+    }
+
+
+def _result(each: Finding, place: str) -> dict[str, Any]:
+    accepted = {"kind": "external", "status": "accepted", "justification": f"{each.accepted}"}
     return {
         "ruleId": each.id,
-        "level": each.level,
-        "message": {"text": _message(each.text)},
+        "level": each.severity,
+        "message": {"text": _message(f"{each.what} {each.do}")},
         "locations": [_location(each)],
         "partialFingerprints": {"place/v1": hashlib.sha256(place.encode()).hexdigest()},
         "suppressions": [accepted] if each.accepted else [],
-        "properties": dict(each.more),
+        "properties": {"rule": each.rule, "seen": each.seen, "store": readable(each.store)},
     }
 
 
@@ -168,11 +134,12 @@ def _message(text: str) -> str:
     return readable(re.sub(r"\]\(", "] (", text))
 
 
-def _location(each: Annotation) -> dict[str, Any]:
+def _location(each: Finding) -> dict[str, Any]:
     # GitHub refuses the whole log if one result is at no file, and wants a line. What is at none,
     # such as a thread, is shown at the settings, which name its store.
     uri = _uri(each.where if is_path(each.where) else FILE)
-    region = {"startLine": each.line or 1, **({"startColumn": each.column} if each.line else {})}
+    line, column = _position(each)
+    region = {"startLine": line or 1, **({"startColumn": column} if line else {})}
     physical = {"artifactLocation": {"uri": uri}, "region": region}
     logical = [] if is_path(each.where) or not each.where else [readable(each.where)]
     named = {"logicalLocations": [{"fullyQualifiedName": name} for name in logical]}
