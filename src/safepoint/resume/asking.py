@@ -5,7 +5,8 @@ A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in
 1. A worker appends a note with the signed answer to the end of the thread, and anchors it. If
    another worker was faster, it looks again.
 2. It writes to the journal that the answer is used: `approve done`, `deny done` or `expire done`,
-   with the digest of the note. The first such entry decides which note is the answer.
+   with the digest of the note, and anchors that. The first such entry decides which note is the
+   answer.
 3. It hands out the signed arguments.
 
 A note that was never used counts only if it would count now, and a denial comes before it. So it
