@@ -296,7 +296,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
-    for use in (opened, Journal) if what != "journal" else (opened,):
+    for use in (opened, Journal) if "journal" not in options else (opened,):
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
             use(storage, **options)
 
