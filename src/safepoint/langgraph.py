@@ -28,7 +28,7 @@ from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread
@@ -159,10 +159,10 @@ class _Key(NamedTuple):
 
     @classmethod
     def of(cls, space: str, ident: str) -> _Key:
-        hashed = digest_of(space.encode("utf-8", "surrogatepass")).removeprefix("sha256:")
         if not _FITS.match(ident):
             ident = digest_of(ident.encode("utf-8", "surrogatepass"))
-        return cls(ident, f"@{hashed[:32]}" if space else "")
+        hashed = space and digest_of(space.encode("utf-8", "surrogatepass"))
+        return cls(ident, hashed.replace("sha256:", "@")[:33])
 
     @classmethod
     def read(cls, label: str) -> _Key:
@@ -206,7 +206,7 @@ class _Thread:
     mine: set[_Key] = field(default_factory=set)
     asks: dict[_Key, bool] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in the ledger."""
         return _name(self.ident, self.generation)
@@ -606,14 +606,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return thread
         return self._thread(ident, lambda known: known.tops.get(key.space))
 
-    def _sought(self, ident: str, key: _Key, checkpoint_id: str) -> _Thread:
+    def _sought(self, ident: str, key: _Key, control: RunControl | None = None) -> _Thread:
         """Return a thread after looking for a checkpoint in it."""
         thread = self._known(ident, key)
-        if key in thread.checkpoints:
-            return thread
         newest = thread.tops.get(key.space)
-        # LangGraph's ids grow, so an id above the newest is new. Hashed ids do not grow.
-        grown = newest and _FITS.match(newest.ident) and key.ident == checkpoint_id > newest.ident
+        # LangGraph's ids grow, so an id above the newest is new. Hashed ids, with a colon, do not.
+        grown = newest and ":" not in newest.ident + key.ident and key.ident > newest.ident
+        # A run has read its checkpoint here, or is about to save it here.
+        if key in thread.checkpoints or (control and (grown or not newest)):
+            return thread
         return self._thread(ident, lambda known: grown or key in known.checkpoints)
 
     def put_writes(
@@ -649,7 +650,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread, control):
-            thread = self._sought(place.thread, key, ident)
+            thread = self._sought(place.thread, key, control)
             if key not in thread.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
                 return
@@ -803,7 +804,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             with self._lock(thread):
                 for space in _around(info):
                     key = _Key.of(space, info.checkpoint_id)
-                    known = self._sought(thread, key, info.checkpoint_id)
+                    known = self._sought(thread, key)
                     if at := known.checkpoints.get(key):
                         return known.name, at
                 self._check_run(thread, _control(get_config()))

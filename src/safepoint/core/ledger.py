@@ -790,25 +790,20 @@ class Ledger:
         """Return the digests of the records that are already here."""
         view = self._make_view(None)
         with suppress(NotFound, RolledBack):  # it begins later here, or ends before `first`
-            try:
-                return {
-                    each.header.sequence: each.digest for each in view.back(thread, first=first)
-                }
-            except RolledBack:  # an earlier copy was killed before it wrote the base
-                return {first: view._read(thread, first).digest}  # noqa: SLF001  of our own kind
+            return {each.header.sequence: each.digest for each in view.back(thread, first=first)}
         return {}
 
     def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
         """Reseal and store a record of another ledger, with a base if a thread begins there."""
         thread, sequence = opened.header.thread, opened.header.sequence
-        if begins:
-            self._retention()
         try:
+            if begins and there.get(sequence, opened.digest) == opened.digest:
+                self._cut(opened)
             if sequence not in there:
                 record = reseal(opened, self.keys.signing)
                 with storage_errors("keep", opened.header.place):
                     self.storage.append(thread, sequence, record)
-        except (Conflict, RolledBack):
+        except (Conflict, NotFound, RolledBack):
             there = {sequence: ""}
         if there.get(sequence, opened.digest) != opened.digest:
             raise Conflict(
@@ -816,8 +811,6 @@ class Ledger:
                 " pruned there.",
                 "Nothing was overwritten. Copy into a new, empty storage.",
             )
-        if begins:
-            self._cut(opened)
 
     # --- who writes a thread
 

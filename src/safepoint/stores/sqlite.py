@@ -178,7 +178,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             if sequence <= head:
                 there = sql.execute(_THERE, (self._tenant, thread, sequence)).fetchone()
                 raise (taken if there else gap)(thread, sequence, first if there else head)
-            if head and sequence != head + 1:
+            if sequence != (head + 1 if head else first or 1):
                 raise ahead(thread, sequence, head)
             sql.execute(_APPEND, (self._tenant, thread, sequence, data))
 
@@ -270,7 +270,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
             Unavailable: there is no room. Nothing was removed; or another program holds the
                 database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """
@@ -278,10 +278,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         data = sized(base, self._limit)
 
         def cut(sql: sqlite3.Connection) -> int:
-            place = self._tenant, thread, first
-            if first < self._thread(sql, thread)[1]:
+            place, (head, begins, _) = (self._tenant, thread, first), self._thread(sql, thread)
+            if first < begins:
                 return 0
-            if not sql.execute(_THERE, place).fetchone():
+            if head and not sql.execute(_THERE, place).fetchone():
                 raise missing(thread, first, 0)
             sql.execute(_PRUNE, (*place, data))
             return sql.execute(_DELETE, place).rowcount
