@@ -47,10 +47,10 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
-from safepoint.core.names import Head, Limits, digest_of, spelled, thread_name
+from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.resume.approval import Approval, Question, Reason, ends, signable
-from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
+from safepoint.resume.approval import Approval, Question, Reason, end_of, signable
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -734,18 +734,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 refused.append(error)
                 raise ValueError from None
 
-        try:
-            # LangGraph keeps an answer for good unless it does not match the schema.
-            schema: Any = Annotated[Any, AfterValidator(spend)]
-            answer: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
-        except ValidationError as error:
-            vars(refused[0]).update(vars(error))  # LangGraph's mark that the answer was wrong
-            raise refused[0] from None
-        except GraphInterrupt:
-            waits = asking.question
-            self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
-            raise
-        return asking.check_approved(answer)
+        # LangGraph keeps an answer for good unless it does not match the schema. One that it keeps
+        # may be to a question of another version, so a newer one is looked for behind it.
+        schema: Any = Annotated[Any, AfterValidator(spend)]
+        while True:
+            try:
+                return asking.check_approved(
+                    interrupt(asking.question.text, response_schema=schema)
+                )
+            except ValidationError as error:
+                vars(refused[-1]).update(vars(error))  # LangGraph's mark that it was wrong
+            except GraphInterrupt:
+                if refused:
+                    raise refused[-1] from None
+                waits = asking.question
+                self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
+                raise
 
     def _asking(
         self,
@@ -755,17 +759,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        if not self.gate.approvers:
-            raise ConfigurationError(
-                "A node asks people, and the saver knows nobody who may approve.",
-                'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
-            )
-        check_journal(self.ledger, "A node can ask people", anchor=True)
+        check_askable(self.gate, self.ledger, "A node")
         check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_free(thread, name)
-        until = ends(self.ledger.load(name, at).created, within) if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -779,7 +777,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             arguments=signable(action, dict(arguments)),
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
-            until=spelled(until) if until else "",
+            until=end_of(self.ledger.load(name, at).created, within) if within else "",
         )
         with self._guard:  # asking the same twice in a node makes two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))

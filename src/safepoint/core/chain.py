@@ -661,7 +661,8 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             a key is revoked until the ledger's own anchor, or there is none.
     """
     home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()
-    places = [("anchor", _home(anchor)), ("journal", _home(journal))]
+    anchors = anchor, journal and journal.anchor
+    places = [("journal", _home(journal)), *(("anchor", _home(each)) for each in anchors)]
     for key in keys:
         if key.id in journals:
             raise Unsafe(
