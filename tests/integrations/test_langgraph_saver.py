@@ -161,7 +161,7 @@ def _run(thread: str) -> Any:
 T = "order-7"
 Attack = Callable[[Memory], None]
 ATTACKS: dict[str, tuple[bool, Attack]] = {  # with what a saver without an anchor believes
-    "edit": (False, lambda s: s.put(T, s.head(T), s.read(T, s.head(T)).replace(b"pay", b"say"))),
+    "edit": (False, lambda s: s.put(T, s.head(T), s.read(T, s.head(T))[:-1] + b"?")),
     "repeat a write": (False, lambda s: s.put(T, s.head(T) + 1, s.read(T, s.head(T)))),
     "bring an answer": (False, lambda s: s.put(T, s.head(T) + 1, s.read("order-8", s.head(T) + 1))),
     "an old record on top": (False, lambda s: s.put(T, s.head(T) + 1, s.read(T, 1))),
