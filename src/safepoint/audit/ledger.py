@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.finding import Finding, content, finding, of_tenant, refused
-from safepoint.audit.reading import view_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import scoped
 from safepoint.core.errors import (
@@ -27,6 +26,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
+from safepoint.shared.states import view_of
 from safepoint.stores.disk import SUPPORTED
 from safepoint.stores.sqlite import SQLiteJournal
 
