@@ -238,7 +238,7 @@ class _Walk:
         for opened in view.forward(self.thread, every_signature=True):
             self.take(opened)
         try:
-            next(ledger.back(self.thread))  # there is none, or this process has seen more
+            next(self.ledger.back(self.thread))  # there is none, or this process saw more
         except ThreadDeleted as error:
             self.record.ended = error.what
 
