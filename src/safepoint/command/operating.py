@@ -51,7 +51,6 @@ from safepoint.shared.terminal import (
     passphrase,
     progress,
     status_of,
-    tell,
     tick,
 )
 from safepoint.stores import disk
@@ -208,7 +207,7 @@ def _verify(options: argparse.Namespace) -> int:
                 f"Store {options.name} has no thread, so nothing was verified.",
                 "Check its name, and where it is.",
             )
-        records, wrong = 0, Counter[int]()
+        records, wrong, broken = 0, Counter[int](), list[str]()
         with progress(f"of {counted(len(threads), 'thread')}"):
             for each, thread in threads:
                 tick()
@@ -219,7 +218,8 @@ def _verify(options: argparse.Namespace) -> int:
                     records += count
                 except CheckpointError as error:
                     wrong[status_of(error)] += 1
-                    tell(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+                    broken.append(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+        print(end="".join(f"{line}\n" for line in broken))
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
         if ledger.anchor is None:

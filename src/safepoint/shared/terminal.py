@@ -226,13 +226,6 @@ def tick() -> None:
         _SHOWN[-1].tick()
 
 
-def tell(line: str) -> None:
-    """Print a line, in the place of the one that says how far it is."""
-    if _SHOWN:
-        _SHOWN[-1].write("")
-    print(line)
-
-
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool = True) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
