@@ -841,7 +841,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         with self._lock(place.thread):
             if not place.space and not self._reads_only:  # a node may try another graph again
                 self._refused.pop((id(_control(config)), self._whose(place.thread)), None)
-            if self.ledger.owners.held.worker is not None and not self._reads_only:
+            if self.ledger.owners.leases.worker is not None and not self._reads_only:
                 # Before a task runs, not after it.
                 self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)
             if _control(config) is not None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from safepoint import RolledBack
-from safepoint.core.errors import NotOwner, SealBroken
+from safepoint.core.errors import ApprovalRefused, NotOwner, SealBroken
 from safepoint.core.names import Head, spelled
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import Answer, Asking, check_held
@@ -102,3 +102,11 @@ def test_a_spend_that_nobody_anchored_is_anchored_by_whoever_finds_it() -> None:
     case.storage.remove(THREAD, 3)
     with pytest.raises(RolledBack, match="the anchor has seen"):
         opened(case.storage, case.anchor).latest(THREAD)
+
+
+def test_what_was_asked_in_another_history_is_not_answered_in_this_one() -> None:
+    case, other = Case(), Head(2, "sha256:" + "c" * 64)
+    case.question = replace(case.question, checkpoint=other, head=other)
+    with pytest.raises(ApprovalRefused, match="is no record of the thread"):
+        case.spend(DANA.approve(case.question))
+    assert case.storage.head(THREAD) == 2

@@ -263,8 +263,9 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
     else:
         key = SigningKey.from_file(file, create=True)
     keys = Keyring(KEY, verify=[key]) if how == "trusted there" else Keyring(key)
-    with pytest.raises(Unsafe, match="is inside the storage folder"):
-        opened(storage, keys=keys)
+    for use in (opened, Journal):
+        with pytest.raises(Unsafe, match="is inside the storage folder"):
+            use(storage, keys=keys)
     beside = SigningKey.from_file(tmp_path / "store-keys" / "signing.key", create=True)
     opened(storage, keys=Keyring(beside))
 
@@ -289,8 +290,9 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
-    with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-        opened(storage, **options)
+    for use in (opened, Journal) if what != "journal" else (opened,):
+        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+            use(storage, **options)
 
 
 def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
@@ -485,7 +487,7 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
 
 def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(house: House) -> None:
     run = house.workflow().begin(old := house.ledger(worker="one"), THREAD)
-    owned = old.owners.held.threads["", THREAD]
+    owned = old.owners.leases.threads["", THREAD]
     before = owned.lease
     old.save("order-8", {})
     assert owned.lease == before
@@ -519,7 +521,7 @@ def test_threads_of_one_process_claim_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(ledger.owners.keep, THREAD) for _ in range(2)]:
             done.result()
-    assert ledger.owners.held.threads["", THREAD].lease.token == 1
+    assert ledger.owners.leases.threads["", THREAD].lease.token == 1
 
 
 def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:
@@ -546,7 +548,7 @@ def test_what_was_claimed_before_a_fork_stays_with_the_parent(
 ) -> None:
     ledger = opened(Memory(), worker="one")
     ledger.save(THREAD, {})
-    owners, threads = ledger.owners, ledger.owners.held.threads
+    owners, threads = ledger.owners, ledger.owners.leases.threads
     held, process = dict(threads), os.getpid()
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: process + 1)

@@ -280,11 +280,7 @@ class View:
         if opened.header.sequence < begins:
             if self._newest(thread)[0] >= begins:
                 raise _pruned_meanwhile(thread)
-            raise RolledBack(
-                f"{thread} was pruned to begin at #{begins}, and ends before it.",
-                "Checkpoints were cut off, or the base is of a longer copy. Restore both from a"
-                " copy that verifies.",
-            )
+            raise RolledBack(f"{thread} was pruned to begin at #{begins}, and ends before it.")
         last = opened
         for last in self._predecessors(opened, begins, every_signature=every_signature):
             yield last
@@ -487,11 +483,8 @@ class View:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
                 raise _pruned_meanwhile(thread) from error
-            raise RolledBack(
-                f"{thread} #{sequence} is gone, and nothing signed says that it was pruned.",
-                "Somebody removed it. Restore it from a copy that verifies.",
-                "missing",
-            ) from error
+            what = f"{thread} #{sequence} is gone, and nothing signed says that it was pruned."
+            raise RolledBack(what, kind="missing") from error
 
     def _open(
         self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
@@ -587,10 +580,8 @@ class View:
                 number = self.at(thread).header.sequence
         if after not in (None, number, head):
             at = f"{thread} is at #{number}, and this save builds on #{quoted(after)}."
-            raise Conflict(
-                f"{thread} does not end at {after} any more." if isinstance(after, Head) else at,
-                "Nothing was overwritten. Load the latest, and decide again.",
-            )
+            is_head = isinstance(after, Head)
+            raise Conflict(f"{thread} does not end at {after} any more." if is_head else at)
         return None if opened is None else End(opened.head, anchored, number or None, False)
 
     def _move_after(self, thread: str, head: Head) -> None:

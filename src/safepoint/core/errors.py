@@ -77,6 +77,8 @@ class ThreadDeleted(NotFound):
 class Conflict(CheckpointError):
     """Another writer saved that sequence first. Nothing was overwritten."""
 
+    do = "Nothing was overwritten. Load the latest checkpoint, and decide again from there."
+
 
 class NotOwner(CheckpointError):
     """Another worker owns the thread, or an operator holds it: stop. Nothing was saved.
@@ -118,7 +120,7 @@ class RolledBack(CheckpointError):
     stands where the known one stood.
     """
 
-    do = "Find out who removed or replaced records, and restore a copy that the anchor knows."
+    do = "Find out who removed or replaced records, and restore a copy that verifies."
 
 
 class Unavailable(CheckpointError):

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, journal_errors
+from safepoint.core.chain import View, check_apart, journal_errors
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     CheckpointError,
@@ -252,6 +252,10 @@ class Journal:
         name: the journal's name, in each entry and in the anchor.
         anchor: where the newest entry of each chain is remembered, out of reach of whoever writes
             the storage.
+
+    Raises:
+        ConfigurationError: the anchor is in one place with the storage.
+        Unsafe: a key lies inside the storage's `path`, if it says one.
     """
 
     def __init__(
@@ -262,6 +266,7 @@ class Journal:
         name: str = JOURNAL,
         anchor: Anchor | None = None,
     ) -> None:
+        check_apart(storage, keys, anchor)
         self.keys: Final = keys
         self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 

@@ -80,7 +80,7 @@ _INSIDE: Final = re.compile(
 )
 
 FilePath = str | os.PathLike[str]
-Kind = Literal["public key", "key without a passphrase", "key with a passphrase"]
+FileKind = Literal["public key", "key without a passphrase", "key with a passphrase"]
 
 
 class KeyFile(NamedTuple):
@@ -92,12 +92,12 @@ class KeyFile(NamedTuple):
         text: the whole file.
     """
 
-    kind: Kind
+    kind: FileKind
     public: VerifyingKey
     text: Hidden
 
 
-def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
+def read_key_file(path: FilePath, wanted: FileKind | None = None) -> KeyFile:
     """Read a key file that nobody else can have changed.
 
     Args:
@@ -137,7 +137,7 @@ def read_key_file(path: FilePath, wanted: Kind | None = None) -> KeyFile:
     return KeyFile(kind, public, text)
 
 
-def parse_key(text: Hidden) -> tuple[Kind, bytes] | None:
+def parse_key(text: Hidden) -> tuple[FileKind, bytes] | None:
     """Return the kind of a key file and its public key, or None if the text is not a key file.
 
     It raises nothing, because a traceback would show the text. The cost of a passphrase is bounded
@@ -157,7 +157,7 @@ def parse_key(text: Hidden) -> tuple[Kind, bytes] | None:
     return None
 
 
-def _parse(what: str, text: Hidden, wanted: Kind | None) -> tuple[Kind, VerifyingKey]:
+def _parse(what: str, text: Hidden, wanted: FileKind | None) -> tuple[FileKind, VerifyingKey]:
     parsed = parse_key(text)
     if parsed is None:
         raise Unsafe(
@@ -395,7 +395,7 @@ class SigningKey(Key):
         del passphrase
         if create and not os.path.lexists(path):
             _write(path, cls.generate()._text(phrase), 0o600, create=True)  # noqa: SLF001
-        needed: Kind = "key without a passphrase" if phrase is None else "key with a passphrase"
+        needed: FileKind = "key without a passphrase" if phrase is None else "key with a passphrase"
         file = read_key_file(path, needed)
         with suppress(Exception):  # what the library says of a damaged file would show the text
             private: Any = load(file.text.reveal(), phrase.reveal() if phrase else None)

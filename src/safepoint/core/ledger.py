@@ -150,7 +150,7 @@ class Ledger:
         self.anchor: Final = anchor
         self.journal: Final = journal
         self.log: Final = Log(journal, actor, store, tenant)
-        self.owners = Owners(storage, tenant, self.log, Held(worker, seconds))
+        self.owners = Owners(storage, tenant, self.log, Leases(worker, seconds))
         self._view: Final = self._make_view(anchor)
 
     def __repr__(self) -> str:
@@ -190,7 +190,7 @@ class Ledger:
         }
         made = Ledger(storage, **(given | changes))
         made.places = self.places
-        made.owners = Owners(made.storage, made.tenant_name, made.log, self.owners.held)
+        made.owners = Owners(made.storage, made.tenant_name, made.log, self.owners.leases)
         return made
 
     # --- save
@@ -890,7 +890,7 @@ class Link:
 # --- leases: who may write a thread
 
 
-class Held:
+class Leases:
     """The leases of one worker, for all tenants. Ledgers from `tenant` and `rotated` share them.
 
     Attributes:
@@ -912,21 +912,21 @@ class Owners:
         storage: where the leases are, if it is a `LeasingStorage`.
         tenant: the tenant of the threads, or "".
         log: where each owner is recorded.
-        held: the leases of this worker.
+        leases: the leases of this worker.
 
     Raises:
         ConfigurationError: a worker is named, and the storage knows no owners.
     """
 
-    def __init__(self, storage: CheckpointStorage, tenant: str, log: Log, held: Held) -> None:
-        self._storage, self._tenant, self._log, self.held = storage, tenant, log, held
-        if held.worker is not None:
+    def __init__(self, storage: CheckpointStorage, tenant: str, log: Log, leases: Leases) -> None:
+        self._storage, self._tenant, self._log, self.leases = storage, tenant, log, leases
+        if leases.worker is not None:
             self._leasing()
 
     def own(self, thread: str, worker: str, seconds: float) -> Owned:
         """Take the lease of a thread, as `Ledger.own` says."""
         storage, at = self._leasing(), (self._tenant, check_name("thread", thread))
-        if at in self.held.threads:
+        if at in self.leases.threads:
             raise ConfigurationError(
                 f"This ledger owns {thread} already.",
                 "Use what own returned, or release it first.",
@@ -939,7 +939,7 @@ class Owners:
         except BaseException:
             storage.release(lease)
             raise
-        self.held.threads[at] = owned = Owned(self, lease, seconds)
+        self.leases.threads[at] = owned = Owned(self, lease, seconds)
         return owned
 
     def other(self, thread: str) -> str | None:
@@ -955,18 +955,18 @@ class Owners:
                 lease = self._storage.lease(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
             return None
-        if self.held.worker and owned is None and lease.expires <= datetime.now(UTC):
+        if self.leases.worker and owned is None and lease.expires <= datetime.now(UTC):
             return None
         return lease.owner
 
     def token(self, thread: str) -> int | None:
         """Return the token to save with, and take or renew the lease if necessary."""
-        owned, held = self._mine(thread), self.held
-        if held.worker is not None:
+        owned, mine = self._mine(thread), self.leases
+        if mine.worker is not None:
             if owned is None:
-                with held.lock:  # or two threads of this process would fence each other off
-                    owned = held.threads.get((self._tenant, thread))
-                    owned = owned or self.own(thread, held.worker, held.seconds)
+                with mine.lock:  # or two threads of this process would fence each other off
+                    owned = mine.threads.get((self._tenant, thread))
+                    owned = owned or self.own(thread, mine.worker, mine.seconds)
             elif time.monotonic() - owned.renewed > owned.seconds / 2:
                 self._renew(owned)
         return None if owned is None else owned.lease.token
@@ -998,24 +998,24 @@ class Owners:
 
         If another worker has taken it in the meantime, it stays theirs.
         """
-        for (tenant, name), owned in list(self.held.threads.items()):
+        for (tenant, name), owned in list(self.leases.threads.items()):
             if tenant == self._tenant and thread in (None, name):
                 owned.release()
 
     def let_go(self, owned: Owned) -> None:
         """Release one lease, once."""
         at = self._tenant, owned.lease.thread
-        if self.held.threads.get(at) is owned:
-            del self.held.threads[at]
+        if self.leases.threads.get(at) is owned:
+            del self.leases.threads[at]
             if owned.process == os.getpid():  # and not that of the process this was forked from
                 with suppress(NotOwner), storage_errors("release", owned.lease.thread):
                     self._leasing().release(owned.lease)
 
     def _mine(self, thread: str) -> Owned | None:
         """Return this worker's lease on a thread, unless it was taken before a fork."""
-        owned = self.held.threads.get((self._tenant, thread))
-        if owned and owned.process != os.getpid() and self.held.worker is not None:
-            self.held.threads.pop((self._tenant, thread), None)
+        owned = self.leases.threads.get((self._tenant, thread))
+        if owned and owned.process != os.getpid() and self.leases.worker is not None:
+            self.leases.threads.pop((self._tenant, thread), None)
             return None
         return owned
 

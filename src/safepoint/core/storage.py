@@ -21,7 +21,6 @@ from safepoint.core.names import check_name, check_sequence, check_tenant, spell
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
-_AGAIN: Final = "Load the latest checkpoint and decide again from there."
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ class Ownership:
 
     def _refusal(self, what: str, token: int | None) -> NotOwner:
         owner, holder = "has no owner", self.holder
-        do = f"It was released: acquire the thread. {_AGAIN}"
+        do = "It was released: acquire the thread, and load its latest checkpoint."
         if holder is not None:
             owner = f"is owned by worker '{holder.owner}' with token {holder.token}"
             do = "Stop this run: another one took it over."
@@ -429,13 +428,12 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
     what = f"Thread '{thread}' already has a checkpoint {sequence}."
     if sequence < first:
         what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
-    return Conflict(what, f"Nothing was overwritten. {_AGAIN}")
+    return Conflict(what)
 
 
 def ahead(thread: str, sequence: int, head: int) -> Conflict:
     """Return the error for a record that does not follow the last one."""
-    what = f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow."
-    return Conflict(what, f"Nothing was saved. {_AGAIN}")
+    return Conflict(f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.")
 
 
 def missing(thread: str, sequence: int, first: int) -> NotFound:

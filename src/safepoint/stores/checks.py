@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from safepoint.core.errors import LimitExceeded, RolledBack, SealBroken, quoted, shell
 from safepoint.core.names import MAX_SEQUENCE
-
-_REMOVED: Final = (
-    "Somebody removed it, or put a later one there. Restore it from a backup, or move the later"
-    " one away; until then nothing is loaded or saved."
-)
 
 
 def gap(thread: str, sequence: int, behind: int) -> RolledBack:
     """Return the error for a record that is missing in the middle of a thread."""
-    what = f"Thread '{thread}' has checkpoint {behind} but not {sequence}."
-    return RolledBack(what, _REMOVED, "missing")
+    return RolledBack(
+        f"Thread '{thread}' has checkpoint {behind} but not {sequence}.", kind="missing"
+    )
 
 
 def first_gone(thread: str, first: int) -> RolledBack:
     """Return the error for a pruned thread whose first record is missing."""
     what = f"Thread '{thread}' was pruned to begin at checkpoint {first}, and that one is gone."
-    return RolledBack(what, _REMOVED, "missing")
+    return RolledBack(what, kind="missing")
 
 
 def malformed_base(path: str) -> SealBroken:

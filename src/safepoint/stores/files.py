@@ -120,7 +120,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             ConfigurationError: this is a tenant's storage itself.
         """
         scope = super().tenant(name)
-        vars(scope).update(_path=f"{self._store}/@{name}", _heads={})
+        scope._path, scope._heads = f"{self._store}/@{name}", {}  # noqa: SLF001  of our own kind
         return scope
 
     def append(

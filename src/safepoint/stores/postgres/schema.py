@@ -151,7 +151,7 @@ def assign(
 
 @contextmanager
 def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Connection[Any]]:
-    """Connect for one transaction that may act as the owner, and exclude other migrations."""
+    """Connect for one transaction that may act as the owner, and exclude others who change it."""
     given, (before, after) = parsed(dsn), _frame(roles)
     try:
         with psycopg.connect(
