@@ -323,7 +323,7 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
 
 
 def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two notes are left, which are true of every store on one disk of one user."""
+    """A note is left, which is true of every store of one user."""
     monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
     assert said("init", "invoices")[0] == 0
     ledger = worker()
@@ -331,7 +331,7 @@ def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.Monkey
     close(ledger)
     status, out, err = said("audit", "--store", "invoices")
     found = [line.split(":")[0] for line in out.splitlines()[:-1]]
-    assert (status, err, found) == (0, "", ["SP15.one-owner note", "SP15.one-device note"])
+    assert (status, err, found) == (0, "", ["SP15.one-owner note"])
 
 
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:

@@ -76,12 +76,9 @@ def _apart(ledger: Ledger) -> Iterator[Finding]:
     if storage is None or anchor is None or not SUPPORTED:
         return
     kept, apart = storage.stat(), anchor.stat()
-    near = shell(str(storage))
     writable = apart.st_mode & stat.S_IWUSR and not os.statvfs(anchor).f_flag & os.ST_RDONLY
     if kept.st_uid == apart.st_uid and writable:
-        yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=near)
-    if kept.st_dev == apart.st_dev:
-        yield finding("SP15.one-device", str(anchor), storage=near)
+        yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=shell(str(storage)))
 
 
 def _folder(value: object) -> Path | None:

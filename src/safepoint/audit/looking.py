@@ -281,7 +281,6 @@ def _verified(at: Opened) -> Iterator[Finding]:
     yield from check_anchor(at.ledger, heads) if at.is_anchored else ()
     if at.gate is not None:
         yield from approvers_apart(at.ledger, at.gate.approvers)
-        yield from runs.without_tools(at.ledger.store)
         yield from check_operators(at.ledger, at.gate)
         yield from holds(at.ledger, at.gate)
 
