@@ -402,7 +402,7 @@ def test_one_owner_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     def stat(path: Path, **options: Any) -> os.stat_result:
         found = list(real(path, **options))
-        found[4] += path == apart
+        found[4] += path == state
         return os.stat_result(found)
 
     monkeypatch.setattr(Path, "stat", stat)

@@ -172,7 +172,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
-    (lost_anchor, "init invoices", 2, "The storage of store invoices was begun, and is without"),
+    (lost_anchor, "init invoices", 2, "Store invoices was begun with its storage, and is without"),
     (
         journal_cut,
         "verify invoices",
@@ -306,6 +306,23 @@ def test_init_that_is_killed_anywhere_goes_on_at_the_next_call(
     assert open_journal("invoices").verify() == 1
 
 
+@pytest.mark.parametrize("opens", [open_journal, open_answers])
+def test_what_is_not_there_is_not_made_by_who_opens_it(
+    opens: Callable[[str], object], home: Path
+) -> None:
+    before = tree(home)
+    with pytest.raises(Unavailable, match="Make it: safepoint init invoices"):
+        opens("invoices")
+    assert tree(home) == before
+    good()
+    places = default_places("invoices")
+    Path(str(places.journal if opens is open_journal else places.answers)).unlink()
+    before = tree(home)
+    with pytest.raises(Unavailable, match="was begun with its (journal|answers), and is without"):
+        opens("invoices")
+    assert tree(home) == before
+
+
 @pytest.mark.parametrize("lost", ["journal_key", "answers_anchor"])
 def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
     good()
@@ -318,7 +335,7 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
         Path(places.journal_key[0]).unlink()
     before = tree(home)
     status, _, err = said("init", "invoices")
-    assert (status, err.count("\n"), "was begun, and is without" in err) == (2, 1, True)
+    assert (status, err.count("\n"), "was begun with its" in err) == (2, 1, True)
     assert tree(home) == before
 
 
