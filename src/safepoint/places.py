@@ -507,9 +507,8 @@ def _places(store: str, places: Store | None) -> Store:
 def _open(places: Store, opens: Callable[[Store], _T]) -> _T:
     """Open it with the keys that are there by now."""
     keys = [tuple(key_files(each[0])) or each for each in (places.key, places.journal_key)]
-    now = replace(places, key=keys[0], journal_key=keys[1])
     try:
-        return opens(now)
+        return opens(replace(places, key=keys[0], journal_key=keys[1]))
     except Unsafe:
         if all(key_files(each[0]) in ([], [*each]) for each in keys):
             raise
