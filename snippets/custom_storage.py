@@ -18,7 +18,7 @@ class TableStorage:
     def append(self, thread, sequence, record):
         with self.db:
             self.db.execute("begin immediate")
-            if self.head(thread) not in (0, sequence - 1):
+            if self.head(thread) != sequence - 1:
                 raise Conflict(
                     f"{thread} #{sequence} is not the next one.",
                     "Load the latest, and decide again.",

@@ -31,9 +31,9 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
-from safepoint.core.names import Head, spelled, thread_name, thread_text
-from safepoint.resume.approval import Question, Reason, ends, signable
-from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
+from safepoint.core.names import Head, thread_name, thread_text
+from safepoint.resume.approval import Question, Reason, end_of, signable
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -372,12 +372,7 @@ class SealedCheckpointStorage(Tenanted):
         within: timedelta | None,
     ) -> Question:
         place = self._place(executor)
-        if not self.gate.approvers:
-            raise ConfigurationError(
-                "An executor asks people, and the storage knows nobody who may approve.",
-                "Write SealedCheckpointStorage(ledger, gate=Gate(approvers=Approvers(...))).",
-            )
-        check_journal(self.ledger, "An executor can ask people", anchor=True)
+        check_askable(self.gate, self.ledger, "An executor")
         if not executor.is_request_supported(Question, object):
             raise ConfigurationError(
                 f"{executor.id} asks people, and has no handler for what they answer.",
@@ -396,7 +391,7 @@ class SealedCheckpointStorage(Tenanted):
         check_wait(within)
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
-        until = ends(datetime.fromisoformat(link.header.created), within) if within else None
+        created = datetime.fromisoformat(link.header.created)
         self.ledger.log.write("pause", "done", place["thread"], at, action)
         return Question(
             **place,
@@ -405,7 +400,7 @@ class SealedCheckpointStorage(Tenanted):
             action=action,
             arguments=asked,
             scope=str(uuid4()),  # so that two runs that ask the same have different questions
-            until=spelled(until) if until else "",
+            until=end_of(created, within) if within else "",
         )
 
     @for_one

@@ -28,7 +28,7 @@ from contextvars import copy_context
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread
@@ -47,10 +47,10 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
-from safepoint.core.names import Head, Limits, digest_of, spelled, thread_name
+from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.resume.approval import Approval, Question, Reason, ends, signable
-from safepoint.resume.asking import Approved, Asking, check_held, check_journal, check_wait
+from safepoint.resume.approval import Approval, Question, Reason, end_of, signable
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -159,10 +159,10 @@ class _Key(NamedTuple):
 
     @classmethod
     def of(cls, space: str, ident: str) -> _Key:
-        hashed = digest_of(space.encode("utf-8", "surrogatepass")).removeprefix("sha256:")
         if not _FITS.match(ident):
             ident = digest_of(ident.encode("utf-8", "surrogatepass"))
-        return cls(ident, f"@{hashed[:32]}" if space else "")
+        hashed = space and digest_of(space.encode("utf-8", "surrogatepass"))
+        return cls(ident, hashed.replace("sha256:", "@")[:33])
 
     @classmethod
     def read(cls, label: str) -> _Key:
@@ -206,7 +206,7 @@ class _Thread:
     mine: set[_Key] = field(default_factory=set)
     asks: dict[_Key, bool] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Its name in the ledger."""
         return _name(self.ident, self.generation)
@@ -606,14 +606,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return thread
         return self._thread(ident, lambda known: known.tops.get(key.space))
 
-    def _sought(self, ident: str, key: _Key, checkpoint_id: str) -> _Thread:
+    def _sought(self, ident: str, key: _Key, control: RunControl | None = None) -> _Thread:
         """Return a thread after looking for a checkpoint in it."""
         thread = self._known(ident, key)
-        if key in thread.checkpoints:
-            return thread
         newest = thread.tops.get(key.space)
-        # LangGraph's ids grow, so an id above the newest is new. Hashed ids do not grow.
-        grown = newest and _FITS.match(newest.ident) and key.ident == checkpoint_id > newest.ident
+        # LangGraph's ids grow, so an id above the newest is new. Hashed ids, with a colon, do not.
+        grown = newest and ":" not in newest.ident + key.ident and key.ident > newest.ident
+        # A run has read its checkpoint here, or is about to save it here.
+        if key in thread.checkpoints or (control and (grown or not newest)):
+            return thread
         return self._thread(ident, lambda known: grown or key in known.checkpoints)
 
     def put_writes(
@@ -649,7 +650,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread, control):
-            thread = self._sought(place.thread, key, ident)
+            thread = self._sought(place.thread, key, control)
             if key not in thread.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
                 return
@@ -732,18 +733,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 refused.append(error)
                 raise ValueError from None
 
-        try:
-            # LangGraph keeps an answer for good unless it does not match the schema.
-            schema: Any = Annotated[Any, AfterValidator(spend)]
-            answer: tuple[Approval, ...] = interrupt(asking.question.text, response_schema=schema)
-        except ValidationError as error:
-            vars(refused[0]).update(vars(error))  # LangGraph's mark that the answer was wrong
-            raise refused[0] from None
-        except GraphInterrupt:
-            waits = asking.question
-            self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
-            raise
-        return asking.check_approved(answer)
+        # LangGraph keeps an answer for good unless it does not match the schema. One that it keeps
+        # may be to a question of another version, so a newer one is looked for behind it.
+        schema: Any = Annotated[Any, AfterValidator(spend)]
+        while True:
+            try:
+                return asking.check_approved(
+                    interrupt(asking.question.text, response_schema=schema)
+                )
+            except ValidationError as error:
+                vars(refused[-1]).update(vars(error))  # LangGraph's mark that it was wrong
+            except GraphInterrupt:
+                if refused:
+                    raise refused[-1] from None
+                waits = asking.question
+                self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
+                raise
 
     def _asking(
         self,
@@ -753,17 +758,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        if not self.gate.approvers:
-            raise ConfigurationError(
-                "A node asks people, and the saver knows nobody who may approve.",
-                'Write SealedSaver(..., gate=Gate(approvers=Approvers({"dana": key}))).',
-            )
-        check_journal(self.ledger, "A node can ask people", anchor=True)
+        check_askable(self.gate, self.ledger, "A node")
         check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_free(thread, name)
-        until = ends(self.ledger.load(name, at).created, within) if within else None
         question = Question(
             store=self.ledger.store,
             tenant=self.ledger.tenant_name,
@@ -777,7 +776,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             arguments=signable(action, dict(arguments)),
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
-            until=spelled(until) if until else "",
+            until=end_of(self.ledger.load(name, at).created, within) if within else "",
         )
         with self._guard:  # asking the same twice in a node makes two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))
@@ -805,7 +804,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             with self._lock(thread):
                 for space in _around(info):
                     key = _Key.of(space, info.checkpoint_id)
-                    known = self._sought(thread, key, info.checkpoint_id)
+                    known = self._sought(thread, key)
                     if at := known.checkpoints.get(key):
                         return known.name, at
                 self._check_run(thread, _control(get_config()))

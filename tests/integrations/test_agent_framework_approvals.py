@@ -322,20 +322,14 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
     loose = SealedCheckpointStorage(office.opened().ledger, gate=office.gate)
     unasked = Unasked("unasked")
     unasked.storage = office.opened()
-    unnamed = WorkflowBuilder(
-        name="payments", start_executor=Pay(office, loose), checkpoint_storage=loose
-    )
-    unhandled = WorkflowBuilder(
-        name="payments", start_executor=unasked, checkpoint_storage=office.opened()
-    )
-    uncheckpointed = WorkflowBuilder(
-        name="payments", start_executor=Pay(Office(), Office().opened())
-    )
-    for building, what in (
-        (unnamed.build(), "this storage is for any workflow"),
-        (unhandled.build(), "has no handler for what they answer"),
-        (uncheckpointed.build(), "no checkpoint of the workflow 'payments' is saved"),
+    for start, storage, what in (
+        (Pay(office, loose), loose, "this storage is for any workflow"),
+        (unasked, office.opened(), "has no handler for what they answer"),
+        (Pay(office, Office().opened()), None, "no checkpoint of the workflow 'payments' is saved"),
     ):
+        building = WorkflowBuilder(
+            name="payments", start_executor=start, checkpoint_storage=storage
+        ).build()
         with pytest.raises(ConfigurationError, match=what):
             run(building.run([42]))
 

@@ -123,15 +123,6 @@ def _resume(graph: Any, answer: Any, run: Any = RUN) -> Any:
     return graph.invoke(Command(resume=answer), run)
 
 
-@pytest.mark.parametrize("answer", [True, {"type": "approve"}, [], [""] * 10_000])
-def test_what_is_no_text_is_no_answer_and_is_not_kept(answer: Any) -> None:
-    office = Office()
-    question = office.asked()
-    with pytest.raises(ApprovalRefused):
-        _resume(office.graph(), answer)
-    assert _resume(office.graph(), DANA.approve(question))["paid"] == "42 by dana"
-
-
 def test_an_answer_of_an_earlier_turn_of_a_loop_is_none_of_this_one() -> None:
     office = Office()
     first = office.asked(left=2)

@@ -714,6 +714,16 @@ def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool)
         assert head.sequence == newest.sequence
 
 
+def test_a_run_reads_its_thread_once_however_many_steps_it_has() -> None:
+    def reads(steps: int) -> int:
+        saver = SealedSaver(opened(storage := Counting(), InMemoryAnchor()))
+        graph = _line(*map(str, range(steps))).compile(checkpointer=saver)
+        graph.invoke({"amount": 1}, _run("t"))
+        return storage.reads
+
+    assert reads(10) == reads(1)
+
+
 def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
     """An old id takes a walk to it, once, since only the links say that nothing hid it."""
     storage, configs = Counting(), list[Any]()

@@ -7,9 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from safepoint import Gate, Keyring, Ledger
+from safepoint import Gate, Keyring, Ledger, Policy
 from safepoint.core.codec import Codec
-from safepoint.resume.approval import Question
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT
 from safepoint.shared.questions import open_questions
 from tests.harness.optional import need
 
@@ -21,14 +22,17 @@ from langgraph.types import Command, interrupt
 
 from safepoint.langgraph import SealedSaver
 from tests.integrations.test_approvals import (
+    ALL,
     BOTH,
     DANA,
+    ERIN,
     KEYS,
     RUN,
     Agents,
     Graph,
     Office,
     Order,
+    _ago,
 )
 from tests.unit.test_deciding import Office as Store
 
@@ -37,7 +41,8 @@ def asked(office: Office, thread: str = "") -> list[str]:
     """Look as an approver does: without the types of any framework, and without a journal."""
     keys = Keyring(verify=list(KEYS))
     reader = Ledger(office.storage, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
-    return [each.text for each in open_questions(reader, thread or office.thread)]
+    found = open_questions(reader, thread or office.thread, office.gate)
+    return [each.text for each in found]
 
 
 @BOTH
@@ -48,6 +53,22 @@ def test_the_records_ask_what_the_framework_asks(kind: type[Office]) -> None:
     office.answers.put(DANA, DANA.approve(question))
     assert asked(office) == [question.text]  # until a worker has found it
     office.look()
+    assert asked(office) == []
+
+
+@ALL
+def test_a_thief_of_the_writers_key_hides_no_question(kind: type[Office]) -> None:
+    """Nor does an approval that expired before a worker used it; an answer that counts does."""
+    office = kind(policy=Policy({Reason.ASKED: 2}))
+    question = office.start()
+    short = DANA.approve(question, lifetime=timedelta(minutes=9), now=_ago(minutes=10))
+    forged = DANA.approve(question).replace('"approved"', '"denied"')
+    for texts in ([], [forged], [short, ERIN.approve(question)], [ERIN.approve(question)], [7]):
+        note = {"question": question.text, "statements": texts}
+        office.ledger().note(office.thread, note, label=SPENT)
+        assert asked(office) == [question.text]
+    note["statements"] = [DANA.deny(question)]
+    office.ledger().note(office.thread, note, label=SPENT)
     assert asked(office) == []
 
 

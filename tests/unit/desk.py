@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
@@ -147,7 +147,7 @@ class Stuck(InMemoryAnchor):
 class FullDisk:
     """A journal that has room for so many lines more."""
 
-    keys = ()
+    keys, anchor = (), None
 
     def __init__(self, room: int, kept: InMemoryJournal | None = None) -> None:
         self.kept = kept or InMemoryJournal()
@@ -158,5 +158,5 @@ class FullDisk:
             raise Unavailable("There is no room.", "Make some.")
         return self.kept.record(event)
 
-    def back(self, thread: str) -> Iterator[Entry]:
-        return self.kept.back(thread)
+    def anchored_in(self, _: object) -> InMemoryJournal:
+        return self.kept

@@ -132,13 +132,15 @@ def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any
 
 
 def test_an_anchor_belongs_to_the_store_that_came_first(kept: SQLiteAnchor, tmp_path: Path) -> None:
-    """A call that is refused, or that only reads, binds it to none."""
+    """A call that is refused, or only reads, binds it to none; and a journal may be beside it."""
     (tmp_path / "new").mkdir(mode=0o700)
     new = sqlite(tmp_path / "new")
     assert (new.read("orders", "a"), new.threads("orders")) == (None, [])
     refused(InvalidId, "A", lambda: new.advance("orders", "A", head(1)))
     late = sqlite(tmp_path / "new")
+    new.advance("journal", "a", head(3))
     new.advance(S, "a", head(1))
+    assert [new.read(each, "a") for each in (S, "journal")] == [head(1), head(3)]
     for each in (kept, new, late, sqlite(tmp_path / "new")):
         refused(RolledBack, "belongs to store invoices, and was", *calls(each, "orders"))
     assert kept.read(S, T) == head(57)
@@ -296,8 +298,8 @@ def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any
 WRITTEN = {
     "UPDATE heads SET digest = 'sha256:x'": 0,
     "UPDATE heads SET digest = hex(zeroblob(1000000))": 0,
-    "INSERT INTO heads VALUES ('', '../etc', 1, 'x')": 4,
-    "INSERT INTO heads VALUES ('', hex(zeroblob(1000000)), 1, 'x')": 4,
+    "INSERT INTO heads VALUES ('invoices', '', '../etc', 1, 'x')": 4,
+    "INSERT INTO heads VALUES ('invoices', '', hex(zeroblob(1000000)), 1, 'x')": 4,
     "UPDATE store SET name = 'NOT A NAME'": 0,
     "CREATE TRIGGER t AFTER INSERT ON heads BEGIN SELECT 1; END": 0,
     "DROP TABLE heads": 0,

@@ -50,7 +50,7 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Migration, Run
-from tests.unit.approval_helpers import MALFORMED, MISMATCH, UNTRUSTED, USED
+from tests.unit.approval_helpers import MALFORMED, MISMATCH, UNTRUSTED
 from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
 
 OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
@@ -433,16 +433,6 @@ def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
         person = Approver(name, key)
         answers.put(person, person.approve(question))
     assert workflow.resume(ledger, "order-7").state["paid"] == 42
-
-
-def test_a_no_that_comes_after_the_spending_is_late() -> None:
-    desk = Office()
-    question = desk.asked()
-    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])  # dies
-    desk.answers.put(erin, erin.deny(question))
-    refused(USED, lambda: desk.resumed(erin.deny(question)))
-    desk.resumed()
-    assert len(desk.paid) == 1
 
 
 # --- Holds

@@ -102,10 +102,11 @@ class Desk:
 
     storage: InMemoryCheckpointStorage = field(default_factory=InMemoryCheckpointStorage)
     anchor: InMemoryAnchor = field(default_factory=InMemoryAnchor)
+    journal: InMemoryJournal = field(default_factory=InMemoryJournal)
     kind: type[Ledger] = Ledger
 
     def ledger(self, **options: Any) -> Ledger:
-        given = {"anchor": self.anchor, "journal": InMemoryJournal(), **options}
+        given = {"anchor": self.anchor, "journal": self.journal, **options}
         return self.kind(self.storage, store="invoices", keys=Keyring(WRITER), **given)
 
     def workflow(self, **options: Any) -> Workflow:

@@ -21,7 +21,7 @@ OPENINGS = {name for name in CLAIMS if name.startswith("test_another_opening")}
 OF_A_PRUNED_THREAD = {
     "test_a_base_comes_back_byte_for_byte",
     "test_a_scan_that_a_prune_overtakes_tells_no_lie",
-    "test_a_thread_may_begin_at_any_sequence",
+    "test_a_thread_begins_where_its_base_says",
     "test_a_thread_never_moves_backwards",
     "test_another_opening_sees_the_prune",
     "test_of_prunes_that_race_the_highest_counts",

@@ -321,7 +321,7 @@ LONG: dict[str, tuple[dict[str, Any], list[int], str]] = {
     "several things": ({"questions": 5}, [0, 0, 2], ""),
     "too many things": ({"questions": 101}, [], "LimitExceeded"),
     "too many records": ({"questions": 1, "notes": 30}, [], "LimitExceeded"),
-    "an answer too deep": ({"questions": 1, "spent": "x\n" + "[" * 100_000}, [], "DecodeError"),
+    "an answer too deep": ({"questions": 1, "spent": "x\n" + "[" * 100_000}, [0], ""),
 }
 
 

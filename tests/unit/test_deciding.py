@@ -209,7 +209,7 @@ def test_the_records_ask_what_the_worker_asks(office: Office, name: str, tenant:
         flow.resume(
             ledger, "order-7", approvals=[dana.approve(open_questions(reader, "order-7")[0])]
         )
-    assert open_questions(reader, "order-7") == []
+    assert open_questions(reader, "order-7", flow.gate) == []
 
 
 def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Office) -> None:

@@ -271,7 +271,7 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
 
 
 @pytest.mark.parametrize(("store", "inside"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
-@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal"])
+@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal", "journal's anchor"])
 def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     tmp_path: Path, store: str, inside: str, what: str
 ) -> None:
@@ -285,12 +285,18 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         )
     elif what == "anchor":
         options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
+    elif what == "journal's anchor":
+        at: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
+        options["journal"] = Journal(Memory(), keys=Keyring(GENERATED), anchor=at)
+        bare = Journal(FileCheckpointStorage(tmp_path / store), keys=Keyring(GENERATED))
+        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+            bare.anchored_in(at)
     else:
         until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()
         options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
     storage = FileCheckpointStorage(tmp_path / store)
-    for use in (opened, Journal) if what != "journal" else (opened,):
+    for use in (opened, Journal) if "journal" not in options else (opened,):
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
             use(storage, **options)
 

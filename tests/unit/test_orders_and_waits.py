@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any
 
 import pytest
@@ -21,14 +20,11 @@ from safepoint import (
     Workflow,
 )
 from safepoint.core.errors import (
-    ApprovalNeeded,
-    ApprovalRefused,
     ConfigurationError,
     NotOwner,
     ResumeRefused,
     Unavailable,
 )
-from safepoint.core.journal import InMemoryJournal
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import SPENT
@@ -148,66 +144,6 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
     desk = Office(within=timedelta.max)
     with pytest.raises(ConfigurationError, match="cannot be used"):
         desk.payment().start(desk.ledger(), "order-7")
-
-
-@pytest.mark.parametrize("anchored_by", ["nobody", "an operator"])
-@pytest.mark.parametrize("meanwhile", ["expired", "denied"])
-def test_a_note_that_was_held_back_counts_only_if_it_would_now(
-    meanwhile: str, anchored_by: str
-) -> None:
-    """An attacker with write access puts it back later, and others move the anchor."""
-
-    class Evil(InMemoryCheckpointStorage):
-        held: tuple[Any, ...] = ()
-
-        def append(self, *record: Any, **options: Any) -> None:
-            if b"statements" in record[2] and not self.held:
-                self.held = record
-                raise Unavailable("The line is cut.", "Try again.")
-            super().append(*record, **options)
-
-    desk, storage = Office(), Evil()
-    desk.storage = storage
-    desk.payment().start(desk.ledger(), "order-7")
-    question = desk.payment().question(desk.ledger(), "order-7")
-    assert question is not None
-    desk.answers.put(dana, dana.approve(question, lifetime=timedelta(hours=1)))
-    with pytest.raises(Unavailable):
-        desk.payment().resume(desk.ledger(), "order-7")
-    storage.append(*storage.held)
-    if anchored_by == "an operator":
-        desk.ledger().verify("order-7", anchor=True)
-    resume = partial(desk.payment().resume, desk.ledger(), "order-7")
-    if meanwhile == "denied":
-        desk.answers.put(dana, dana.deny(question))
-        assert [resume().denied, resume().denied] == [True, True]
-    else:
-        with pytest.raises(ApprovalNeeded):
-            resume(now=datetime.now(UTC) + timedelta(hours=2))
-    assert desk.paid == []
-
-
-def test_an_approval_is_spent_once_by_workers_with_different_journals() -> None:
-    """A worker that was given another journal, or a restored one, finds the note all the same."""
-    desk = Office()
-    run = desk.payment().start(desk.ledger(), "order-7")
-    yes = dana.approve(run.question)  # type: ignore[arg-type]
-    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
-    other = desk.ledger(journal=InMemoryJournal())
-    with pytest.raises(ApprovalRefused, match="answered already"):
-        desk.payment().resume(other, "order-7", approvals=[yes])
-    desk.payment().resume(other, "order-7")
-    assert len(desk.paid) == 1
-    assert sum(link.label == SPENT for link in desk.ledger().back("order-7")) == 1
-
-
-def test_nobody_ends_a_wait_before_its_end() -> None:
-    """Code with the writer's key and the journal writes the end of a wait, too early."""
-    desk = Office(within=timedelta(hours=1), then="continue")
-    question: Any = desk.payment().start(desk.ledger(), "order-7").question
-    desk.ledger().note("order-7", {"question": question.text, "statements": []}, label=SPENT)
-    desk.payment().resume(desk.ledger(), "order-7", approvals=[dana.approve(question)])
-    assert desk.told_expired == [False]
 
 
 def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:

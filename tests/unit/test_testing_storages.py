@@ -203,14 +203,13 @@ def moves_backwards(self: Any, real: Any, thread: str, first: int, base: bytes) 
     return removed
 
 
-@breaks("a_thread_never_moves_backwards", "prune")
-def keeps_a_base_of_nothing(self: Any, real: Any, thread: str, first: int, base: bytes) -> Any:
-    try:
-        return real(thread, first, base)
-    except NotFound:
-        if thread not in self._records:
-            self._bases[thread] = first, base
-        raise
+@breaks("a_thread_begins_where_its_base_says", "append")
+def begins_anywhere(
+    self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
+) -> None:
+    if thread in self._bases and not self.head(thread):
+        self._bases[thread] = sequence, self._bases[thread][1]
+    real(thread, sequence, *more, **options)
 
 
 @breaks("a_base_comes_back_byte_for_byte", "base")
@@ -219,7 +218,7 @@ def strips_a_base(_: Any, real: Any, thread: str) -> Any:
     return found and (found[0], found[1].strip())
 
 
-@breaks("a_thread_may_begin_at_any_sequence", "head")
+@breaks("a_thread_begins_where_its_base_says", "head")
 def counts_in_32_bits(_: Any, real: Any, thread: str) -> Any:
     return real(thread) & 0x7FFFFFFF
 

@@ -17,6 +17,9 @@ _T = TypeVar("_T")
 class Anchor(Protocol):
     """Remembers the head of each thread in a place that the storage's writer cannot change.
 
+    It is asked about the threads of a store, and of the store `journal`: a journal that has no
+    anchor of its own is anchored in that of the ledger, when people answer.
+
     A signed chain reveals an edit. It does not reveal that its end was cut off, that a thread is
     gone, or that last week's copy was restored, because the remaining records are genuine. The
     anchor reveals these.
@@ -142,7 +145,7 @@ class AnchorBase(Tenants, ABC):
         """
         check_name("store", store)
         check_name("thread", thread)
-        return self._hold(store, lambda held: self._head(held, thread))
+        return self._hold(store, lambda held: self._head(held, (store, self._tenant, thread)))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
@@ -156,12 +159,13 @@ class AnchorBase(Tenants, ABC):
         """
         check_name("store", store)
         check_name("thread", thread)
+        place = store, self._tenant, thread
 
         def move(held: Any) -> None:
-            known = self._head(held, thread)
+            known = self._head(held, place)
             # The same is written again: whoever wrote it may have died before the sync.
             if is_further(thread, known, head) or head == known:
-                self._put(held, thread, head)
+                self._put(held, place, head)
 
         self._hold(store, move, write=True)
 
@@ -174,7 +178,7 @@ class AnchorBase(Tenants, ABC):
             Unsafe: others could change what is stored there.
         """
         check_name("store", store)
-        return self._hold(store, lambda held: sorted(self._threads(held)))
+        return self._hold(store, lambda held: sorted(self._threads(held, store)))
 
     def tenants(self, store: str) -> list[str]:
         """Return the names of the tenants that have a thread in this anchor, sorted.
@@ -185,7 +189,7 @@ class AnchorBase(Tenants, ABC):
             Unsafe: others could change what is stored there.
         """
         check_name("store", store)
-        return self._hold(store, lambda held: self._tenants_in(self._tenants(held)))
+        return self._hold(store, lambda held: self._tenants_in(self._tenants(held, store)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head, to an earlier one or to none. It is on disk when this returns.
@@ -200,23 +204,24 @@ class AnchorBase(Tenants, ABC):
         """
         check_name("store", store)
         check_name("thread", thread)
-        self._hold(store, lambda held: self._put(held, thread, head), write=True)
+        place = store, self._tenant, thread
+        self._hold(store, lambda held: self._put(held, place, head), write=True)
 
     @abstractmethod
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         """Run `act` on the anchor of this store, with exclusive access if it writes."""
 
     @abstractmethod
-    def _head(self, held: Any, thread: str) -> Head | None: ...
+    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None: ...
 
     @abstractmethod
-    def _put(self, held: Any, thread: str, head: Head | None) -> None: ...
+    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None: ...
 
     @abstractmethod
-    def _threads(self, held: Any) -> Iterable[str]: ...
+    def _threads(self, held: Any, store: str) -> Iterable[str]: ...
 
     @abstractmethod
-    def _tenants(self, held: Any) -> Iterable[str]: ...
+    def _tenants(self, held: Any, store: str) -> Iterable[str]: ...
 
 
 class InMemoryAnchor(AnchorBase):
@@ -235,19 +240,19 @@ class InMemoryAnchor(AnchorBase):
 
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         with self._lock:
-            return act(store)
+            return act(self._heads)
 
-    def _head(self, held: str, thread: str) -> Head | None:
-        return self._heads.get((held, self._tenant, thread))
+    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None:
+        return self._heads.get(place)
 
-    def _put(self, held: str, thread: str, head: Head | None) -> None:
+    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None:
         if head is None:
-            self._heads.pop((held, self._tenant, thread), None)
+            self._heads.pop(place, None)
         else:
-            self._heads[held, self._tenant, thread] = head
+            self._heads[place] = head
 
-    def _threads(self, held: str) -> Iterable[str]:
-        return (thread for *of, thread in self._heads if of == [held, self._tenant])
+    def _threads(self, held: Any, store: str) -> Iterable[str]:
+        return (thread for *of, thread in self._heads if of == [store, self._tenant])
 
-    def _tenants(self, held: str) -> Iterable[str]:
-        return [tenant for of, tenant, _ in self._heads if of == held]
+    def _tenants(self, held: Any, store: str) -> Iterable[str]:
+        return [tenant for of, tenant, _ in self._heads if of == store]

@@ -524,9 +524,9 @@ class View:
     ) -> Opened:
         """Append a record to a thread and move the anchor to it.
 
-        If this process knows the end, and the storage and the anchor agree with it, no record is
-        read first: the storage accepts a record only at the next sequence. If another writer was
-        faster, it reads the end and tries again.
+        If this process knows the end, and the anchor agrees with it, the storage is not read first:
+        it accepts a record only at the next sequence. If another writer was faster, or the end was
+        cut off, it reads the end and tries again.
 
         Args:
             thread: the thread.
@@ -612,9 +612,7 @@ class View:
         anchored = self.anchored(thread)
         if anchored is None and self.anchor is not None:
             return None  # nothing vouches for its past
-        with storage_errors("find the latest of", thread):
-            is_there = self.storage.head(thread) == known.head.sequence
-        agrees = is_there and anchored in (known.head, known.anchored)
+        agrees = anchored in (known.head, known.anchored)
         return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:
@@ -663,7 +661,8 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             a key is revoked until the ledger's own anchor, or there is none.
     """
     home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()
-    places = [("anchor", _home(anchor)), ("journal", _home(journal))]
+    anchors = anchor, journal and journal.anchor
+    places = [("journal", _home(journal)), *(("anchor", _home(each)) for each in anchors)]
     for key in keys:
         if key.id in journals:
             raise Unsafe(

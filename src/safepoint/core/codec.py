@@ -54,6 +54,7 @@ _EXACT: Final = sum(
 )
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
+_PROVED: Final = 50_000  # values that were restored as a proof, to remember
 _UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
 _PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
@@ -165,7 +166,7 @@ def _is_long(value: Any) -> bool:
     return any(map(_is_long, value))
 
 
-_LAST_TEXT, _SETS, _DICT = 8, (10, 11), 12  # extension codes
+_LAST_TEXT, _TUPLE, _SETS, _DICT = 8, 9, (10, 11), 12  # extension codes
 _BUILT_IN: Final[_Table] = {
     int: _Entry("int", 1, hex, lambda text: int(text, 16)),
     Decimal: _Entry("decimal", 2, _spell_decimal, Decimal),
@@ -255,10 +256,10 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
 
     def take(value: Any) -> dict[str, Any]:
         taken = {name: getattr(value, name) for name in names}
-        extra = (is_model and value.model_extra) or {}
-        if not known.isdisjoint(extra):
+        extra = is_model and value.model_extra
+        if extra and not known.isdisjoint(extra):
             raise EncodeError("has an extra value of the name of a field.", "Rename one of them.")
-        return taken | extra
+        return taken | extra if extra else taken
 
     def revive(saved: dict[str, Any]) -> object:
         with suppress(Exception):  # whatever the caller's class raises: it would carry the values
@@ -303,27 +304,31 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
             )
 
 
+def _is_flat(value: Any) -> bool:
+    """Tell whether it is a dict of values that cannot change, as the fields of most classes are."""
+    return type(value) is dict and _FIXED.issuperset(map(type, value.values()))
+
+
 def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
     """Return how deep lists and dicts are nested in a value, and `items` plus their items.
 
     It works level by level, in C where possible, before anything is written.
     """
-    is_flat = type(value) is dict and _FIXED.issuperset(map(type, value.values()))
-    if is_flat and items + len(value) <= limits.items:
-        return 1, items + len(value)  # as the fields of most classes are
+    if _is_flat(value) and items + len(value) <= limits.items:
+        return 1, items + len(value)
     levels, level = 0, [value]
-    while not (kinds := {*map(type, level)}).isdisjoint(_NESTED):
-        if found := kinds & _UNSAID:
-            raise _reject(found.pop())
-        level = [each for each in level if type(each) is list or type(each) is dict]
-        levels += 1
-        items += sum(map(len, level))
+    while True:
+        kinds = {*map(type, level)}
+        if not kinds.isdisjoint(_UNSAID):
+            raise _reject((kinds & _UNSAID).pop())
+        if kinds.isdisjoint(_NESTED):
+            return levels, items
+        found: list[Any] = [each.values() for each in level if type(each) is dict]
+        found += [each for each in level if type(each) is list]
+        levels, items = levels + 1, items + sum(map(len, found))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
-        level = [*chain.from_iterable(o.values() if type(o) is dict else o for o in level)]
-    if found := kinds & _UNSAID:
-        raise _reject(found.pop())
-    return levels, items
+        level = [*chain.from_iterable(found)]
 
 
 # What a first byte begins, and how many bytes or values follow, or minus the length of that number.
@@ -393,18 +398,15 @@ class _Writer:
         table: the known types.
         limits: how large, deep and long it may be.
         pairs: also look for dicts with keys other than str, which is slower.
-        reader: restores the caller's classes as a proof; None for no proof.
+        proof: restores the caller's classes as a proof, and the hashes of what it restored before;
+            None for no proof.
     """
 
     def __init__(
-        self, table: _Table, limits: Limits, *, pairs: bool, reader: _Reader | None = None
+        self, table: _Table, limits: Limits, *, pairs: bool, proof: _Proof | None = None
     ) -> None:
-        self._table, self._limits, self._pairs, self._reader = table, limits, pairs, reader
-        self._is_measured = True
-        if reader is not None:
-            self._again = _Writer(table, limits, pairs=pairs)
-            self._again._is_measured = False  # noqa: SLF001  it writes what was measured before
-        self._items = self._inside = self._classes = self._made = 0
+        self._table, self._limits, self._pairs, self._proof = table, limits, pairs, proof
+        self._items = self._inside = self._classes = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
 
@@ -423,9 +425,8 @@ class _Writer:
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
-        if self._is_measured:
-            levels, self._items = _measure(value, self._limits, self._items)
-            self._levels[self._inside] = max(levels, self._levels[self._inside])
+        levels, self._items = _measure(value, self._limits, self._items)
+        self._levels[self._inside] = max(levels, self._levels[self._inside])
         if is_set:
             pieces = sorted(map(self._pack, value))
             return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
@@ -450,11 +451,9 @@ class _Writer:
             if self._inside > self._limits.depth:
                 _check_limits(self._limits, depth=self._inside)
             self._inside, self._classes = self._inside + 1, self._classes + (not code)
-            made, is_hashed = self._made, code in (*_SETS, _DICT)
             data = self._pack(content, is_set=code in _SETS)
             self._inside, self._classes = self._inside - 1, self._classes - (not code)
-            self._made += not code
-            is_tried = not self._classes and self._made > made and (not code or is_hashed)
+            is_tried = not self._classes and code != _TUPLE
             if is_tried and not self._gives_back(value, content, data):
                 raise EncodeError(
                     "is refused or changed when it is rebuilt.",
@@ -466,25 +465,28 @@ class _Writer:
         return Ext(code, entry.label + data)
 
     def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
-        """Prove that a value of the caller's class, or a set or dict of them, can be restored."""
-        if self._reader is None:
-            return True
-        entry = self._table[type(value)]
-        is_fixed = type(content) is dict and _FIXED.issuperset(map(type, content.values()))
-        try:
-            again = entry.revive({**content} if is_fixed else self._reader.read(data))
-            if type(again) is not type(value):
+        """Prove that a value of the caller's class, or a set or dict, can be restored."""
+        if self._proof and (known := hash((type(value), data))) not in self._proof[1]:
+            reader, proved = self._proof
+            entry = self._table[type(value)]
+            try:
+                is_flat = _is_flat(content)
+                again = entry.revive({**content} if is_flat else reader.read(data))
+                if type(again) is not type(value):
+                    return False
+                taken = entry.take(again)
+                is_same = is_flat and [*taken] == [*content]
+                if not (is_same and all(map(is_, taken.values(), content.values()))):
+                    anew = _Writer(self._table, self._limits, pairs=self._pairs)
+                    is_same = anew._pack(taken, is_set=entry.code in _SETS) == data
+            except (LimitExceeded, RecursionError, MemoryError):
+                raise
+            except Exception:  # noqa: BLE001  whatever the caller's class raises
                 return False
-            taken = entry.take(again)
-            is_same = is_fixed and [*taken] == [*content]
-            if is_same and all(map(is_, taken.values(), content.values())):
-                return True
-            packed = self._again._pack(taken, is_set=entry.code in _SETS)  # noqa: SLF001  of our kind
-        except (LimitExceeded, RecursionError, MemoryError):
-            raise
-        except Exception:  # noqa: BLE001  whatever the caller's class raises
-            return False
-        return packed == data
+            if not is_same:
+                return False
+            proved.add(known)
+        return True
 
     def _set_pairs_apart(self, value: Any) -> Any:
         if type(value) is list:
@@ -532,6 +534,9 @@ class Tagged(NamedTuple):
 
     tag: str
     content: Any
+
+
+_Proof = tuple["_Reader", set[int]]
 
 
 class _Reader:
@@ -663,9 +668,10 @@ class Codec:
     ```
 
     Dataclasses and pydantic models are rebuilt through their own constructor, so their validation
-    runs on the stored values. It also runs once on save, as proof that it accepts them.
+    runs on the stored values. It also runs on save, once for the same values, as proof that it
+    accepts them.
 
-    A codec never changes, and threads may share it.
+    Threads may share a codec.
 
     Args:
         types: the allowlist: dataclasses, Enums and pydantic models that may occur in a state. Each
@@ -691,6 +697,7 @@ class Codec:
     ) -> None:
         self._table = _register(types, converters)
         self._entries = {entry.code or entry.tag: entry for entry in self._table.values()}
+        self._proved: Final = set[int]()
         self.types: Final = frozenset([*_NATIVE, *self._table])
         self.limits: Final = limits
 
@@ -732,8 +739,10 @@ class Codec:
         return self._writer(pairs=True, proves=proves).write(value)
 
     def _writer(self, *, pairs: bool, proves: bool) -> _Writer:
-        reader = self._reader() if proves else None
-        return _Writer(self._table, self.limits, pairs=pairs, reader=reader)
+        if len(self._proved) > _PROVED:
+            self._proved.clear()
+        proof = (self._reader(), self._proved) if proves else None
+        return _Writer(self._table, self.limits, pairs=pairs, proof=proof)
 
     def _reader(self) -> _Reader:
         return _Reader(self._entries, self.limits)

@@ -251,11 +251,11 @@ class Journal:
         keys: the key that signs, and older ones that verify. A ring that only verifies can read.
         name: the journal's name, in each entry and in the anchor.
         anchor: where the newest entry of each chain is remembered, out of reach of whoever writes
-            the storage.
+            the storage. Answers of people are anchored where their ledger is, if this is None.
 
     Raises:
         ConfigurationError: the anchor is in one place with the storage.
-        Unsafe: a key lies inside the storage's `path`, if it says one.
+        Unsafe: a key is inside the storage folder.
     """
 
     def __init__(
@@ -267,8 +267,8 @@ class Journal:
         anchor: Anchor | None = None,
     ) -> None:
         check_apart(storage, keys, anchor)
-        self.keys: Final = keys
-        self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
+        self.keys, self.anchor, self.name = keys, anchor, check_name("journal", name)
+        self._view = View(storage, self.name, keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
         """Return the journal of one tenant, which writes and reads only that tenant's entries.
@@ -281,6 +281,19 @@ class Journal:
         scope = copy(self)
         scope._view = self._view.for_tenant(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
         return scope
+
+    def anchored_in(self, anchor: Anchor | None) -> Self:
+        """Return this journal with an anchor, unless it has one of its own.
+
+        Raises:
+            ConfigurationError: the anchor is in one place with the journal.
+        """
+        view, anchored = self._view, copy(self)
+        if view.anchor is None:
+            check_apart(view.storage, view.keys, anchor)
+            given = view.storage, view.store, view.keys, anchor, LIMITS
+            anchored._view = View(*given, "journal", view.tenant)  # noqa: SLF001  of our own kind
+        return anchored
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._view.storage!r}, name={self._view.store!r})"
@@ -348,6 +361,15 @@ class Journal:
         """
         with _as_journal_errors():
             yield from map(_entry, self._view.back(thread))
+
+    def anchor_end(self, thread: str) -> None:
+        """Verify what is about one thread, and move the anchor to its end.
+
+        Raises:
+            Unavailable: as `show` does.
+        """
+        with _as_journal_errors():
+            self._view.verify(thread, anchor=True)
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

@@ -163,6 +163,11 @@ class Ledger:
         limits, tenant = self.codec.limits, self.tenant_name
         return View(self.storage, self.store, self.keys, anchor, limits, tenant=tenant)
 
+    @cached_property
+    def anchored_journal(self) -> Journal | None:
+        """The journal for what people answer: it has the ledger's anchor, unless it has its own."""
+        return self.journal and self.journal.anchored_in(self.anchor)
+
     def tenant(self, name: str) -> Ledger:
         """Return the ledger of one tenant, with the same keys, codec, journal and options.
 
@@ -493,7 +498,8 @@ class Ledger:
         """Verify a thread as it is in the storage, and set the anchor back to its end.
 
         For an operator who restored a backup and knows what is missing. Afterwards nobody can
-        detect that there was more, not even that the thread was deleted. Stop the writers first,
+        detect that there was more, not even that the thread was deleted, or what its journal had:
+        if that has no anchor of its own, it is set back, too. Stop the writers first,
         and save once afterwards: until then, the lost records still fit, if someone kept them. A
         base that a revoked key sealed is resealed.
 
@@ -520,6 +526,8 @@ class Ledger:
             self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
+                if self.journal is not None and self.journal.anchor is None:
+                    anchor.rewind(self.journal.name, thread, None)
             self._view.known.pop(thread, None)
             return before, after
 
@@ -782,25 +790,20 @@ class Ledger:
         """Return the digests of the records that are already here."""
         view = self._make_view(None)
         with suppress(NotFound, RolledBack):  # it begins later here, or ends before `first`
-            try:
-                return {
-                    each.header.sequence: each.digest for each in view.back(thread, first=first)
-                }
-            except RolledBack:  # an earlier copy was killed before it wrote the base
-                return {first: view._read(thread, first).digest}  # noqa: SLF001  of our own kind
+            return {each.header.sequence: each.digest for each in view.back(thread, first=first)}
         return {}
 
     def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
         """Reseal and store a record of another ledger, with a base if a thread begins there."""
         thread, sequence = opened.header.thread, opened.header.sequence
-        if begins:
-            self._retention()
         try:
+            if begins and there.get(sequence, opened.digest) == opened.digest:
+                self._cut(opened)
             if sequence not in there:
                 record = reseal(opened, self.keys.signing)
                 with storage_errors("keep", opened.header.place):
                     self.storage.append(thread, sequence, record)
-        except (Conflict, RolledBack):
+        except (Conflict, NotFound, RolledBack):
             there = {sequence: ""}
         if there.get(sequence, opened.digest) != opened.digest:
             raise Conflict(
@@ -808,8 +811,6 @@ class Ledger:
                 " pruned there.",
                 "Nothing was overwritten. Copy into a new, empty storage.",
             )
-        if begins:
-            self._cut(opened)
 
     # --- who writes a thread
 

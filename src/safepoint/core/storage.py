@@ -175,7 +175,7 @@ class CheckpointStorage(Protocol):
     def append(self, thread: str, sequence: int, record: bytes) -> None:
         """Store `record` durably at `(thread, sequence)`, directly after the last record.
 
-        The first record may have any sequence: the copy of a pruned thread begins later than 1.
+        The first record is 1, or the one that the thread's base names.
 
         Raises:
             Conflict: there is a record already, or there was one before the thread was pruned.
@@ -238,13 +238,14 @@ class RetentionStorage(Protocol):
 
         A thread never moves backwards: if it already begins after `first`, its base stays. If it
         begins at `first`, the new base replaces the old one, which is how a base is resealed. In
-        either case, records that an interrupted prune left below are removed.
+        either case, records that an interrupted prune left below are removed. A thread without
+        records will begin at `first`, as the copy of a pruned one does.
 
         Returns:
             How many records were removed.
 
         Raises:
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
         """
 
 
@@ -505,9 +506,9 @@ class InMemoryCheckpointStorage(Leasing):
         with self._lock:
             self._owners.get(thread, Ownership(thread)).check_fence(fence)
             head, first = self._heads.get(thread, 0), self._first(thread)
-            if sequence <= head:
+            if sequence <= head or sequence < first:
                 raise taken(thread, sequence, first)
-            if head and sequence != head + 1:
+            if sequence != (head + 1 if head else first or 1):
                 raise ahead(thread, sequence, head)
             self._records.setdefault(thread, {})[sequence] = data
             self._heads[thread] = sequence
@@ -561,7 +562,7 @@ class InMemoryCheckpointStorage(Leasing):
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
         """
         check_place(thread, first)
         data = bytes(base)
@@ -569,7 +570,7 @@ class InMemoryCheckpointStorage(Leasing):
             if first < self._first(thread):
                 return 0
             records = self._records.get(thread, {})
-            if first not in records:
+            if records and first not in records:
                 raise missing(thread, first, 0)
             self._bases[thread] = first, data
             below = [sequence for sequence in records if sequence < first]

@@ -80,22 +80,6 @@ class Reason(StrEnum):
     OWNED_BY_ANOTHER = "owned-by-another"
 
 
-class Arguments:
-    """A field that returns a new copy on each read, so that people sign what they read."""
-
-    def __get__(self, question: object | None, owner: type) -> dict[str, Any]:
-        if question is None:  # asked for a default when the class is made; there is none
-            raise AttributeError("arguments")
-        kept = vars(question)["arguments"]
-        copy: dict[str, Any] = read_json(kept, _MAX_QUESTION)["arguments"]
-        return copy
-
-    def __set__(self, question: object, given: dict[str, Any]) -> None:
-        if not _are_named(given):
-            raise _unfit("arguments", given)
-        vars(question)["arguments"] = _encoded({"arguments": given}, _MAX_QUESTION)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Question:
     r"""A question to a person: may this app continue a thread from a checkpoint?
@@ -138,7 +122,8 @@ class Question:
         tools: the digest of the tool set that it would have.
         reasons: why a person is asked.
         action: the action that a step asks for, or "".
-        arguments: the exact arguments of the action, or {}. Each read returns a new copy.
+        arguments: the exact arguments of the action, or {}. If they are changed later, `text` and
+            `described` stay the same, and people sign these.
         details: the gate's findings, for example which tool is new.
         tenant: the thread's tenant, or "".
         next: the step that would run, or "" if none is left.
@@ -163,7 +148,7 @@ class Question:
     tools: str
     reasons: tuple[str, ...]
     action: str
-    arguments: Arguments = Arguments()
+    arguments: dict[str, Any]
     details: tuple[str, ...] = ()
     tenant: str = ""
     next: str = ""
@@ -183,6 +168,7 @@ class Question:
             "tools": is_digest(self.tools),
             "reasons": all(map(_REASON.fullmatch, self.reasons)) and self.reasons,
             "action": _ACTION.fullmatch(self.action),
+            "arguments": _are_named(self.arguments),
             "details": all(
                 each.isascii() and each.isprintable() and not _SPACES.search(each)
                 for each in self.details
@@ -245,7 +231,7 @@ class Question:
         A line is ASCII. Text is quoted, with everything escaped that is not a printable ASCII
         character.
         """
-        arguments = self.arguments
+        arguments = read_json(self.text[:-1].encode(), _MAX_QUESTION)["arguments"]
         return [
             f"action: {shown(self.action) if self.action else '(none)'}",
             f"arguments: {len(arguments) or '(none)'}",
@@ -319,9 +305,9 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return copy
 
 
-def ends(created: datetime, within: timedelta) -> datetime:
+def end_of(created: datetime, within: timedelta) -> str:
     """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
-    return created + min(within, datetime.max.replace(tzinfo=UTC) - created)
+    return spelled(created + min(within, datetime.max.replace(tzinfo=UTC) - created))
 
 
 def _are_named(arguments: object) -> bool:

@@ -5,7 +5,8 @@ A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in
 1. A worker appends a note with the signed answer to the end of the thread, and anchors it. If
    another worker was faster, it looks again.
 2. It writes to the journal that the answer is used: `approve done`, `deny done` or `expire done`,
-   with the digest of the note. The first such entry decides which note is the answer.
+   with the digest of the note, and anchors that. The first such entry decides which note is the
+   answer.
 3. It hands out the signed arguments.
 
 A note that was never used counts only if it would count now, and a denial comes before it. So it
@@ -40,10 +41,9 @@ MAX_WAIT: Final = timedelta(days=3660)
 _REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
 SPENT: Final = "spent/"  # no checkpoint of anybody has this label
 TRIES: Final = 1000  # of a note that others come before
-_ANSWER: Final = (
-    "Show this error's question to the others, and answer with the list of all that they signed."
-)
-PUT: Final = (
+NOBODY: Final = 'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})).'
+SHOW: Final = "Show them this error's question, and resume with all that they sign."
+_PUT: Final = (
     "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
     " resume again."
 )
@@ -94,6 +94,11 @@ class _Spent(NamedTuple):
     answer: Answer
     used: Entry | None
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it says only that a wait ended, and the journal does not have that."""
+        return self.used is None and not self.answer
+
     def rank(self) -> tuple[int, int]:
         """Return its place among others: the first that was used, a denial, the first note."""
         if self.used:
@@ -127,6 +132,19 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=SQLiteJournal(path, keys=...)).",
         )
+
+
+def check_askable(gate: Gate, ledger: Ledger, who: str) -> None:
+    """Refuse to ask people whose answer could not be used.
+
+    Raises:
+        ConfigurationError: nobody may approve, or the ledger has no journal or no anchor.
+        Unsafe: an approver has the writer's key.
+    """
+    if not gate.approvers:
+        raise ConfigurationError(f"{who} asks people, and the gate has no approvers.", NOBODY)
+    gate.check_apart(ledger.keys)
+    check_journal(ledger, f"{who} can ask people", anchor=True)
 
 
 def check_wait(within: timedelta | None) -> None:
@@ -180,9 +198,8 @@ class Asking(NamedTuple):
         gate: who may answer, and how many people must approve.
         question: the question.
         is_over: tells for a record after the question whether the run has continued. Then the
-            question can no longer be answered.
+            question can no longer be answered. By default, any state does.
         tag: fields by which an adapter recognizes its notes.
-        remedy: what to do if there are too few answers.
         refuses_repeats: refuse answers to a question that is already answered. A graph runs a node
             again with the same answer; a worker that resumes a workflow with one expects to be the
             first.
@@ -191,9 +208,8 @@ class Asking(NamedTuple):
     ledger: Ledger
     gate: Gate
     question: Question
-    is_over: Callable[[Link], bool]
-    tag: dict[str, Any]
-    remedy: str = ""
+    is_over: Callable[[Link], bool] = lambda link: link.kind == "state"
+    tag: dict[str, Any] = {}  # noqa: RUF012  nothing writes it
     refuses_repeats: bool = False
 
     @property
@@ -247,7 +263,7 @@ class Asking(NamedTuple):
             signed: as in `use`.
             now: the time, instead of the clock's.
             ends: refuse if the question is already answered: a worker that ends waits leaves the
-                run to the worker that was first.
+                run to the worker that was first, unless that died before the journal had it.
         """
         thread, at = self.question.thread, self.question.checkpoint
         watching = self.ledger.log.watching("resume", thread, at, quiet=RESUMING)
@@ -258,10 +274,15 @@ class Asking(NamedTuple):
                 error.question = self.question
                 raise
 
-    def find_answer(self, now: datetime | None = None) -> Answer | None:
-        """Return the answer that was spent, or None if the question is open."""
-        spent = self._look(now or datetime.now(UTC))[1]
-        return None if spent is None else spent.answer
+    def find_answer(self, notes: list[Link] | None = None) -> Answer | None:
+        """Return the answer that was spent, or None if the question is open.
+
+        Args:
+            notes: the notes about answers, oldest first, if the caller has read them.
+        """
+        now = datetime.now(UTC)
+        spent = self._look(now)[1] if notes is None else self._find_spent(notes, now)
+        return None if spent is None or spent.is_unfinished else spent.answer
 
     def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
@@ -287,11 +308,12 @@ class Asking(NamedTuple):
         if spent is not None and spent.note.digest != mine:
             if ours and spent.answer != ours:
                 self._log(ours, "refused", self.question.checkpoint)
-            if ends or (self.refuses_repeats and (ours or (spent.answer and signed))):
-                raise self._too_late(spent.answer, ours)
+            leaves = ends and not spent.is_unfinished
+            if leaves or (self.refuses_repeats and (ours or (spent.answer and signed))):
+                raise self._too_late(spent.answer)
         anchor_end(self.ledger, thread)
+        spent = self._look_again(spent, now)  # a denial may have come meanwhile, or a hold
         check_held(self.gate, self.ledger, thread)
-        spent = self._look_again(spent, now)  # a denial may have come meanwhile
         if spent is not None and spent.used is None:
             self._log(spent.answer, "done", spent.note.opened.head)
             spent = self._look_again(spent, now)  # another worker may have been first
@@ -301,6 +323,8 @@ class Asking(NamedTuple):
                 " another one was used.",
                 "Nothing was done. Ask people again, if the question is still open.",
             )
+        if journal := self.ledger.anchored_journal:
+            journal.anchor_end(thread)  # or an entry about an answer could be cut off
         return spent.answer
 
     def _is_overruled(self, spent: _Spent, signed: object, now: datetime) -> bool:
@@ -330,13 +354,7 @@ class Asking(NamedTuple):
             )
             log.write(what, outcome, thread, at, f"{action} {detail}".lstrip(), actor=who)
 
-    def _too_late(self, answer: Answer, ours: Answer) -> ApprovalRefused:
-        if ours:
-            return ApprovalRefused(
-                f"Another worker resumed {self.question.thread} first, so this approval is spent.",
-                "Let that worker go on. If it died, resume without approvals.",
-                "used",
-            )
+    def _too_late(self, answer: Answer) -> ApprovalRefused:
         how = "the wait has ended"
         if answer:
             how = f"{answer[0].verdict} by {', '.join(each.approver for each in answer)}"
@@ -391,7 +409,7 @@ class Asking(NamedTuple):
             details = "".join(f" {each}" for each in question.details)
             raise ApprovalNeeded(
                 f"{self._where} needs the approval of {lacks}.{details}{have}",
-                self.remedy or (_ANSWER if gate.answers is None else PUT),
+                (SHOW if gate.answers is None else _PUT) if gate.approvers else NOBODY,
                 question,
             )
         return tuple(found.values())[:MAX_APPROVERS]  # as many as a note is read with
@@ -469,7 +487,7 @@ class Asking(NamedTuple):
     def _find_used(self) -> dict[str | None, Entry]:
         """Return the entry that first says that an answer was used, by the digest of its note."""
         found: dict[str | None, Entry] = {}
-        asked, journal = self.question, self.ledger.journal
+        asked, journal = self.question, self.ledger.anchored_journal
         for entry in journal.back(asked.thread) if journal else ():
             if (entry.what, entry.digest) == ("save", asked.head.digest):
                 break

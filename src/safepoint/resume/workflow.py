@@ -34,28 +34,22 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import RESUMING
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, spelled
+from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of
 from safepoint.core.record import Checkpoint, check_word
-from safepoint.resume.approval import THEN, Question, Reason, ends, signable
+from safepoint.resume.approval import THEN, Question, Reason, end_of, signable
 from safepoint.resume.asking import (
-    PUT,
+    SHOW,
     SPENT,
     Approved,
     Asking,
     anchor_end,
+    check_askable,
     check_held,
-    check_journal,
     check_wait,
 )
 from safepoint.resume.gate import Decision, Gate
 from safepoint.resume.tools import Tool, ToolSet
 
-_NOBODY: Final = (
-    'Say who may approve: Workflow(..., gate=Gate(approvers=Approvers({"dana": key}))).'
-)
-_SHOW: Final = (
-    "Show them this error's question, and pass what they sign: resume(..., approvals=[text])."
-)
 _PLAIN: Final = Codec()
 
 
@@ -301,7 +295,7 @@ def question_of(
     """
     asked, at, until = payload.asked, _head(checkpoint), ""
     if asked and asked.within and at == head:  # whoever goes back is asked anew
-        until = spelled(ends(checkpoint.created, asked.within))
+        until = end_of(checkpoint.created, asked.within)
     return Question(
         store=checkpoint.store,
         tenant=checkpoint.tenant,
@@ -471,11 +465,7 @@ class Wanted:
 
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
-        do = _NOBODY
-        if self.gate.approvers:
-            do = PUT if self.gate.answers is not None else _SHOW
-        ledger, gate = self.ledger, self.gate
-        return Asking(ledger, gate, question, lambda link: link.kind == "state", {}, do, True)
+        return Asking(self.ledger, self.gate, question, refuses_repeats=True)
 
     def open_question(self) -> Question | None:
         """Return what people must still approve, or None if nothing.
@@ -646,7 +636,7 @@ class Run:
             )
         if self.paused:
             raise ApprovalNeeded(
-                f"{self.thread} waits for people at #{self.head}.", _SHOW, self.question
+                f"{self.thread} waits for people at #{self.head}.", SHOW, self.question
             )
         if name is None:
             how = "has run every step"
@@ -662,7 +652,7 @@ class Run:
         asked = returned if isinstance(returned, Ask) else None
         changes = _changes(name, None if asked else returned, given, self.state)
         if asked is not None:
-            self._check_answerable(name)
+            check_askable(self.workflow.gate, self.ledger, f"The step {name}")
             at = None if self.at is None else _head(self.at)
             self.ledger.log.write("pause", "intended", self.thread, at, asked.action)
         done = (*self.done, name)
@@ -733,20 +723,6 @@ class Run:
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
         self.ledger.log.write("act", "intended", self.thread, _head(latest), name)
-
-    def _check_answerable(self, name: str) -> None:
-        """Refuse to wait for people whose answer could not be used.
-
-        Raises:
-            ConfigurationError: the workflow knows no approvers, or the ledger has no journal.
-            Unsafe: an approver has the writer's key.
-        """
-        if not self.workflow.gate.approvers:
-            raise ConfigurationError(
-                f"The step {name} asks people, and the workflow has no approvers.", _NOBODY
-            )
-        self.workflow.gate.check_apart(self.ledger.keys)
-        check_journal(self.ledger, f"The step {name} can ask people", anchor=True)
 
 
 def _changes(

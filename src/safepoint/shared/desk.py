@@ -177,7 +177,7 @@ class Desk:
         Raises:
             CheckpointError: it does not verify.
         """
-        found = asked(self.ledger, thread, bounded=not whole)
+        found = asked(self.ledger, thread, self.gate, bounded=not whole)
         if not found:
             return []
         if whole:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from safepoint.core.chain import plain_of
@@ -20,8 +20,8 @@ from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, R
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import Question, Reason, unverified
-from safepoint.resume.asking import SPENT
+from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import SPENT, Asking
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
 from safepoint.shared.states import read_as_json
@@ -41,17 +41,15 @@ class _Kept(NamedTuple):
         asks: the texts that a node of LangGraph waits with.
         graph: the checkpoint of a graph, by its names of it, or nothing.
         agents: a checkpoint of Agent Framework, or nothing.
-        spent: a note that an answer was used, or nothing.
     """
 
     head: Head
     asks: tuple[str, ...] = ()
     graph: dict[str, Any] = {}  # noqa: RUF012  nothing writes it
     agents: dict[str, Any] = {}  # noqa: RUF012
-    spent: dict[str, Any] = {}  # noqa: RUF012
 
     @classmethod
-    def of(cls, head: Head, label: str, plain: dict[str, Any], *, is_last: bool) -> _Kept:
+    def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Kept:
         """Take from a record what counts. Tags stand for types that need not be known."""
         asks = [
             text
@@ -68,7 +66,7 @@ class _Kept(NamedTuple):
             names = ("checkpoint_id", "previous_checkpoint_id")
             agents = {name: plain[name] for name in names if name in plain}
             agents["asks"] = tuple(_pending(plain))
-        return cls(head, tuple(asks), graph, agents, plain if label == SPENT else {})
+        return cls(head, tuple(asks), graph, agents)
 
     @property
     def is_root(self) -> bool:
@@ -76,7 +74,7 @@ class _Kept(NamedTuple):
         return self.graph.get("ns") == ""
 
 
-def open_questions(ledger: Ledger, thread: str) -> list[Question]:
+def open_questions(ledger: Ledger, thread: str, gate: Gate | None = None) -> list[Question]:
     """Return what a thread waits for, oldest first: a graph may ask several things at once.
 
     ```python
@@ -110,26 +108,31 @@ def open_questions(ledger: Ledger, thread: str) -> list[Question]:
     Args:
         ledger: the store, with its keys and its anchor; for a tenant's thread, that of the tenant.
         thread: the thread.
+        gate: who may answer. A question is open until there is an answer that counts, and without a
+            gate none does.
 
     Raises:
         CheckpointError: what was read on the way does not verify, or cannot be looked into.
     """
-    return [question for question, _ in asked(ledger, thread)]
+    return [question for question, _ in asked(ledger, thread, gate or Gate())]
 
 
-def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Question, datetime]]:
+def asked(
+    ledger: Ledger, thread: str, gate: Gate, *, bounded: bool = False
+) -> list[tuple[Question, datetime]]:
     """Return the same, each with when the worker asked it.
 
     Args:
         ledger: as in `open_questions`.
         thread: the thread.
+        gate: who may answer.
         bounded: refuse a thread that takes long, for whoever looks at many.
 
     Raises:
         LimitExceeded: what it asks is behind too many records, or it asks too many things.
         CheckpointError: as `open_questions`.
     """
-    kept, labels, times = list[_Kept](), set[str](), dict[Head, str]()
+    kept, labels, times, notes = list[_Kept](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
         for link in ledger.back(thread):
@@ -144,12 +147,14 @@ def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Q
                     return [
                         (question, found.created)
                         for question in _of_workflow(found, Payload.unpack(found))
-                        if not any(_is_spent(each.spent, question) for each in kept)
+                        if Asking(ledger, gate, question).find_answer(notes[::-1]) is None
                     ]
+            if link.kind == "note" and link.label == SPENT:
+                notes.append(link)
             head, label = link.opened.head, link.label
             times[head] = link.header.created
             plain, is_last = _parsed(link, data, ledger), label not in labels
-            kept.append(_Kept.of(head, label, plain, is_last=is_last))
+            kept.append(_Kept.of(head, plain, is_last=is_last))
             roots += kept[-1].is_root
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
@@ -165,7 +170,7 @@ def asked(ledger: Ledger, thread: str, *, bounded: bool = False) -> list[tuple[Q
             and question.checkpoint == question.head
             and question.head in times
             and question.reasons == (Reason.ASKED,)
-            and not any(_is_spent(each.spent, question) for each in kept)
+            and Asking(ledger, gate, question).find_answer(notes[::-1]) is None
         ]
     except CheckpointError:
         raise
@@ -266,20 +271,6 @@ def _read(text: str) -> Iterator[Question]:
     """Yield the question of a text, if it is one: a node may wait for other things, too."""
     with suppress(CheckpointError):
         yield Question.from_text(text)
-
-
-def _is_spent(note: dict[str, Any], question: Question) -> bool:
-    """Tell whether a note spends an answer to a question: a no, or a yes that has time left.
-
-    What an expired yes was used for shows in what followed. If nothing did, people are asked again.
-    """
-    if not note:
-        return False
-    said, now = [unverified(text) for text in note["statements"]], datetime.now(UTC)
-    if any(each["verdict"] == "denied" for each in said):
-        return Question.from_text(note["question"]).subject == question.subject
-    left = [datetime.fromisoformat(each["expires"]) > now for each in said]
-    return note["question"] == question.text and (any(left) or not left)
 
 
 def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:

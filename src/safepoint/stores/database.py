@@ -31,7 +31,7 @@ from safepoint.core.errors import CheckpointError, LimitExceeded, Unavailable, q
 from safepoint.stores import disk
 
 _T = TypeVar("_T")
-_Files = list[tuple[int, ...] | None]
+_Files = list[tuple[int, ...]]
 BESIDE: Final = ("", "-wal", "-shm", "-journal")
 _STEPS: Final = 1000  # instructions of SQLite's virtual machine: a unit of work
 _LOOK: Final = 100  # to open the file and check its schema
@@ -206,12 +206,12 @@ class Database:
         """Begin a transaction and check the files and the schema. Wait while others write."""
         sql, end = opened.sql, 0.0
         while True:
-            _bound(sql, _WORK + os.stat(self._file).st_size // _PER_UNIT)  # noqa: PTH116  each call
             try:
                 if not sql.in_transaction:
                     sql.execute(begin)
                 if not self._read_only:
                     self._check_files(opened)
+                _bound(sql, _WORK + opened.files[-1][-1] // _PER_UNIT)
                 [cookie] = sql.execute("PRAGMA schema_version").fetchone()
                 if cookie != opened.cookie:
                     self._check_schema(sql)
@@ -361,24 +361,21 @@ class Database:
         SQLite would not notice: it keeps using the old open file, which nobody else can find.
         """
         found = self._state()
-        if found == opened.files:
-            return
-        self._check_place()
-        for path, now, before in zip(self._watched[:3], found, opened.files, strict=False):
-            if now is None or before is None or now[1:3] != before[1:3]:
-                raise self._replaced(path)
+        if found[:4] != opened.files[:4]:
+            self._check_place()
+            for path, now, before in zip(self._watched[:3], found, opened.files, strict=False):
+                if not now or now[1:3] != before[1:3]:
+                    raise self._replaced(path)
         opened.files = found
 
     def _state(self) -> _Files:
         """Return the identity and the permissions of each file and of the folder.
 
-        If this is read-only, also return when the database was last written, and its size.
+        Last, return when the database was last written, and its size.
         """
-        found: _Files = [_identity(name) for name in self._watched]
-        if self._read_only:
-            main = os.lstat(self._file)
-            found.append((main.st_mtime_ns, main.st_size))
-        return found
+        main, *others = self._watched
+        info = os.lstat(main)
+        return [info[:5], *map(_identity, others), (info.st_mtime_ns, info.st_size)]
 
     # --- errors
 
@@ -453,17 +450,17 @@ def is_open(path: str) -> bool:
     return False
 
 
-def _identity(path: str) -> tuple[int, ...] | None:
-    """Return the mode, inode, device, number of links and owner of a file."""
+def _identity(path: str) -> tuple[int, ...]:
+    """Return the mode, inode, device, number of links and owner of a file; () if it is missing."""
     try:
         return os.lstat(path)[:5]
     except FileNotFoundError:
-        return None
+        return ()
 
 
 def _number(files: _Files) -> tuple[int, ...]:
     """Return the inode and the device of the database file."""
-    return (files[0] or ())[1:3]
+    return files[0][1:3]
 
 
 def _bound(sql: sqlite3.Connection, work: int) -> None:

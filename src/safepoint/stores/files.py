@@ -131,7 +131,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
             folder.ownership().check_fence(fence)
-            if not folder.follows(sequence, self._heads.get(thread, 0)):
+            if not folder.follows(sequence):
                 # Even if the folder is not new: its creator may have died before this line.
                 os.fsync(folder.root)
             try:
@@ -228,20 +228,14 @@ class FileCheckpointStorage(Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
             Unavailable: there is no room. Nothing was removed; or the folder cannot be used, or the
                 disk fails.
         """
         check_place(thread, first)
         data = sized(base, self._limit)
-        self._check_writable()
-        with self._reading(thread, "prune") as folder:
-            if folder is None:
-                raise missing(thread, first, 0)
-            with disk.locked(folder.fd, folder.path):
-                below = folder.begin(first, data)
-            # No reader sees them any more, so other writers need not wait for this.
-            removed = 0
+        with self._writing("prune", thread) as folder:
+            below, removed = folder.begin(first, data), 0
             for sequence in below:
                 with suppress(FileNotFoundError):
                     os.unlink(_file(sequence), dir_fd=folder.fd)
@@ -432,7 +426,7 @@ class ThreadFolder:
         present = self.base()
         if present is not None and present[0] > first:
             first, base = present
-        elif not self.exists(first):
+        elif not self.exists(first) and any(self.numbers()):
             raise missing(self.name, first, 0)
         below = [number for number in self.numbers() if number < first]
         # Written even if it is unchanged: its writer may have died or failed before it was on disk,
@@ -453,15 +447,11 @@ class ThreadFolder:
         """Create a file, complete and on disk. Call it only while holding the lock."""
         disk.put(f"{self.path}/{name}", self.fd, content, over=over)
 
-    def follows(self, sequence: int, seen: int) -> bool:
+    def follows(self, sequence: int) -> bool:
         """Tell whether there is a record before `sequence`; refuse a place that must stay free.
 
-        Args:
-            sequence: the place.
-            seen: the head as this process last saw it. It may be gone if another save failed.
-
         Raises:
-            Conflict: it is taken, or below the base.
+            Conflict: it is taken, below the base, or after the end.
             RolledBack: it is in a gap, or after one.
         """
         first, before = self.first(), sequence - 1
@@ -471,10 +461,9 @@ class ThreadFolder:
             raise gap(self.name, sequence, sequence + 1)
         if before < max(first, 1):
             return False
-        there = self.exists(before)
-        if not there and (seen >= before or any(number >= first for number in self.numbers())):
+        if not self.exists(before):
             raise ahead(self.name, sequence, self.head(0))
-        return there
+        return True
 
     def head(self, start: int) -> int:
         """Return the highest contiguous number, or 0 if there is no record.

@@ -26,7 +26,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import LIMITS, Journal
 from safepoint.core.keys import Keyring
-from safepoint.core.names import DEFAULT_LIMITS, Head, Limits, check_name
+from safepoint.core.names import DEFAULT_LIMITS, JOURNAL, Head, Limits, check_name
 from safepoint.core.storage import (
     Leasing,
     Ownership,
@@ -178,7 +178,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             if sequence <= head:
                 there = sql.execute(_THERE, (self._tenant, thread, sequence)).fetchone()
                 raise (taken if there else gap)(thread, sequence, first if there else head)
-            if head and sequence != head + 1:
+            if sequence != (head + 1 if head else first or 1):
                 raise ahead(thread, sequence, head)
             sql.execute(_APPEND, (self._tenant, thread, sequence, data))
 
@@ -270,7 +270,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
             Unavailable: there is no room. Nothing was removed; or another program holds the
                 database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """
@@ -278,10 +278,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         data = sized(base, self._limit)
 
         def cut(sql: sqlite3.Connection) -> int:
-            place = self._tenant, thread, first
-            if first < self._thread(sql, thread)[1]:
+            place, (head, begins, _) = (self._tenant, thread, first), self._thread(sql, thread)
+            if first < begins:
                 return 0
-            if not sql.execute(_THERE, place).fetchone():
+            if head and not sql.execute(_THERE, place).fetchone():
                 raise missing(thread, first, 0)
             sql.execute(_PRUNE, (*place, data))
             return sql.execute(_DELETE, place).rowcount
@@ -387,11 +387,12 @@ CREATE TABLE store (
     name TEXT NOT NULL
 ) STRICT;
 CREATE TABLE heads (
+    store TEXT NOT NULL,
     tenant TEXT NOT NULL DEFAULT '',
     thread TEXT NOT NULL,
     sequence INTEGER NOT NULL CHECK (sequence > 0),
     digest TEXT NOT NULL,
-    PRIMARY KEY (tenant, thread)
+    PRIMARY KEY (store, tenant, thread)
 ) STRICT, WITHOUT ROWID;
 """
 _LONGEST: Final = 512
@@ -402,7 +403,7 @@ _GONE: Final = (
 
 
 class SQLiteAnchor(Database, AnchorBase):
-    """Keeps the head of each thread of one store in a file that you name.
+    """Keeps the head of each thread of one store, and of its journal, in a file that you name.
 
     ```python
     from safepoint import SQLiteAnchor
@@ -453,13 +454,13 @@ class SQLiteAnchor(Database, AnchorBase):
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         def owned(sql: sqlite3.Connection) -> _T:
             [owner] = sql.execute("SELECT name FROM store").fetchone() or [None]
-            if owner not in (None, store):
+            if store != JOURNAL and owner not in (None, store):
                 raise RolledBack(
                     f"{shell(self._file)} belongs to store {check_name('store', owner)}, and was"
                     f" asked about store {store}.",
                     "Give each store an anchor of its own, in a folder of its own.",
                 )
-            if write and owner is None:
+            if write and owner is None and store != JOURNAL:
                 sql.execute("INSERT INTO store VALUES (1, ?)", (store,))
             return act(sql)
 
@@ -477,24 +478,27 @@ class SQLiteAnchor(Database, AnchorBase):
                 " what happened to it.",
             ) from error
 
-    def _head(self, held: sqlite3.Connection, thread: str) -> Head | None:
-        ask = "SELECT sequence, digest FROM heads WHERE tenant = ? AND thread = ?"
-        row = held.execute(ask, (self._tenant, thread)).fetchone()
+    def _head(self, held: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
+        ask = "SELECT sequence, digest FROM heads WHERE store = ? AND tenant = ? AND thread = ?"
+        row = held.execute(ask, place).fetchone()
         return row and Head(*row)
 
-    def _put(self, held: sqlite3.Connection, thread: str, head: Head | None) -> None:
-        forget = "DELETE FROM heads WHERE tenant = ? AND thread = ?"
-        held.execute(forget, (self._tenant, thread))
+    def _put(
+        self, held: sqlite3.Connection, place: tuple[str, str, str], head: Head | None
+    ) -> None:
+        held.execute("DELETE FROM heads WHERE store = ? AND tenant = ? AND thread = ?", place)
         if head is not None:
-            row = self._tenant, thread, head.sequence, head.digest
-            held.execute("INSERT INTO heads VALUES (?, ?, ?, ?)", row)
+            row = *place, head.sequence, head.digest
+            held.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", row)
 
-    def _threads(self, held: sqlite3.Connection) -> Iterable[str]:
-        names = held.execute("SELECT thread FROM heads WHERE tenant = ?", (self._tenant,))
+    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+        ask = "SELECT thread FROM heads WHERE store = ? AND tenant = ?"
+        names = held.execute(ask, (store, self._tenant))
         return [check_name("thread", name) for (name,) in names]
 
-    def _tenants(self, held: sqlite3.Connection) -> Iterable[str]:
-        names = held.execute("SELECT DISTINCT tenant FROM heads WHERE tenant <> ''")
+    def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+        ask = "SELECT DISTINCT tenant FROM heads WHERE store = ? AND tenant <> ''"
+        names = held.execute(ask, (store,))
         return [check_name("tenant", name) for (name,) in names]
 
 

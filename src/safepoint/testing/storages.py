@@ -353,11 +353,12 @@ class StorageSuite:
     @claim()
     def test_a_place_out_of_order_is_refused(self, storage: Asked) -> None:
         """A record goes behind the last one alone: a ledger builds on that without a look."""
-        storage.fill("a", 2)
-        for sequence in (4, MAX_SEQUENCE):
-            storage.refuses(CheckpointError, "append", "a", sequence, b"after a gap")
-            storage.refuses(NotFound, "read", "a", sequence)
-            storage.gives(2, "head", "a")
+        for head in (0, 2):
+            storage.fill("a", head)
+            for sequence in (head + 2, MAX_SEQUENCE):
+                storage.refuses(CheckpointError, "append", "a", sequence, b"after a gap")
+                storage.refuses(NotFound, "read", "a", sequence)
+                storage.gives(head, "head", "a")
         storage.fill("a", 3, first=3)
         storage.holds("a", 1, 3)
 
@@ -435,9 +436,8 @@ class StorageSuite:
     def test_a_thread_never_moves_backwards(self, storage: Asked) -> None:
         """Nor to where no record is. A prune to the same place seals the base anew."""
         storage.fill("a", 5)
-        for thread, first in (("a", 6), ("b", 1)):
-            storage.refuses(NotFound, "prune", thread, first, b"base")
-            storage.gives(None, "base", thread)
+        storage.refuses(NotFound, "prune", "a", 6, b"base")
+        storage.gives(None, "base", "a")
         storage.prune("a", 4, b"base")
         for first, base, kept in ((3, b"older", b"base"), (4, b"anew", b"anew")):
             storage.gives(0, "prune", "a", first, base)
@@ -459,15 +459,15 @@ class StorageSuite:
             storage.gives((2, b"base"), "base", "a")
 
     @claim(*PRUNING)
-    def test_a_thread_may_begin_at_any_sequence(self, storage: Asked) -> None:
+    def test_a_thread_begins_where_its_base_says(self, storage: Asked) -> None:
         """A copy of a pruned thread begins where that does, and goes on from there."""
         for thread, first in (("a", 7), ("b", 2**31), ("c", MAX_SEQUENCE - 1)):
-            storage.fill(thread, first, first=first)
             storage.gives(0, "prune", thread, first, b"base")
-            storage.fill(thread, first + 1, first=first + 1)
+            storage.refuses(CheckpointError, "append", thread, first + 1, LATE)
+            storage.refuses(Conflict, "append", thread, first - 1, LATE)
+            storage.fill(thread, first + 1, first=first)
             storage.gives((first, b"base"), "base", thread)
             storage.holds(thread, first, first + 1)
-            storage.refuses(Conflict, "append", thread, first - 1, LATE)
 
     @claim(*PRUNING)
     def test_another_opening_sees_the_prune(self, storage: Asked) -> None:

@@ -261,7 +261,7 @@ class PostgresCheckpointStorage(Records):
             How many records were removed.
 
         Raises:
-            NotFound: there is no record at `first`.
+            NotFound: there are records, and none at `first`.
             Unavailable: this login is not in the role of operators; or the server is away.
         """
         check_place(thread, first)

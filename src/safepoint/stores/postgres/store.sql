@@ -40,9 +40,8 @@ create table safepoint.actions (
   done    timestamptz not null default clock_timestamp()
 );
 
--- Tell whether a record is the first of its thread, if its writer owns the thread. A new thread may
--- begin at any sequence, as the copy of a pruned one does. The lock on the row prevents a change of
--- the lease until the record is stored.
+-- Tell whether a record is the first of its thread, if its writer owns the thread. The lock on the
+-- row prevents a change of the lease until the record is stored.
 create function safepoint.begins(new safepoint.records) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
@@ -51,8 +50,8 @@ begin
   select * into held from safepoint.threads t
     where t.tenant = new.tenant and t.thread = new.thread for share;
   if not found and new.fence is null then
-    insert into safepoint.threads (tenant, thread, login, first)
-      values (new.tenant, new.thread, session_user, new.sequence) returning * into held;
+    insert into safepoint.threads (tenant, thread, login)
+      values (new.tenant, new.thread, session_user) returning * into held;
   end if;
   if new.fence is distinct from (case when held.owner is not null then held.token end) then
     raise exception 'thread % is owned by % with token %, and this record carries token %',
@@ -140,7 +139,8 @@ begin
   return moved;
 end $$;
 
--- Removes the records before `first` for good and stores a base in their place.
+-- Removes the records before `first` for good and stores a base in their place. A thread without
+-- records will begin there, as the copy of a pruned one does.
 create function safepoint.prune(
   a_tenant text, a_thread text, a_first bigint, a_base bytea
 ) returns bigint
@@ -154,13 +154,14 @@ begin
   if a_first < held.first then
     return 0;
   end if;
-  perform from safepoint.records r
-    where r.tenant = a_tenant and r.thread = a_thread and r.sequence = a_first;
-  if not found then
+  perform from safepoint.records r where r.tenant = a_tenant and r.thread = a_thread
+    having count(*) > 0 and not bool_or(r.sequence = a_first);
+  if found then
     raise exception 'thread % has no record %', a_thread, a_first using errcode = 'SP005';
   end if;
-  update safepoint.threads t set first = a_first, base = a_base
-    where t.tenant = a_tenant and t.thread = a_thread;
+  insert into safepoint.threads (tenant, thread, login, first, base)
+    values (a_tenant, a_thread, session_user, a_first, a_base)
+    on conflict (tenant, thread) do update set first = excluded.first, base = excluded.base;
   delete from safepoint.records r
     where r.tenant = a_tenant and r.thread = a_thread and r.sequence < a_first;
   get diagnostics gone = row_count;
