@@ -467,8 +467,7 @@ def open_journal(store: str, *, places: Store | None = None, create: bool = Fals
         CheckpointError: what `Store.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    if create:
-        _begin(found, "journal", JOURNAL)
+    _begin(found, "journal", JOURNAL, create=create)
     return cast("Journal", _open(found, lambda now: now.journal_of(ExitStack())))
 
 
@@ -491,8 +490,7 @@ def open_answers(store: str, *, places: Store | None = None, create: bool = Fals
         CheckpointError: what `Store.create` or one of the parts refuses.
     """
     found = _places(store, places)
-    if create:
-        _begin(found, "answers", ANSWERS)
+    _begin(found, "answers", ANSWERS, create=create)
     return cast("Answers", found.answers_of(ExitStack(), write=True))
 
 
@@ -509,20 +507,19 @@ def _places(store: str, places: Store | None) -> Store:
 def _open(places: Store, opens: Callable[[Store], _T]) -> _T:
     """Open it with the keys that are there by now."""
     keys = [tuple(key_files(each[0])) or each for each in (places.key, places.journal_key)]
-    now = replace(places, key=keys[0], journal_key=keys[1])
     try:
-        return opens(now)
+        return opens(replace(places, key=keys[0], journal_key=keys[1]))
     except Unsafe:
         if all(key_files(each[0]) in ([], [*each]) for each in keys):
             raise
         return _open(places, opens)  # a rotation renamed a key in the meantime
 
 
-def _begin(places: Store, part: str, name: str) -> bool:
+def _begin(places: Store, part: str, name: str, *, create: bool = True) -> bool:
     """Make a part that is to be begun, with its anchor. What is made last is a key, or a folder.
 
     Raises:
-        Unavailable: it was begun, and some of it is gone.
+        Unavailable: it was begun, and some of it is gone; or it is not to be made here.
     """
     beside = "anchor" if part == "storage" else f"{part}_anchor"
     file, anchor = str(getattr(places, part)), str(getattr(places, beside))
@@ -536,9 +533,12 @@ def _begin(places: Store, part: str, name: str) -> bool:
         # Asked for once more: another process may have begun it meanwhile.
         gone = [shell(each) for each in (file, anchor) if not os.path.lexists(each)]
         if gone := [*gone, *([] if is_begun() else [shell(last)])]:
-            what = f"The {part} of store {places.store} was begun, and is without"
+            what = f"Store {places.store} was begun with its {part}, and is without"
             raise Unavailable(f"{what} {' and '.join(gone)}.", _LOST)
         return False
+    if not create:
+        do = f"Make it: safepoint init {places.store}"
+        raise Unavailable(f"Store {places.store} has no {part} yet.", do)
     places.create(part, beside, "key")
     SQLiteCheckpointStorage(file).close()
     SQLiteAnchor(anchor, create=True).close()

@@ -122,44 +122,69 @@ def console(folder: Path, *arguments: str, begin: str = "") -> Iterator[Terminal
         yield terminal
 
 
+VOID = {"br", "hr", "input", "link", "meta"}
+
+
 @dataclass
 class Form:
-    """A form of a page."""
+    """A form: where it is sent, its fields, and what its button says."""
 
     action: str
     fields: dict[str, str] = field(default_factory=dict)
+    button: str = ""
+    required: list[str] = field(default_factory=list)
 
 
-class _Page(HTMLParser):
-    def __init__(self) -> None:
+class Parsed(HTMLParser):
+    """What a page holds. `seen` is what matters, in the order of the document."""
+
+    def __init__(self, page: str) -> None:
         super().__init__()
-        self.forms: list[Form] = []
-        self.links: list[str] = []
-        self.words: list[str] = []
-        self.codes: list[str] = []
-        self.marks = set[str]()
-        self._in_code = False
+        self.lines, self.copied, self.forms = list[str](), list[str](), list[Form]()
+        self.tags, self.attributes, self.seen = set[str](), set[str](), list[str]()
+        self.focus, self.links, self.text = list[str](), list[str](), ""
+        self._open = list[str]()
+        self.feed(page)
+        assert self._open == []
 
-    def handle_starttag(self, tag: str, given: list[tuple[str, str | None]]) -> None:
-        attributes = {name: value or "" for name, value in given}
-        self.marks |= {f"<{tag}", *attributes}
+    @property
+    def verbs(self) -> list[str]:
+        return [each.fields["verb"] for each in self.forms]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.tags.add(tag)
+        self.attributes |= given.keys()
+        look = given.get("class", "")
         if tag == "form":
-            self.forms.append(Form(attributes.get("action", "")))
-        elif tag == "a":
-            self.links.append(attributes["href"])
-        elif tag == "pre":
-            self.codes.append("")
-            self._in_code = True
-        elif tag in ("input", "textarea", "button") and "name" in attributes and self.forms:
-            self.forms[-1].fields[attributes["name"]] = attributes.get("value", "")
+            self.forms.append(Form(given["action"]))
+        if tag == "a":
+            self.links.append(given["href"])
+        if tag in ("input", "textarea", "button") and "name" in given:
+            self.forms[-1].fields[given["name"]] = given.get("value", "")
+            self.forms[-1].required += [given["name"]] * ("required" in given)
+            self.seen += [given.get("value", "")] * (given["name"] == "verb")
+        if "autofocus" in given:
+            self.focus.append(self.forms[-1].fields["verb"])
+        if tag not in VOID:
+            self._open.append("lines" if "lines" in look.split() else tag)
+        if tag == "li" and "lines" in self._open:
+            self.lines.append("")
+            self.seen.append("line")
+        if tag == "pre":
+            self.copied.append("")
 
     def handle_endtag(self, tag: str) -> None:
-        self._in_code = self._in_code and tag != "pre"
+        assert self._open.pop() in (tag, "lines")
 
     def handle_data(self, data: str) -> None:
-        self.words.append(data)
-        if self._in_code:
-            self.codes[-1] += data
+        self.text += data
+        if "lines" in self._open:
+            self.lines[-1] += data
+        if "pre" in self._open:
+            self.copied[-1] += data
+        if "button" in self._open:
+            self.forms[-1].button += data
 
 
 class Answer:
@@ -168,15 +193,14 @@ class Answer:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self.status, self.headers = response.status, response.headers
         self.body = response.read().decode()
-        self._page = _Page()
-        self._page.feed(self.body)
-        self.forms, self.links, self.codes = self._page.forms, self._page.links, self._page.codes
-        self.marks = self._page.marks
+        self._page = page = Parsed(self.body)
+        self.forms, self.links, self.codes = page.forms, page.links, page.copied
+        self.marks = {*(f"<{tag}" for tag in page.tags), *page.attributes}
 
     @property
     def text(self) -> str:
         """What people read, with each row of spaces as one."""
-        return " ".join("".join(self._page.words).split())
+        return " ".join(self._page.text.split())
 
     def form(self, verb: str) -> Form:
         """Return the one form for something."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,70 +14,10 @@ from safepoint.console.pages import render
 from safepoint.console.record import Record, record_of
 from safepoint.settings import read
 from safepoint.shared.desk import Desk
+from tests.unit.console_driver import Parsed
 from tests.unit.test_deciding import Office
 
 HOSTILE = "\u202e<script>alert('x')</script> \"><b onclick=x>\x1b[2J\u200b  &amp; \u0430 "
-VOID = {"br", "hr", "input", "link", "meta"}
-
-
-@dataclass
-class Form:
-    """A form: where it is sent, its fields, and what its button says."""
-
-    action: str
-    fields: dict[str, str] = field(default_factory=dict)
-    button: str = ""
-    required: list[str] = field(default_factory=list)
-
-
-class Parsed(HTMLParser):
-    """What a page holds. `seen` is what matters, in the order of the document."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.lines, self.copied, self.forms = list[str](), list[str](), list[Form]()
-        self.tags, self.attributes, self.seen = set[str](), set[str](), list[str]()
-        self.focus, self.text = list[str](), ""
-        self._open = list[str]()
-        self.feed(page)
-        assert self._open == []
-
-    @property
-    def verbs(self) -> list[str]:
-        return [each.fields["verb"] for each in self.forms]
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.tags.add(tag)
-        self.attributes |= given.keys()
-        look = given.get("class", "")
-        if tag == "form":
-            self.forms.append(Form(given["action"]))
-        if tag == "input" and "name" in given:
-            self.forms[-1].fields[given["name"]] = given.get("value", "")
-            self.forms[-1].required += [given["name"]] * ("required" in given)
-            self.seen += [given.get("value", "")] * (given["name"] == "verb")
-        if "autofocus" in given:
-            self.focus.append(self.forms[-1].fields["verb"])
-        if tag not in VOID:
-            self._open.append("lines" if "lines" in look.split() else tag)
-        if tag == "li" and "lines" in self._open:
-            self.lines.append("")
-            self.seen.append("line")
-        if tag == "pre":
-            self.copied.append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() in (tag, "lines")
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        if "lines" in self._open:
-            self.lines[-1] += data
-        if "pre" in self._open:
-            self.copied[-1] += data
-        if "button" in self._open:
-            self.forms[-1].button += data
 
 
 def shown(

@@ -300,16 +300,17 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
     state = tmp_path / "state"
     store = ledger(state)
     store.save("order-7", {})
-    assert check_ownership(str(state)) == []
+    storage = FileCheckpointStorage(state, read_only=True)
+    assert [*check_ownership(storage)] == []
     lease = store.own("order-7", "worker-1", seconds=60)
-    found = FileCheckpointStorage(state, read_only=True).lease("order-7")
+    found = storage.lease("order-7")
     assert found is not None
     for hours, expected in ((25, ""), (26, "SP07.too-long"), (0, "SP07.abandoned")):
-        assert ids(check_ownership(str(state), found.expires - timedelta(hours=hours))) == expected
+        assert ids(check_ownership(storage, found.expires - timedelta(hours=hours))) == expected
     lease.release()
-    assert check_ownership(str(state)) == []
+    assert [*check_ownership(storage)] == []
     (state / "order-7/lease").write_text("worker-2\n")
-    assert ids(check_ownership(str(state))) == "SP07.unavailable"
+    assert ids(check_ownership(storage)) == "SP07.unavailable"
 
 
 # --- SQLite
@@ -380,7 +381,8 @@ def test_a_database_that_was_changed(tmp_path: Path, plant: Plant, expected: str
         assert check_database(str(path)) == []
     assert [each.name for each in path.parent.iterdir()] == ["c.db"]
     later = datetime.now(UTC) + timedelta(hours=1)
-    assert ids(check_ownership(str(path), later)) == "SP07.abandoned"
+    with SQLiteCheckpointStorage(path, read_only=True) as storage:
+        assert ids(check_ownership(storage, later)) == "SP07.abandoned"
     plant(path)
     found = {each.what: each for each in check_database(str(path))}
     found |= {each.what: each for each in check_places({"storage": str(path)})}

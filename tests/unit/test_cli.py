@@ -107,7 +107,7 @@ LINES = {
     "attack --target no_such_module:x": "'no_such_module:x' cannot be imported: it raised",
     "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd is not one Ed25519 key",
     "explain SP99": "There is no rule 'SP99'. List them all: safepoint explain",
-    "explain SL98": "There is no finding 'SL98'. List them all: safepoint explain",
+    "explain SL98": "There is no finding 'SL98'. Copy the id from what safepoint audit said.",
     "explain Nobody": "There is no error 'Nobody'. List them all: safepoint explain",
 }
 

@@ -258,6 +258,8 @@ def test_a_store_is_begun_once_and_opened_ever_after(
     assert again.anchor is not None
     assert not caplog.records
     said(ConfigurationError, lambda: open_ledger("other", places=found))
+    served = replace(found, anchor="dbname=heads")
+    said(ConfigurationError, lambda: open_ledger("invoices", places=served))
 
 
 FILES = ("storage", "anchor", "key")

@@ -172,7 +172,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
-    (lost_anchor, "init invoices", 2, "The storage of store invoices was begun, and is without"),
+    (lost_anchor, "init invoices", 2, "Store invoices was begun with its storage, and is without"),
     (
         journal_cut,
         "verify invoices",
@@ -306,6 +306,23 @@ def test_init_that_is_killed_anywhere_goes_on_at_the_next_call(
     assert open_journal("invoices").verify() == 1
 
 
+@pytest.mark.parametrize("opens", [open_journal, open_answers])
+def test_what_is_not_there_is_not_made_by_who_opens_it(
+    opens: Callable[[str], object], home: Path
+) -> None:
+    before = tree(home)
+    with pytest.raises(Unavailable, match="Make it: safepoint init invoices"):
+        opens("invoices")
+    assert tree(home) == before
+    good()
+    places = default_places("invoices")
+    Path(str(places.journal if opens is open_journal else places.answers)).unlink()
+    before = tree(home)
+    with pytest.raises(Unavailable, match="was begun with its"):
+        opens("invoices")
+    assert tree(home) == before
+
+
 @pytest.mark.parametrize("lost", ["journal_key", "answers_anchor"])
 def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
     good()
@@ -318,12 +335,12 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
         Path(places.journal_key[0]).unlink()
     before = tree(home)
     status, _, err = said("init", "invoices")
-    assert (status, err.count("\n"), "was begun, and is without" in err) == (2, 1, True)
+    assert (status, err.count("\n"), "was begun with its" in err) == (2, 1, True)
     assert tree(home) == before
 
 
 def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two notes are left, which are true of every store on one disk of one user."""
+    """A note is left, which is true of every store of one user."""
     monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
     assert said("init", "invoices")[0] == 0
     ledger = worker()
@@ -331,7 +348,7 @@ def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.Monkey
     close(ledger)
     status, out, err = said("audit", "--store", "invoices")
     found = [line.split(":")[0] for line in out.splitlines()[:-1]]
-    assert (status, err, found) == (0, "", ["SP15.one-owner note", "SP15.one-device note"])
+    assert (status, err, found) == (0, "", ["SP15.one-owner note"])
 
 
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:

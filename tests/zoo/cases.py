@@ -700,6 +700,16 @@ def cache_that_leads_out(root: Path) -> list[str]:
     return [str(root / "hub")]
 
 
+@case(
+    "A cache of Hugging Face with a model's own code: what it is called stands in the link alone.",
+    f"SP24.sl02 hub/models--org--net/snapshots/{'0' * 40}/net.py",
+    "SP25.skipped hub, SP27.no-test hub",
+)
+def code_in_a_cache(root: Path) -> list[str]:
+    others.cached(root / "hub", weights=LOAD.encode(), name="net.py")
+    return [str(root / "hub")]
+
+
 case = of_kind("Models, and code that loads them")
 
 

@@ -128,6 +128,8 @@ class Found:
             target = Path(os.path.realpath(file))
             above = [each for each in (target, *target.parents) if each.is_relative_to(self._real)]
             if above and not any(_is_left_out(str(each)) for each in above[:-1]):
+                if not is_code(str(target)):  # as in a cache of Hugging Face, by its digest
+                    self._add_code(file)
                 return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
                 self._closed[file] = "it leads to a folder elsewhere"

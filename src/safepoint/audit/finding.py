@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple
 from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
+from safepoint.shared.explanations import EXPLANATIONS
 from safepoint.shared.terminal import tick
 
 Severity = Literal["error", "warning", "note"]
@@ -86,9 +87,9 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
     told = package_toml("audit/findings.toml")
     found = {f"{rule}.{name}": each for rule in told for name, each in told[rule].items()}
     refusal, load = found.pop("any.refused"), found.pop("any.load")
-    for kind in _errors(CheckpointError):
-        looks = f"What the library itself refuses here, as {kind.__name__}."
-        found[f"any.{_name_of(kind)}"] = {"looks": looks, **refusal}
+    for explained in EXPLANATIONS.values():
+        looks = f"What the library itself refuses here, as {explained.name}."
+        found[f"any.{_name_of(explained.error)}"] = {"looks": looks, **refusal}
     for name, each in IDS.items():
         severity = "error" if name in _UNDOES else "warning"
         entry = {
@@ -99,13 +100,6 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
         }
         found[f"{each.rule}.{name.lower()}"] = entry
     return MappingProxyType(found)
-
-
-def _errors(kind: type[CheckpointError]) -> Iterator[type[CheckpointError]]:
-    yield kind
-    for each in kind.__subclasses__():
-        if each.__module__ == CheckpointError.__module__:
-            yield from _errors(each)
 
 
 def _name_of(kind: type[CheckpointError]) -> str:

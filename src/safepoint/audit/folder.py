@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -202,25 +201,15 @@ def key_file(file: str) -> Iterator[Finding]:
         yield finding("SP22.key-mode", file, mode=mode)
 
 
-def check_ownership(path: str, now: datetime | None = None) -> list[Finding]:
-    """Look for threads whose worker did not give them back, in a storage in files or in SQLite."""
-    root, moment = absolute(path), datetime.now(UTC) if now is None else now
-    try:
-        with (
-            closing(SQLiteCheckpointStorage(root, read_only=True))
-            if is_database(root)
-            else nullcontext(FileCheckpointStorage(root, read_only=True)) as storage
-        ):
-            found: list[Finding] = []
-            for tenant in ("", *storage.tenants()):
-                scope = storage.tenant(tenant) if tenant else storage
-                for name in scope.threads():
-                    found += of_tenant(tenant, _lease(scope, name, moment))
-            return worst_first(found)
-    except CheckpointError as refusal:
-        return [refused("SP07", refusal, root)]
-    except OSError as error:
-        return [unseen("SP07", root, error.strerror)]
+def check_ownership(
+    storage: FileCheckpointStorage | SQLiteCheckpointStorage, now: datetime | None = None
+) -> Iterator[Finding]:
+    """Look for threads whose worker did not give them back."""
+    moment = datetime.now(UTC) if now is None else now
+    for tenant in ("", *storage.tenants()):
+        scope = storage.tenant(tenant) if tenant else storage
+        for name in scope.threads():
+            yield from of_tenant(tenant, _lease(scope, name, moment))
 
 
 def _lease(

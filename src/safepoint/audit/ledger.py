@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.finding import Finding, content, finding, of_tenant, refused
-from safepoint.audit.reading import view_of
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import scoped
 from safepoint.core.errors import (
@@ -27,6 +26,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
+from safepoint.shared.states import view_of
 from safepoint.stores.disk import SUPPORTED
 from safepoint.stores.sqlite import SQLiteJournal
 
@@ -76,12 +76,9 @@ def _apart(ledger: Ledger) -> Iterator[Finding]:
     if storage is None or anchor is None or not SUPPORTED:
         return
     kept, apart = storage.stat(), anchor.stat()
-    near = shell(str(storage))
     writable = apart.st_mode & stat.S_IWUSR and not os.statvfs(anchor).f_flag & os.ST_RDONLY
     if kept.st_uid == apart.st_uid and writable:
-        yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=near)
-    if kept.st_dev == apart.st_dev:
-        yield finding("SP15.one-device", str(anchor), storage=near)
+        yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=shell(str(storage)))
 
 
 def _folder(value: object) -> Path | None:

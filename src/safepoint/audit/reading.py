@@ -31,6 +31,7 @@ from safepoint.core.record import Checkpoint, Header, Opened, Place, open_sealed
 from safepoint.resume.approval import Question, unverified
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Payload, without_state
+from safepoint.shared.states import view_of
 from safepoint.shared.terminal import tick
 
 _RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
@@ -203,12 +204,6 @@ def walk(ledger: Ledger, name: str) -> Thread:
             return Thread(name, entries, None, hidden, head, keys)
     found = refused(_rule(view, name, refusal), refusal, name)
     return Thread(name, entries, found, hidden, head, keys)
-
-
-def view_of(ledger: Ledger) -> View:
-    """Return a view of the ledger's storage that remembers nothing of what it saw before."""
-    limits, tenant = ledger.codec.limits, ledger.tenant_name
-    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, limits, tenant=tenant)
 
 
 def _entry(checkpoint: Checkpoint) -> Entry:

@@ -124,12 +124,6 @@ class Runs:
         self._verifies = gate is not None
         self._gate = gate or Gate()
         self._today = dict(map(_named, apps))
-        self._has_tools: set[bool] = set()
-
-    def without_tools(self, store: str) -> Iterator[Finding]:
-        """Say that none of the runs that were looked at says which tools it has."""
-        if self._has_tools == {False}:
-            yield finding("SP18.no-tools", store)
 
     def look(self, thread: Thread) -> Iterator[Finding]:
         """Yield what is wrong with each record of a thread, and with its end."""
@@ -138,7 +132,6 @@ class Runs:
         for entry in thread.entries:
             yield from _version(entry, last, entries)
             if entry.is_run:
-                self._has_tools.add(bool(entry.payload.tools))
                 link = Link(entry, before, last, min(entries))
                 spend = link.spend
                 if spend is None:

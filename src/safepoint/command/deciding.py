@@ -43,9 +43,9 @@ def commands(sub: Any) -> None:
     for each, verb in ((approving, "approve"), (denying, "deny")):
         each.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
         each.set_defaults(verb=verb)
-    holding = _signing(sub, "hold", _hold, "hold a run: no worker goes on with it")
+    holding = _signing(sub, "hold", _order, "hold a run: no worker goes on with it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
-    releasing = _signing(sub, "release", _release, "end the hold of a run")
+    releasing = _signing(sub, "release", _order, "end the hold of a run")
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
     people = add(sub, "people", "list, add or remove who may approve or hold", _people, "NAME")
     changing = people.add_mutually_exclusive_group()
@@ -167,32 +167,22 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
 # --- hold and release
 
 
-def _hold(options: argparse.Namespace) -> int:
+def _order(options: argparse.Namespace) -> int:
+    """Hold a run, if a reason is given; otherwise release it."""
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
         desk.ordering(options.person)
         operator, warning = _signer(options)
-        order = desk.hold(thread, operator, why=options.reason)
+        which = f"by {options.person}: {where(desk.ledger, thread)}."
+        if "reason" in options:
+            order = desk.hold(thread, operator, why=options.reason)
+            said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."
+        else:
+            desk.release(thread, operator, options.digest)
+            said = f"Released {which} Holds that are left: {len(desk.holds(thread))}."
     print(warning, end="", file=sys.stderr)
-    print(f"Held by {order.by}: {where(desk.ledger, thread)}. No step runs until it is released.")
-    print(f"The hold is {order.hold}.")
-    return 0
-
-
-def _release(options: argparse.Namespace) -> int:
-    with ExitStack() as stack:
-        desk = _opened(options, stack, write=True)
-        thread = desk.thread(options.thread)
-        desk.ordering(options.person)
-        operator, warning = _signer(options)
-        desk.release(thread, operator, options.digest)
-        left = desk.holds(thread)
-    print(warning, end="", file=sys.stderr)
-    print(
-        f"Released by {options.person}: {where(desk.ledger, thread)}."
-        f" Holds that are left: {len(left)}."
-    )
+    print(said)
     return 0
 
 

@@ -74,7 +74,7 @@ def _lines(name: str) -> Iterator[str]:
         return
     wanted = _name(name).upper()
     if re.fullmatch(r"SL\d\d", wanted):
-        yield from _of_lint(wanted)
+        yield from _of_finding(wanted)
         return
     rule = RULES.get(wanted)
     if rule is None:
@@ -88,21 +88,6 @@ def _lines(name: str) -> Iterator[str]:
     yield from _pages(rule)
 
 
-def _of_lint(which: str) -> Iterator[str]:
-    """Yield what `safepoint lint` means by an id."""
-    from safepoint.models.lint import IDS  # it needs what this module explains
-
-    if which not in IDS:
-        raise unknown("finding", which, (), _LIST)
-    found = IDS[which]
-    yield f"{which}: {found.title}"
-    yield f"Do: {found.fix}"
-    if known := RULES.get(found.rule):
-        yield f"{known.id}: {known.title}"
-        yield "On the site:"
-        yield from _pages(known)
-
-
 def _pages(rule: Rule) -> Iterator[str]:
     yield f"  - rules/#{rule.id.lower()}"
     if rule.page is not None:
@@ -110,9 +95,10 @@ def _pages(rule: Rule) -> Iterator[str]:
 
 
 def _of_finding(which: str) -> Iterator[str]:
-    """Yield what the audit means by an id: its own words, with their blanks."""
-    from safepoint.audit.catalogue import check_of  # it needs what this module explains
+    """Yield what the audit means by an id, or the linter: its own words, with their blanks."""
+    from safepoint.audit.catalogue import CHECKS, check_of  # it needs what this module explains
 
+    which = next((each for each in CHECKS if each.endswith(f".{which.lower()}")), which)
     check = check_of(which)
     rule, _, name = which.partition(".")
     rule = rule.upper() if rule.upper() in RULES else rule.lower()
@@ -135,13 +121,10 @@ def _listed() -> Iterator[str]:
     width = max(map(len, EXPLANATIONS))
     yield from (f"  {name:{width}}  {each.says}" for name, each in EXPLANATIONS.items())
     from safepoint.audit.catalogue import CHECKS
-    from safepoint.models.lint import IDS
 
     yield "Rules"
     yield from (f"  {rule.id}  {rule.title}" for rule in RULES.values())
-    yield "Findings of safepoint lint"
-    yield from (f"  {name}  {each.title}" for name, each in IDS.items())
-    yield "Findings of safepoint audit"
+    yield "Findings of safepoint audit, and of lint"
     yield from (f"  {name}" for name in CHECKS)
     yield "Explain one: safepoint explain NAME"
 
@@ -164,15 +147,12 @@ def commands(sub: Any) -> None:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    lines: list[str] = [] if options.names else [*_listed()]
-    failures: list[NotFound] = []
-    for name in options.names:
+    status, blocks = 0, list[str]()
+    for name in options.names or [None]:
         try:
-            lines += [*([""] if lines else []), *_lines(name)]
+            blocks.append("\n".join(_listed() if name is None else _lines(name)))
         except NotFound as error:
-            failures.append(error)
-    for line in lines:
-        print(line)
-    for failure in failures:
-        print(failure, file=sys.stderr)
-    return 2 if failures else 0
+            print(error, file=sys.stderr)
+            status = 2
+    print(*blocks, sep="\n\n", end="\n" * bool(blocks))
+    return status

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.core.chain import View, plain_of
+from safepoint.core.chain import plain_of
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -43,7 +43,7 @@ from safepoint.places import (
 )
 from safepoint.settings import Settings, read
 from safepoint.shared.desk import beside
-from safepoint.shared.states import read_as_json
+from safepoint.shared.states import read_as_json, view_of
 from safepoint.shared.terminal import (
     add,
     counted,
@@ -51,7 +51,6 @@ from safepoint.shared.terminal import (
     passphrase,
     progress,
     status_of,
-    tell,
     tick,
 )
 from safepoint.stores import disk
@@ -126,11 +125,6 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
     ledger = _store(options).opened(stack, write=write)
     ours = options.tenant in ("", ledger.tenant_name)
     return ledger if ours else ledger.tenant(options.tenant)
-
-
-def _view(ledger: Ledger) -> View:
-    limits, tenant = ledger.codec.limits, ledger.tenant_name
-    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, limits, tenant=tenant)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -213,7 +207,7 @@ def _verify(options: argparse.Namespace) -> int:
                 f"Store {options.name} has no thread, so nothing was verified.",
                 "Check its name, and where it is.",
             )
-        records, wrong = 0, Counter[int]()
+        records, wrong, broken = 0, Counter[int](), list[str]()
         with progress(f"of {counted(len(threads), 'thread')}"):
             for each, thread in threads:
                 tick()
@@ -224,7 +218,8 @@ def _verify(options: argparse.Namespace) -> int:
                     records += count
                 except CheckpointError as error:
                     wrong[status_of(error)] += 1
-                    tell(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+                    broken.append(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+        print(end="".join(f"{line}\n" for line in broken))
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
         if ledger.anchor is None:
@@ -247,7 +242,7 @@ def _named(ledger: Ledger, thread: str) -> str:
 
 def _newest(ledger: Ledger, thread: str) -> Opened:
     """Return the newest record, a tombstone too."""
-    view = _view(ledger)
+    view = view_of(ledger)
     return next(view.back(thread), None) or view.at(thread)  # which says that there is none
 
 
@@ -261,7 +256,7 @@ def _history(options: argparse.Namespace) -> int:
             return _threads([(each, thread) for each in scopes for thread in each.threads()])
         if options.state or options.sequence is not None:
             return _show(options, ledger)
-        view = _view(ledger)
+        view = view_of(ledger)
         thread = check_name("thread", options.thread)
         for number, opened in enumerate(view.forward(thread, every_signature=True), 1):
             if number == 1 and opened.header.sequence > 1:
@@ -293,7 +288,7 @@ def _line(opened: Opened) -> str:
 
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
-    view, thread, number = _view(ledger), options.thread, options.sequence
+    view, thread, number = view_of(ledger), options.thread, options.sequence
     check_name("thread", thread)
     found = view.at(thread, None if number is None else check_sequence(number))
     header, anchored = found.header, view.anchored(thread)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from safepoint.console.pages import MOST, utc
-from safepoint.core.chain import View, plain_of
+from safepoint.core.chain import plain_of
 from safepoint.core.errors import (
     ApprovalRefused,
     CheckpointError,
@@ -33,7 +33,7 @@ from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.desk import Desk, Verb, Wait
-from safepoint.shared.states import read_as_json
+from safepoint.shared.states import read_as_json, view_of
 
 _QUESTIONS: Final = 20  # of which the answers are looked up
 
@@ -232,15 +232,13 @@ class _Walk:
 
     def verify(self) -> None:
         """Check each seal, link and the anchor, and tell if the run was deleted."""
-        ledger = self.ledger
-        place, limits = (ledger.storage, ledger.store, ledger.keys), ledger.codec.limits
-        view = View(*place, ledger.anchor, limits, tenant=ledger.tenant_name)
+        view = view_of(self.ledger)
         self.anchored = view.anchored(self.thread)
         self.end = next((each.header.sequence for each in view.back(self.thread)), 0)
         for opened in view.forward(self.thread, every_signature=True):
             self.take(opened)
         try:
-            next(ledger.back(self.thread))  # there is none, or this process has seen more
+            next(self.ledger.back(self.thread))  # there is none, or this process saw more
         except ThreadDeleted as error:
             self.record.ended = error.what
 

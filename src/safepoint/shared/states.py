@@ -1,4 +1,4 @@
-"""A state as JSON, for people and for programs that do not know its types."""
+"""What is in a store, for people and for programs that do not know its types."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
+from safepoint.core.chain import View
 from safepoint.core.codec import Tagged, inspect_state
+from safepoint.core.ledger import Ledger
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 
 _SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}
+
+
+def view_of(ledger: Ledger) -> View:
+    """Return a view of the ledger's storage that remembers nothing of what it saw before."""
+    limits, tenant = ledger.codec.limits, ledger.tenant_name
+    return View(ledger.storage, ledger.store, ledger.keys, ledger.anchor, limits, tenant=tenant)
 
 
 def read_as_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:

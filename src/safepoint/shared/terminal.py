@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import errno
-import importlib
 import io
 import math
 import os
+import pkgutil
 import re
 import select
 import signal
@@ -226,13 +226,6 @@ def tick() -> None:
         _SHOWN[-1].tick()
 
 
-def tell(line: str) -> None:
-    """Print a line, in the place of the one that says how far it is."""
-    if _SHOWN:
-        _SHOWN[-1].write("")
-    print(line)
-
-
 def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool = True) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
@@ -288,14 +281,11 @@ def imported(named: str, example: str) -> Any:
     Raises:
         ConfigurationError: it is written in another way, or cannot be imported.
     """
-    module, colon, name = named.partition(":")
-    if not (module and colon and name):
+    if not all(named.partition(":")):
         raise ConfigurationError(f"{quoted(named)} is not MODULE:NAME.", f"Write {example}")
     sys.path.insert(0, "")
     try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
+        return pkgutil.resolve_name(named)
     except Exception as error:
         raise ConfigurationError(
             f"{quoted(named)} cannot be imported: it raised {type(error).__name__}.",
@@ -303,7 +293,6 @@ def imported(named: str, example: str) -> Any:
         ) from error
     finally:
         sys.path.remove("")
-    return found
 
 
 # --- what people read and type
