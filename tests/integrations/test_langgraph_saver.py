@@ -717,8 +717,7 @@ def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool)
 def test_a_run_reads_its_thread_once_however_many_steps_it_has() -> None:
     def reads(steps: int) -> int:
         saver = SealedSaver(opened(storage := Counting(), InMemoryAnchor()))
-        graph = _line(*map(str, range(steps))).compile(checkpointer=saver)
-        graph.invoke({"amount": 1}, _run("t"))
+        _line(*map(str, range(steps))).compile(saver).invoke({"amount": 1}, _run("t"))
         return storage.reads
 
     assert reads(10) == reads(1)

@@ -143,15 +143,15 @@ def test_either_side_that_went_on_is_followed_and_left_alone(
     assert states(new(target)) == [1, 2, 3, 4, 5]
 
 
-def own_way(target: Memory) -> None:
+def own_way(_: Ledger, target: Memory) -> Any:
     fill(new(target), 1, first=3)
 
 
-def pruned_there(target: Memory) -> None:
+def pruned_there(_: Ledger, target: Memory) -> None:
     new(target).prune(THREAD, keep=1)
 
 
-def of_a_stranger(target: Memory) -> None:
+def of_a_stranger(_: Ledger, target: Memory) -> None:
     stranger = Memory()
     fill(opened(stranger, keys=Keyring(SigningKey.generate())), 1)
     target.put(THREAD, 1, stranger.read(THREAD, 1))
@@ -161,6 +161,7 @@ def of_a_stranger(target: Memory) -> None:
     ("change", "error", "told"),
     [
         (own_way, Conflict, "order-7 #3 is another record in the storage to copy to"),
+        (lambda *of: (own_way(*of), of[0].prune(THREAD, keep=1)), Conflict, "order-7 #3 is anoth"),
         (pruned_there, Conflict, r"order-7 #1 .* was pruned there"),
         (of_a_stranger, SealBroken, "order-7 #1"),
     ],
@@ -172,7 +173,7 @@ def test_a_target_with_other_records_is_not_overwritten(
     fill(source, 2)
     source.copy_to(new(target))
     source.save(THREAD, {"n": 3})
-    change(target)
+    change(source, target)
     before = (target.head(THREAD), target.base(THREAD), target.read(THREAD, target.head(THREAD)))
     with pytest.raises(error, match=told) as refusal:
         source.copy_to(new(target))
