@@ -162,3 +162,10 @@ def test_own_settings_of_a_stranger_are_refused(clone: Path) -> None:
     os.chown(own("[stores.s]\n"), 65534, -1)
     with pytest.raises(ConfigurationError, match="belongs to user 65534"):
         read()
+
+
+def test_who_has_no_home_has_no_settings(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own("[stores.s]\n")
+    assert read().stores == ["s"]
+    monkeypatch.delenv("HOME")
+    assert read().stores == []
