@@ -213,12 +213,12 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "resume.approval.Approval.check_time": (
         nothing,
         TOP,
-        "expired-approval",
+        "expired-approval thief-revives-expired",
     ),
     "resume.approval.Approval.check_answers": (
         nothing,
         TOP,
-        "replay-approval ride-along",
+        f"{ELSE} replay-approval ride-along",
     ),
     "resume.answers.Answers.about": (nothing, TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, TOP, "drop-hold"),

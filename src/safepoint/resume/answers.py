@@ -427,7 +427,7 @@ def _answers_errors() -> Iterator[None]:
 def _broken(what: str) -> SealBroken:
     return SealBroken(
         f"The answers do not verify. {what}",
-        "Nothing is resumed. Find out who can write their storage, and restore a copy that"
-        " verifies.",
+        "Nothing is resumed. Find out who wrote it. If it was a person who answers, list their key"
+        " as revoked; if not, restore a copy that verifies.",
         "answers",
     )
