@@ -29,6 +29,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
+from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread
@@ -50,7 +51,7 @@ from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
 from safepoint.resume.approval import Approval, Question, Reason, end_of, signable
-from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -67,6 +68,7 @@ try:
         CheckpointTuple,
         get_checkpoint_metadata,
     )
+    from langgraph.checkpoint.serde.types import INTERRUPT
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
@@ -81,7 +83,7 @@ _Whose = tuple[str, str]  # a tenant and its `thread_id`
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _HIDES: Final = "d"
-_WROTE: Final = ("task", "path", "writes")
+_WROTE: Final = ("task", "path", "writes", "asks")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads to remember
@@ -134,13 +136,11 @@ _CONVERTERS: Final = (
 
 def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> Codec:
     """Return a codec for LangChain's and LangGraph's own types and yours."""
-    named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
+    tagged = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
     rest, more = [], [*_CONVERTERS]
-    for tag, cls in named:
-        if isinstance(cls, type) and (
-            issubclass(cls, messages.BaseMessage)
-            or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        ):
+    for tag, cls in tagged:
+        named = hasattr(cls, "_fields") or hasattr(cls, "model_fields")
+        if named and isinstance(cls, type) and issubclass(cls, (messages.BaseMessage, tuple)):
             more.append(_by_fields(tag, cls))
         else:
             rest.append((tag, cls))
@@ -190,6 +190,7 @@ class _Thread:
         addressed: older checkpoints that a graph asked for by id, to continue from them.
         mine: the checkpoints of this saver. A second beginning after another saver's is a conflict.
         asks: whether a task asked, was answered or failed: the next checkpoint may come late.
+        fresh: the last record as the walk has read it, to be handed out once.
     """
 
     ledger: Ledger
@@ -205,6 +206,7 @@ class _Thread:
     addressed: set[_Key] = field(default_factory=set)
     mine: set[_Key] = field(default_factory=set)
     asks: dict[_Key, bool] = field(default_factory=dict)
+    fresh: dict[Head, Link] = field(default_factory=dict)
 
     @cached_property
     def name(self) -> str:
@@ -217,14 +219,14 @@ class _Thread:
         Args:
             wanted: the walk stops when this is true. None walks to the beginning.
         """
-        known, top, joined = self.high, None, self.high is None
+        known, top, joined, self.fresh = self.high, None, self.high is None, {}
         self.complete &= not joined
         try:
             for link in self.ledger.back(self.name):
                 here = link.opened.head
                 if top is None and here != known:
                     self.check(link.state)
-                top = top or here
+                top, self.fresh = top or here, self.fresh or {here: link}
                 if known and not joined and here.sequence <= known.sequence:
                     if here != known:  # an operator accepted a loss: another history
                         return _Thread(self.ledger, self.ident, self.generation).walk(wanted)
@@ -257,7 +259,11 @@ class _Thread:
         if key is None or at is None:
             return None
         wrote = sorted(each for each in self.writes[key] if each > at)
-        own, *notes = [self.ledger.load(self.name, each) for each in (at, *wrote)]
+        own, *notes = [
+            fresh.checkpoint if fresh else self.ledger.load(self.name, each)
+            for each in (at, *wrote)
+            for fresh in [self.fresh.pop(each, None)]
+        ]
         for record in (own, *notes):
             self.check(record.state)
         self.asks[key] = _asks([*own.state["early"], *(note.state for note in notes)])
@@ -268,7 +274,7 @@ class _Thread:
         if saved.previous != (self.high and self.high.digest):
             return self.walk(lambda _: True)
         self._take(saved)
-        self.high = Head(saved.sequence, saved.digest)
+        self.high, self.fresh = Head(saved.sequence, saved.digest), {}
         return self
 
     def _take(self, record: Link | Record) -> None:
@@ -302,9 +308,8 @@ class _Thread:
                     self._rank(other)
 
     def _rank(self, key: _Key) -> None:
-        top = self.tops.setdefault(key.space, key)
-        if self.checkpoints[top] < self.checkpoints[key]:
-            self.tops[key.space] = key
+        top = self.tops.get(key.space, key)
+        self.tops[key.space] = max(top, key, key=self.checkpoints.__getitem__)
 
 
 _Wanted = Callable[[_Thread], object]
@@ -507,7 +512,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
+        new_versions: ChannelVersions,  # noqa: ARG002  each record holds all channels
     ) -> RunnableConfig:
         """Seal a checkpoint with the writes that came before it.
 
@@ -519,7 +524,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         If an operator holds the thread, the checkpoint is saved and LangGraph drains the run.
         """
-        del new_versions  # each record holds all channels
         return self._of_run(config)._put(config, checkpoint, metadata)  # noqa: SLF001
 
     def _put(
@@ -535,7 +539,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         key = _Key.of(place.space, checkpoint["id"])
         parent = _Key.of(place.space, place.ident) if place.ident else None
         value = _value(place, checkpoint, get_checkpoint_metadata(config, metadata))
-        branches = metadata.get("source") in ("fork", "update")
         control = _control(config)
         if control is None:  # somebody updates the state
             self._check_free(place.thread)
@@ -551,8 +554,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 newest = thread.tops.get(key.space)
                 own = newest in thread.mine and (key.space or control is None)
                 begins = not parent and (own or (key.space and self.time_travel))
-                free = branches or begins or parent in thread.addressed
-                if not free and newest not in (parent, key):
+                branches = begins or metadata.get("source") in ("fork", "update")
+                if not (branches or parent in thread.addressed or newest in (parent, key)):
                     raise Conflict(
                         f"{thread.name} has a newer checkpoint in this namespace than the parent of"
                         " the one to save.",
@@ -648,7 +651,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
             for number, (channel, value) in enumerate(writes)
         ]
-        made = {"task": task_id, "path": path, "writes": rows}
+        texts = [*_texts(value for channel, value in writes if channel == INTERRUPT)]
+        made = {"task": task_id, "path": path, "writes": rows, "asks": texts}
         with self._writing(place.thread, control):
             thread = self._sought(place.thread, key, control)
             if key not in thread.checkpoints:
@@ -758,8 +762,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        check_askable(self.gate, self.ledger, "A node")
-        check_wait(within)
+        check_askable(self.gate, self.ledger, "A node", within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_free(thread, name)
@@ -1135,6 +1138,13 @@ def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) 
 def _asks(wrote: Iterable[Mapping[str, Any]]) -> bool:
     """Tell whether the tasks' writes contain a question, an answer or an error."""
     return any(row[0] < 0 for each in wrote for row in each["writes"])
+
+
+def _texts(waits: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts that a task waits with. Questions to people are among them."""
+    for each in chain.from_iterable(wait for wait in waits if isinstance(wait, (list, tuple))):
+        if isinstance(each, Interrupt) and isinstance(each.value, str):
+            yield each.value
 
 
 def _control(config: RunnableConfig) -> RunControl | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import date, timedelta
@@ -364,7 +363,6 @@ def test_entries_are_tables(tmp_path: Path) -> None:
         entries(settings.read(file))
 
 
-@pytest.mark.parametrize("make", [dict, lambda: {"accept": []}])
-def test_settings_that_accept_nothing_change_nothing(make: Callable[[], Any]) -> None:
-    told = settings.Settings(None, {"audit": make()})
+def test_settings_that_accept_nothing_change_nothing() -> None:
+    told = settings.Settings(None, {"audit": {}})
     assert accept([WARNING], entries(told), "/repo", TODAY) == [WARNING]

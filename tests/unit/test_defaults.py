@@ -257,9 +257,8 @@ def test_a_store_is_begun_once_and_opened_ever_after(
     assert again.latest("order-7").state == Invoice(42)
     assert again.anchor is not None
     assert not caplog.records
-    said(ConfigurationError, lambda: open_ledger("other", places=found))
-    served = replace(found, anchor="dbname=heads")
-    said(ConfigurationError, lambda: open_ledger("invoices", places=served))
+    for name, places in (("other", found), ("invoices", replace(found, anchor="dbname=heads"))):
+        said(ConfigurationError, partial(open_ledger, name, places=places))
 
 
 FILES = ("storage", "anchor", "key")

@@ -142,6 +142,9 @@ def test_settings_count_that_are_named_or_the_users_own(
     monkeypatch.setenv(VARIABLE, "nowhere.toml")
     with pytest.raises(ConfigurationError, match="cannot be read as settings"):
         read()
+    for name in (VARIABLE, "HOME"):
+        monkeypatch.delenv(name)
+    assert read().stores == []  # who has no home has none
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])

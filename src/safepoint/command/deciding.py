@@ -26,7 +26,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
 from safepoint.core.names import check_name
-from safepoint.places import REVOKED, Store, people_in
+from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait, where
 from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
@@ -193,7 +193,11 @@ def _people(options: argparse.Namespace) -> int:
     """List them; or add a public key to those that count; or move it to those that are revoked."""
     store = settings.read(options.config).store(options.name)
     if not (options.add or options.remove):
-        return _list(store)
+        for role, folder in (("approver", store.approvers), ("operator", store.operators)):
+            people = people_in(folder)
+            for number, (name, _) in people.keys.items():
+                print(f"{role} {name} {number}{' revoked' * (number in people.revoked)}")
+        return 0
     what, folder = (
         ("hold runs", store.operators) if options.operator else ("approve", store.approvers)
     )
@@ -227,12 +231,4 @@ def _people(options: argparse.Namespace) -> int:
     print(f"{name} may no longer {what} in {options.name}: key {key.id} is revoked.")
     left = "What they held stays held" if options.operator else "What they approved counts no more"
     print(f"{left}. Restart each worker, so that it knows.")
-    return 0
-
-
-def _list(store: Store) -> int:
-    for what, folder in (("approver", store.approvers), ("operator", store.operators)):
-        people = people_in(folder)
-        for key, (name, _) in people.keys.items():
-            print(f"{what} {name} {key}{' revoked' * (key in people.revoked)}")
     return 0

@@ -48,7 +48,8 @@ def digest(content: bytes) -> str:
 
 def mark(name: str, content: bytes) -> bytes:
     """Return an example with the line that says what it is: the first, or behind a `#!` line."""
-    line = f"# safepoint example {name} {_version()} sha256:{digest(content)}\n".encode()
+    version = metadata.version("safepoint")
+    line = f"# safepoint example {name} {version} sha256:{digest(content)}\n".encode()
     at = content.find(b"\n") + 1 if content.startswith(b"#!") else 0
     return content[:at] + line + content[at:]
 
@@ -76,10 +77,6 @@ def _folder() -> Path:
         if folder.is_dir():
             return folder
     raise ConfigurationError("This installation has no examples.", "Install safepoint again.")
-
-
-def _version() -> str:
-    return metadata.version("safepoint")
 
 
 # --- the command --------------------------------------------------------------------------------
@@ -115,5 +112,5 @@ def _examples(options: argparse.Namespace) -> int:
         except FileExistsError:
             what = f"{shell(path)} exists, and nothing was copied."
             raise Conflict(what, "Name another file, or remove that one.") from None
-    print(f"Copied {name} {_version()} to {shell(path)}.")
+    print(f"Copied {name} {metadata.version('safepoint')} to {shell(path)}.")
     return 0

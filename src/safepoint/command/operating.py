@@ -104,11 +104,8 @@ def _stopped(options: argparse.Namespace, word: str) -> int | None:
             "Nothing was done: that cannot be undone, and there is no terminal to ask on.",
             "Repeat it with --yes, if that is what you want.",
         )
-    try:
-        answer = input(f"Type {word} to do it: ")
-    except EOFError:
-        answer = ""
-    if answer.strip() == word:
+    print(f"Type {word} to do it: ", end="", flush=True)
+    if sys.stdin.readline().strip() == word:
         return None
     print("Nothing was done.")
     return 1
@@ -175,10 +172,7 @@ def _parts(places: Store) -> dict[str, str]:
 
 
 def _mode(path: str) -> str:
-    try:
-        return f"{stat.S_IMODE(os.stat(path).st_mode):04o}"  # noqa: PTH116
-    except OSError:
-        return "gone"
+    return f"{stat.S_IMODE(os.stat(path).st_mode):04o}"  # noqa: PTH116
 
 
 def _lines(name: str) -> str:

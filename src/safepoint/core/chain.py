@@ -417,10 +417,10 @@ class View:
 
     def _read_known(self, thread: str, end: Head, witness: Witness) -> Opened:
         """Return a record whose digest is known."""
-        check_reaches(thread, self._newest(thread)[0], end, witness)
         try:
             opened = self._read(thread, end.sequence)
-        except NotFound:
+        except (NotFound, RolledBack):
+            check_reaches(thread, self._newest(thread)[0], end, witness)
             if witness is PROCESS:
                 raise
             raise _pruned_beyond(thread, end) from None
