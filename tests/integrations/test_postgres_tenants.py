@@ -72,7 +72,7 @@ CALLS: Final[dict[str, dict[str, str]]] = {
     },
     "operator": {
         "select safepoint.discard('{t}', 'order-7', 2)": "SP005",
-        "select safepoint.prune('{t}', 'order-7', 3, 'base')": "SP005",
+        "select safepoint.prune('{t}', 'order-7', 3, 'base')": "42501",
         "select safepoint.purge('{t}', 'gone')": "0",
         "insert into safepoint.records (tenant, thread, sequence, record)"
         " values ('{t}', '{n}', 1, 'x')": "42501",
