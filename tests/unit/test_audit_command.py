@@ -88,7 +88,7 @@ def test_every_check_runs_and_the_worst_comes_first(deployed: Deployed, out: Any
         "SP15 error",  # the newest is gone
         *["SP10 warning"] * 2,
         *["SP03 warning"] * 2,  # stray, and what may be JSON
-        *["SP15 note"] * 2,
+        "SP15 note",  # one owner
     ]
     assert len(set(lines)) == len(lines)
     for number in range(30):
@@ -281,8 +281,6 @@ def test_approvals_are_verified_by_the_keys_of_people(
         return [f"{each}:" for each in rules(about)]
 
     assert said("order-8", "dana") == []
-    assert "SP18 note" not in rules(out(deployed.arguments())[1])
-    assert "SP18 note" in rules(out(listed("dana"))[1])
     assert set(said("order-9", "dana")) == {"SP19 error:"}
     assert said("order-8", "two", 2) == ["SP19 warning:"]
     people["erin"].public.to_file(deployed.root / "keys" / "gone-dana/dana.pub")
