@@ -178,8 +178,8 @@ class CheckpointStorage(Protocol):
         The first record is 1, or the one that the thread's base names.
 
         Raises:
-            Conflict: there is a record already, or there was one before the thread was pruned.
-            RolledBack: the record before it is not there.
+            Conflict: there is a record already, there was one before the thread was pruned, or it
+                does not follow the last one.
         """
 
     def read(self, thread: str, sequence: int) -> bytes:
