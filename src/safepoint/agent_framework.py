@@ -33,7 +33,7 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, thread_name, thread_text
 from safepoint.resume.approval import Question, Reason, end_of, signable
-from safepoint.resume.asking import Approved, Asking, check_askable, check_held
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -178,8 +178,7 @@ class SealedCheckpointStorage(Tenanted):
         if not before:  # not after an incomplete move, which could not finish then
             next(self._links(thread), None)
         label = thread_name(checkpoint.checkpoint_id)
-        value = {**_flatten(checkpoint), "asks": [each.text for each in _questions(checkpoint)]}
-        self.ledger.save(thread, value, app=_APP, label=label)
+        self.ledger.save(thread, _flatten(checkpoint), app=_APP, label=label)
         self._check_held(thread)  # it is saved, but no other step starts
         return checkpoint.checkpoint_id
 
@@ -325,7 +324,7 @@ class SealedCheckpointStorage(Tenanted):
         place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
         since = takewhile(lambda link: link.sequence > asked.sequence, self._links(place["thread"]))
         if replace(question, **place) != question or not any(
-            question in _questions(_read(link)) for link in since
+            _asks(_read(link), question) for link in since
         ):
             raise ApprovalRefused(
                 f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
@@ -338,7 +337,7 @@ class SealedCheckpointStorage(Tenanted):
             if link.kind != "state" or link.header.app != _APP:
                 return False
             found = _read(link)
-            if question in _questions(found):
+            if _asks(found, question):
                 return found.checkpoint_id in left
             left.add(found.previous_checkpoint_id)
             return False
@@ -373,7 +372,7 @@ class SealedCheckpointStorage(Tenanted):
         within: timedelta | None,
     ) -> Question:
         place = self._place(executor)
-        check_askable(self.gate, self.ledger, "An executor", within)
+        check_askable(self.gate, self.ledger, "An executor")
         if not executor.is_request_supported(Question, object):
             raise ConfigurationError(
                 f"{executor.id} asks people, and has no handler for what they answer.",
@@ -389,6 +388,7 @@ class SealedCheckpointStorage(Tenanted):
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
             ) from None
+        check_wait(within)
         self._check_held(place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
         created = datetime.fromisoformat(link.header.created)
@@ -453,15 +453,13 @@ class SealedCheckpointStorage(Tenanted):
         return next((link for link in links if link.label == label), None)
 
 
-def _questions(checkpoint: af.WorkflowCheckpoint) -> Iterator[Question]:
-    """Yield the open questions of a checkpoint and of the nested workflows' checkpoints."""
+def _asks(checkpoint: af.WorkflowCheckpoint, question: Question) -> bool:
+    """Tell whether a question is open in a checkpoint, or in a nested workflow's checkpoint."""
+    events = checkpoint.pending_request_info_events.values()
     inner = chain.from_iterable(map(dict.values, checkpoint.state.get(_STATES, {}).values()))
-    for event in checkpoint.pending_request_info_events.values():
-        if isinstance(event.data, Question):
-            yield event.data
-    for each in inner:
-        if isinstance(each, af.WorkflowCheckpoint):
-            yield from _questions(each)
+    return any(question == event.data for event in events) or any(
+        _asks(each, question) for each in inner if isinstance(each, af.WorkflowCheckpoint)
+    )
 
 
 # --- values
@@ -469,8 +467,7 @@ def _questions(checkpoint: af.WorkflowCheckpoint) -> Iterator[Question]:
 
 def _read(link: Link) -> af.WorkflowCheckpoint:
     """Return the checkpoint in a record, if it belongs to the record's place."""
-    ours = ("asks", "left")  # the questions, and what is left of a move
-    data = {name: each for name, each in link.state.items() if name not in ours}
+    data = {name: each for name, each in link.state.items() if name != "left"}  # from a move
     checkpoint = af.WorkflowCheckpoint.from_dict(data)
     name, thread = thread_name(checkpoint.workflow_name), link.header.place.thread
     if name != thread or thread_name(checkpoint.checkpoint_id) != link.label:

@@ -29,7 +29,6 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from itertools import chain
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread
@@ -51,7 +50,7 @@ from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
 from safepoint.resume.approval import Approval, Question, Reason, end_of, signable
-from safepoint.resume.asking import Approved, Asking, check_askable, check_held
+from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
 
@@ -68,7 +67,6 @@ try:
         CheckpointTuple,
         get_checkpoint_metadata,
     )
-    from langgraph.checkpoint.serde.types import INTERRUPT
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
@@ -83,7 +81,7 @@ _Whose = tuple[str, str]  # a tenant and its `thread_id`
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
 _HIDES: Final = "d"
-_WROTE: Final = ("task", "path", "writes", "asks")
+_WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _REMEMBERED: Final = 1000  # threads to remember
@@ -651,8 +649,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
             for number, (channel, value) in enumerate(writes)
         ]
-        texts = [*_texts(value for channel, value in writes if channel == INTERRUPT)]
-        made = {"task": task_id, "path": path, "writes": rows, "asks": texts}
+        made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread, control):
             thread = self._sought(place.thread, key, control)
             if key not in thread.checkpoints:
@@ -762,7 +759,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         within: timedelta | None,
     ) -> Asking:
         """Return a question that is the same each time this task asks, built from sealed data."""
-        check_askable(self.gate, self.ledger, "A node", within)
+        check_askable(self.gate, self.ledger, "A node")
+        check_wait(within)
         thread = str(info.thread_id)
         name, at = self._saved(thread, info)
         self._check_free(thread, name)
@@ -1138,13 +1136,6 @@ def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) 
 def _asks(wrote: Iterable[Mapping[str, Any]]) -> bool:
     """Tell whether the tasks' writes contain a question, an answer or an error."""
     return any(row[0] < 0 for each in wrote for row in each["writes"])
-
-
-def _texts(waits: Iterable[Any]) -> Iterator[str]:
-    """Yield the texts that a task waits with. Questions to people are among them."""
-    for each in chain.from_iterable(wait for wait in waits if isinstance(wait, (list, tuple))):
-        if isinstance(each, Interrupt) and isinstance(each.value, str):
-            yield each.value
 
 
 def _control(config: RunnableConfig) -> RunControl | None:

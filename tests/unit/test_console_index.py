@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ormsgpack import packb
+from ormsgpack import Ext, packb
 
 from safepoint import (
     Approver,
@@ -143,7 +143,8 @@ class Shop:
             Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
             for number in range(questions)
         ]
-        write({"asks": asked})
+        tag = b"\x13langgraph.Interrupt"
+        write({"writes": [Ext(0, tag + packb({"value": each})) for each in asked]})
         for _ in range(notes):
             write({})
         if spent:

@@ -134,19 +134,17 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
         )
 
 
-def check_askable(gate: Gate, ledger: Ledger, who: str, within: timedelta | None = None) -> None:
+def check_askable(gate: Gate, ledger: Ledger, who: str) -> None:
     """Refuse to ask people whose answer could not be used.
 
     Raises:
-        ConfigurationError: nobody may approve, the ledger has no journal or no anchor, or the wait
-            is too short or too long.
+        ConfigurationError: nobody may approve, or the ledger has no journal or no anchor.
         Unsafe: an approver has the writer's key.
     """
     if not gate.approvers:
         raise ConfigurationError(f"{who} asks people, and the gate has no approvers.", NOBODY)
     gate.check_apart(ledger.keys)
     check_journal(ledger, f"{who} can ask people", anchor=True)
-    check_wait(within)
 
 
 def check_wait(within: timedelta | None) -> None:
@@ -350,8 +348,11 @@ class Asking(NamedTuple):
             log.write("expire", outcome, thread, at, action)
         for each in answer:
             what: What = "deny" if each.verdict == "denied" else "approve"
-            who, detail = Actor(each.approver, f"signature of key {each.key}"), each.nonce
-            log.write(what, outcome, thread, at, f"{action} nonce {detail}".lstrip(), actor=who)
+            who, detail = (
+                Actor(each.approver, f"signature of key {each.key}"),
+                f"nonce {each.nonce}",
+            )
+            log.write(what, outcome, thread, at, f"{action} {detail}".lstrip(), actor=who)
 
     def _too_late(self, answer: Answer) -> ApprovalRefused:
         how = "the wait has ended"

@@ -38,7 +38,7 @@ class _Kept(NamedTuple):
 
     Attributes:
         head: its place and digest.
-        asks: the texts that it asks people.
+        asks: the texts that a node of LangGraph waits with.
         graph: the checkpoint of a graph, by its names of it, or nothing.
         agents: a checkpoint of Agent Framework, or nothing.
     """
@@ -50,7 +50,12 @@ class _Kept(NamedTuple):
 
     @classmethod
     def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Kept:
-        """Take from a record what counts."""
+        """Take from a record what counts. Tags stand for types that need not be known."""
+        asks = [
+            text
+            for part in ("writes", "early")
+            for text in _texts(_tagged(plain.get(part), "langgraph.Interrupt"))
+        ]
         graph, agents = dict[str, Any](), dict[str, Any]()
         if "checkpoint" in plain:
             inner = plain.get("metadata")
@@ -60,7 +65,8 @@ class _Kept(NamedTuple):
         if "checkpoint_id" in plain and is_last:
             names = ("checkpoint_id", "previous_checkpoint_id")
             agents = {name: plain[name] for name in names if name in plain}
-        return cls(head, tuple(_asks(plain)), graph, agents)
+            agents["asks"] = tuple(_pending(plain))
+        return cls(head, tuple(asks), graph, agents)
 
     @property
     def is_root(self) -> bool:
@@ -153,7 +159,7 @@ def asked(
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
                 break
-        texts = {text for each in kept for text in each.asks}
+        texts = {text for each in kept for text in (*each.asks, *each.agents.get("asks", ()))}
         if bounded and len(texts) > _TEXTS:
             raise _too_much(ledger, thread, f"is among {len(texts):,} questions")
         place = ledger.store, ledger.tenant_name, thread
@@ -200,7 +206,7 @@ def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
     for each in kept:
         for text in each.asks:
             yield from _of_graph(text, states)
-    yield from _of_agents([each for each in kept if each.agents])
+    yield from _of_agents([each.agents for each in kept if each.agents])
 
 
 def _of_graph(text: str, states: dict[Head, dict[str, Any]]) -> Iterator[Question]:
@@ -221,30 +227,44 @@ def _of_graph(text: str, states: dict[Head, dict[str, Any]]) -> Iterator[Questio
             yield question
 
 
-def _of_agents(states: list[_Kept]) -> Iterator[Question]:
+def _of_agents(states: list[dict[str, Any]]) -> Iterator[Question]:
     """Yield what checkpoints of Agent Framework ask, unless one that follows does not.
 
     Each is the last record of its label: once it is deleted, a note follows.
     """
-    asks = {each.agents["checkpoint_id"]: each.asks for each in states}
+    asks = {each["checkpoint_id"]: set(each["asks"]) for each in states}
     over = set[str]()
     for each in states:
-        over |= {*asks.get(each.agents.get("previous_checkpoint_id", ""), ())} - {*each.asks}
-    for text in dict.fromkeys(text for each in states for text in each.asks):
+        before = asks.get(each.get("previous_checkpoint_id", ""), set())
+        over |= before - asks[each["checkpoint_id"]]
+    for text in dict.fromkeys(text for each in states for text in each["asks"]):
         if text not in over:
             yield from _read(text)
 
 
-def _asks(plain: dict[str, Any]) -> Iterator[str]:
-    """Yield what a record asks, or what the tasks ask that it was saved with.
+def _pending(checkpoint: dict[str, Any]) -> Iterator[str]:
+    """Yield the questions that wait in a checkpoint, or in that of a workflow inside of it."""
+    yield from _tagged(checkpoint.get("pending_request_info_events"), "af.Question")
+    for inner in _tagged(checkpoint.get("state"), "af.WorkflowCheckpoint"):
+        yield from _pending(inner)
 
-    Each adapter writes it to the field `asks`, as the texts of the questions.
+
+def _tagged(plain: Any, tag: str) -> Iterator[Any]:
+    """Yield what stands behind a tag, wherever that is. No value of an application looks like it.
+
+    The depth was bounded before it was parsed.
     """
-    early = plain.get("early")
-    for part in (plain, *(early if isinstance(early, list) else ())):
-        asks = part.get("asks") if isinstance(part, dict) else None
-        if isinstance(asks, list):
-            yield from (text for text in asks if isinstance(text, str))
+    if isinstance(plain, dict) and plain.keys() == {f"${tag}"}:
+        yield plain[f"${tag}"]
+    elif isinstance(plain, dict | list):
+        for each in plain.values() if isinstance(plain, dict) else plain:
+            yield from _tagged(each, tag)
+
+
+def _texts(interrupts: Iterator[Any]) -> Iterator[str]:
+    for each in interrupts:
+        if isinstance(each["value"], str):
+            yield each["value"]
 
 
 def _read(text: str) -> Iterator[Question]:
