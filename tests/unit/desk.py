@@ -158,5 +158,5 @@ class FullDisk:
             raise Unavailable("There is no room.", "Make some.")
         return self.kept.record(event)
 
-    def anchored_in(self, _: object) -> InMemoryJournal:
+    def anchored_in(self, *_: object) -> InMemoryJournal:
         return self.kept

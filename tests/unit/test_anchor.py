@@ -26,7 +26,7 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.names import Head, Heads
+from safepoint.core.names import Head, Heads, journal_of
 from tests.unit.storage_helpers import tree
 
 Each = InMemoryAnchor | SQLiteAnchor
@@ -132,17 +132,18 @@ def test_a_name_outside_the_grammar_never_reaches_a_file(anchor: Each, name: Any
 
 
 def test_an_anchor_belongs_to_the_store_that_came_first(kept: SQLiteAnchor, tmp_path: Path) -> None:
-    """A call that is refused, or only reads, binds it to none; and a journal may be beside it."""
+    """A call that is refused, or only reads, binds it to none; its own journal may be beside it."""
     (tmp_path / "new").mkdir(mode=0o700)
     new = sqlite(tmp_path / "new")
     assert (new.read("orders", "a"), new.threads("orders")) == (None, [])
     refused(InvalidId, "A", lambda: new.advance("orders", "A", head(1)))
     late = sqlite(tmp_path / "new")
-    new.advance("journal", "a", head(3))
     new.advance(S, "a", head(1))
-    assert [new.read(each, "a") for each in (S, "journal")] == [head(1), head(3)]
+    new.advance(journal_of(S), "a", head(3))
+    assert [new.read(each, "a") for each in (S, journal_of(S))] == [head(1), head(3)]
     for each in (kept, new, late, sqlite(tmp_path / "new")):
-        refused(RolledBack, "belongs to store invoices, and was", *calls(each, "orders"))
+        for other in ("orders", "journal", journal_of("orders")):
+            refused(RolledBack, "belongs to store invoices, and was", *calls(each, other))
     assert kept.read(S, T) == head(57)
 
 

@@ -313,15 +313,13 @@ FOUND = {
     "SP12.seal-broken SP12.seal-broken": "records that name another key",
     "SP08.seal-broken SP08.seal-broken": "a revoked key",
     "SP08.revoked-in-use SP15.never-anchored SP15.never-anchored": "a key revoked since",
-    "SP20.behind": (
-        "a journal ahead by three; a tenant's journal ahead by three;"
-        " a journal with the anchor of another"
-    ),
+    "SP20.behind": "a journal ahead by three; a tenant's journal ahead by three",
     "SP20.unavailable": "a journal that is missing; a journal that is a file",
     "SP20.writable": "a journal that others write; a journal whose folder others write",
     "SP20.link": "a journal with a link in it",
     "SP20.seal-broken": (
-        "a journal that was edited; a journal that was cut; a journal of another key"
+        "a journal that was edited; a journal that was cut; a journal of another key;"
+        " a journal with the anchor of another"
     ),
     "SP20.no-anchor": "a journal without an anchor",
 }

@@ -10,12 +10,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from safepoint import RolledBack
+from safepoint import InMemoryAnchor, Keyring, Ledger, RolledBack, SigningKey
 from safepoint.core.errors import ApprovalRefused, NotOwner, SealBroken
+from safepoint.core.journal import Journal
 from safepoint.core.names import Head, spelled
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import Answer, Asking, check_held
-from tests.house import DANA, OPAL, STORE, THREAD, House, opened
+from tests.house import DANA, KEYS, OPAL, STORE, THREAD, House, Memory, opened
 
 
 class Case(House):
@@ -110,3 +111,18 @@ def test_what_was_asked_in_another_history_is_not_answered_in_this_one() -> None
     with pytest.raises(ApprovalRefused, match="is no record of the thread"):
         case.spend(DANA.approve(case.question))
     assert case.storage.head(THREAD) == 2
+
+
+@pytest.mark.parametrize("name", ["journal", "audit", STORE])
+def test_two_stores_may_share_an_anchor_and_a_journal_may_have_any_name(name: str) -> None:
+    """Each journal without an anchor of its own is anchored by its store, and not by its name."""
+    anchor = InMemoryAnchor()
+    for store in (STORE, "refunds"):
+        case = Case()
+        journal = Journal(Memory(), keys=Keyring(SigningKey.generate()), name=name)
+        case.book = Ledger(Memory(), store=store, keys=KEYS, anchor=anchor, journal=journal)
+        head = case.book.save(THREAD, {"n": 3})
+        at = Head(head.sequence, head.digest)
+        case.question = replace(case.question, store=store, checkpoint=at, head=at)
+        assert case.spend(DANA.approve(case.question))
+        assert case.book.accept_loss(THREAD)[1] == anchor.read(store, THREAD)

@@ -290,7 +290,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         options["journal"] = Journal(Memory(), keys=Keyring(GENERATED), anchor=at)
         bare = Journal(FileCheckpointStorage(tmp_path / store), keys=Keyring(GENERATED))
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-            bare.anchored_in(at)
+            bare.anchored_in(at, STORE)
     else:
         until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()

@@ -139,6 +139,20 @@ def test_a_revoked_key_is_not_undone_by_another_name_in_line_1(house: House) -> 
             use()
 
 
+@pytest.mark.parametrize("anchored", [False, True])
+def test_an_emptied_thread_with_a_planted_base_is_not_saved_onto(*, anchored: bool) -> None:
+    """The process that knows its end saves next, at the very place where the base begins."""
+    storage, anchor = Memory(), InMemoryAnchor() if anchored else None
+    ledger = opened(storage, anchor)
+    fill(ledger, 3)
+    storage.remove(THREAD, 1, 2, 3)
+    storage.put_base(THREAD, 4, b"x")
+    for each in (ledger, opened(storage, anchor)):
+        with pytest.raises(RolledBack):
+            each.save(THREAD, {"n": 4})
+    assert storage.head(THREAD) == 0
+
+
 def test_a_copy_moves_no_anchor_over_a_fork() -> None:
     anchor = InMemoryAnchor()
     first, other = opened(Memory(), anchor), opened(Memory(), InMemoryAnchor())

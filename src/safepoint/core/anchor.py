@@ -17,8 +17,8 @@ _T = TypeVar("_T")
 class Anchor(Protocol):
     """Remembers the head of each thread in a place that the storage's writer cannot change.
 
-    It is asked about the threads of a store, and of the store `journal`: a journal that has no
-    anchor of its own is anchored in that of the ledger, when people answer.
+    It is asked about the threads of a store, and of its journal, under a name of this package: a
+    journal that has no anchor of its own is anchored in that of the ledger, when people answer.
 
     A signed chain reveals an edit. It does not reveal that its end was cut off, that a thread is
     gone, or that last week's copy was restored, because the remaining records are genuine. The

@@ -182,6 +182,7 @@ class View:
         limits: how large a record may be.
         use: the use that the signatures name.
         tenant: the tenant that storage and anchor are scoped to, or "".
+        anchored_as: the name of the store in the anchor, if it is another one.
 
     Attributes:
         known: the end of each thread, as this process last saw it.
@@ -196,9 +197,11 @@ class View:
         limits: Limits,
         use: Use = "record",
         tenant: str = "",
+        anchored_as: str = "",
     ) -> None:
         self.storage = storage
         self.store = store
+        self.anchored_as = anchored_as or store
         self.keys = keys
         self.anchor = anchor
         self.limits = limits
@@ -219,7 +222,8 @@ class View:
         check_tenant(tenant, self.tenant)
         storage = scoped(self.storage, tenant)
         anchor = None if self.anchor is None else scoped(self.anchor, tenant)
-        return View(storage, self.store, self.keys, anchor, self.limits, self.use, tenant)
+        given = storage, self.store, self.keys, anchor, self.limits, self.use
+        return View(*given, tenant, self.anchored_as)
 
     def threads(self) -> list[str]:
         """Return the threads of the storage and of the anchor, so that a missing one is listed."""
@@ -227,7 +231,7 @@ class View:
             names = set(self.storage.threads())
         if self.anchor is not None:
             with anchor_errors("list", "the threads"):
-                names.update(self.anchor.threads(self.store))
+                names.update(self.anchor.threads(self.anchored_as))
         return sorted(names)
 
     def tenants(self) -> list[str]:
@@ -239,12 +243,12 @@ class View:
         anchor: object = self.anchor
         if isinstance(anchor, TenantAnchor):
             with anchor_errors("list", "the tenants"):
-                names.update(map(check_tenant, anchor.tenants(self.store)))
+                names.update(map(check_tenant, anchor.tenants(self.anchored_as)))
         return sorted(names)
 
     def anchored(self, thread: str) -> Head | None:
         """Return the anchor's head of a thread."""
-        return None if self.anchor is None else read_head(self.anchor, self.store, thread)
+        return None if self.anchor is None else read_head(self.anchor, self.anchored_as, thread)
 
     # --- the walk
 
@@ -524,9 +528,9 @@ class View:
     ) -> Opened:
         """Append a record to a thread and move the anchor to it.
 
-        If this process knows the end, and the anchor agrees with it, the storage is not read first:
-        it accepts a record only at the next sequence. If another writer was faster, or the end was
-        cut off, it reads the end and tries again.
+        If this process knows the end, and the storage and the anchor agree with it, no record is
+        read first: the storage accepts a record only at the next sequence. If another writer was
+        faster, it reads the end and tries again.
 
         Args:
             thread: the thread.
@@ -571,6 +575,8 @@ class View:
         """Return the verified end of a thread, if `after` allows to build on it."""
         opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
         number, head = 0, None
+        if opened is None and self._first(thread) > 1:
+            raise RolledBack(f"{thread} has a base, and no record.", kind="missing")
         if opened is not None:
             refuse_deleted(opened)
             head = opened.head
@@ -601,7 +607,7 @@ class View:
     def _move(self, thread: str, head: Head) -> None:
         if self.anchor is not None:
             with anchor_errors("be moved for", thread):
-                self.anchor.advance(self.store, thread, head)
+                self.anchor.advance(self.anchored_as, thread, head)
 
     # --- what this process knows of its threads: it spares a read, and shows what is cut off
 
@@ -612,7 +618,9 @@ class View:
         anchored = self.anchored(thread)
         if anchored is None and self.anchor is not None:
             return None  # nothing vouches for its past
-        agrees = anchored in (known.head, known.anchored)
+        with storage_errors("find the latest of", thread):
+            is_there = self.storage.head(thread) == known.head.sequence
+        agrees = is_there and anchored in (known.head, known.anchored)
         return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:

@@ -466,9 +466,9 @@ class _Writer:
 
     def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
         """Prove that a value of the caller's class, or a set or dict, can be restored."""
-        if self._proof and (known := hash((type(value), data))) not in self._proof[1]:
+        entry = self._table[type(value)]
+        if self._proof and (known := hash((entry.tag, data))) not in self._proof[1]:
             reader, proved = self._proof
-            entry = self._table[type(value)]
             try:
                 is_flat = _is_flat(content)
                 again = entry.revive({**content} if is_flat else reader.read(data))

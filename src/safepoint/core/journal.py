@@ -46,6 +46,7 @@ from safepoint.core.names import (
     check_sequence,
     check_tenant,
     is_digest,
+    journal_of,
     spelled,
 )
 from safepoint.core.record import Opened, Place, seal
@@ -282,8 +283,8 @@ class Journal:
         scope._view = self._view.for_tenant(check_tenant(name, self._view.tenant))  # noqa: SLF001  of our own kind
         return scope
 
-    def anchored_in(self, anchor: Anchor | None) -> Self:
-        """Return this journal with an anchor, unless it has one of its own.
+    def anchored_in(self, anchor: Anchor | None, store: str) -> Self:
+        """Return this journal with the anchor of a store, unless it has one of its own.
 
         Raises:
             ConfigurationError: the anchor is in one place with the journal.
@@ -292,7 +293,8 @@ class Journal:
         if view.anchor is None:
             check_apart(view.storage, view.keys, anchor)
             given = view.storage, view.store, view.keys, anchor, LIMITS
-            anchored._view = View(*given, "journal", view.tenant)  # noqa: SLF001  of our own kind
+            name = journal_of(store)
+            anchored._view = View(*given, "journal", view.tenant, name)  # noqa: SLF001  of our own kind
         return anchored
 
     def __repr__(self) -> str:

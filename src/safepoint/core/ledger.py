@@ -48,6 +48,7 @@ from safepoint.core.names import (
     check_sequence,
     check_store,
     check_tenant,
+    journal_of,
     read_head,
 )
 from safepoint.core.record import (
@@ -166,7 +167,7 @@ class Ledger:
     @cached_property
     def anchored_journal(self) -> Journal | None:
         """The journal for what people answer: it has the ledger's anchor, unless it has its own."""
-        return self.journal and self.journal.anchored_in(self.anchor)
+        return self.journal and self.journal.anchored_in(self.anchor, self.store)
 
     def tenant(self, name: str) -> Ledger:
         """Return the ledger of one tenant, with the same keys, codec, journal and options.
@@ -527,7 +528,7 @@ class Ledger:
             with anchor_errors("be set back for", thread):
                 anchor.rewind(self.store, thread, after)
                 if self.journal is not None and self.journal.anchor is None:
-                    anchor.rewind(self.journal.name, thread, None)
+                    anchor.rewind(journal_of(self.store), thread, None)
             self._view.known.pop(thread, None)
             return before, after
 

@@ -110,6 +110,11 @@ def _base32(data: bytes) -> str:
     return b32encode(data).decode().rstrip("=").lower()
 
 
+def journal_of(store: str) -> str:
+    """Return the name by which the anchor of a store knows what its journal says of answers."""
+    return RESERVED + digest_of(store.encode()).removeprefix("sha256:")[:32]
+
+
 def check_store(name: object) -> str:
     """Return the name of a ledger's store.
 

@@ -127,7 +127,8 @@ def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
             f"{why} only where an anchor sees what they answered, and the ledger has none.",
             "Write Ledger(..., anchor=SQLiteAnchor(path)), or take open_ledger, which has one.",
         )
-    if any(ledger.keys) and ledger.journal is None:
+    journal = ledger.anchored_journal if anchor else ledger.journal
+    if any(ledger.keys) and journal is None:
         raise ConfigurationError(
             f"{why} only where that is written down, and the ledger has no journal.",
             "Write Ledger(..., journal=SQLiteJournal(path, keys=...)).",

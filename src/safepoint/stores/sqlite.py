@@ -26,7 +26,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import LIMITS, Journal
 from safepoint.core.keys import Keyring
-from safepoint.core.names import DEFAULT_LIMITS, JOURNAL, Head, Limits, check_name
+from safepoint.core.names import DEFAULT_LIMITS, Head, Limits, check_name, journal_of
 from safepoint.core.storage import (
     Leasing,
     Ownership,
@@ -454,13 +454,13 @@ class SQLiteAnchor(Database, AnchorBase):
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         def owned(sql: sqlite3.Connection) -> _T:
             [owner] = sql.execute("SELECT name FROM store").fetchone() or [None]
-            if store != JOURNAL and owner not in (None, store):
+            if owner not in (None, store) and store != journal_of(owner):
                 raise RolledBack(
                     f"{shell(self._file)} belongs to store {check_name('store', owner)}, and was"
                     f" asked about store {store}.",
                     "Give each store an anchor of its own, in a folder of its own.",
                 )
-            if write and owner is None and store != JOURNAL:
+            if write and owner is None:
                 sql.execute("INSERT INTO store VALUES (1, ?)", (store,))
             return act(sql)
 
