@@ -268,8 +268,8 @@ class Journal:
         anchor: Anchor | None = None,
     ) -> None:
         check_apart(storage, keys, anchor)
-        self.keys, self.anchor, self.name = keys, anchor, check_name("journal", name)
-        self._view = View(storage, self.name, keys, anchor, LIMITS, "journal")
+        self.keys, self.anchor = keys, anchor
+        self._view = View(storage, check_name("journal", name), keys, anchor, LIMITS, "journal")
 
     def tenant(self, name: str) -> Self:
         """Return the journal of one tenant, which writes and reads only that tenant's entries.
