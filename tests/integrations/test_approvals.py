@@ -686,7 +686,7 @@ def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
     with pytest.raises(MemoryError):
         office.look(DANA.approve(question))
     office.bank.clear()
-    records = office.storage._records[office.thread]
+    records = office.storage._records["", office.thread]
     for number, record in records.items():
         records[number] = record.replace(column.encode(), column[::-1].encode())
     _refused(SealBroken, lambda: office.again(DANA.approve(question)))
@@ -735,10 +735,10 @@ def test_whoever_cuts_a_no_off_the_journal_stops_the_run(kind: Kind) -> None:
         office.look(ERIN.deny(question))
     office.dies, office.approvers = False, _approvers(revoked=[PEOPLE["erin"]])
     entries = office.journal._view.storage
-    records = entries._records[office.thread]
+    records = entries._records["", office.thread]
     first = min(number for number, record in records.items() if b'"deny"' in record)
-    entries._records[office.thread] = {each: records[each] for each in range(1, first)}
-    entries._heads[office.thread] = first - 1
+    entries._records["", office.thread] = {each: records[each] for each in range(1, first)}
+    entries._heads["", office.thread] = first - 1
     office.journal._view.known.clear()  # as in another process
     _refused(SealBroken, lambda: office.look(DANA.approve(question)))
     assert not office.bank

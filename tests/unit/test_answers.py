@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,8 +77,8 @@ class Counting(InMemoryCheckpointStorage):
 
     def holds(self, chains: dict[str, dict[int, bytes]]) -> None:
         """Hold this, as if the adversary had put it there, and nothing else."""
-        self._records = {chain: dict(records) for chain, records in chains.items() if records}
-        self._heads = {chain: max(records) for chain, records in self._records.items()}
+        self._records = {("", chain): dict(records) for chain, records in chains.items() if records}
+        self._heads = {place: max(records) for place, records in self._records.items()}
 
     def read(self, thread: str, sequence: int) -> bytes:
         self.reads += 1
@@ -132,7 +131,7 @@ class Office(Desk):
     @property
     def chains(self) -> dict[str, dict[int, bytes]]:
         """A copy of the place of the answers, in the order in which the chains were begun."""
-        return copy.deepcopy(self.kept._records)
+        return {chain: dict(records) for (_, chain), records in self.kept._records.items()}
 
     @property
     def chain(self) -> dict[int, bytes]:
@@ -362,7 +361,7 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     question = desk.asked()
     desk.answers.put(erin, erin.deny(question))
     [chain] = desk.chains
-    desk.kept._records[chain][1] = b"x"  # and whatever was done to the chain
+    desk.kept._records["", chain][1] = b"x"  # and whatever was done to the chain
     people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
     gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
     refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
