@@ -180,11 +180,11 @@ def opened() -> Iterator[Callable[..., Index]]:
 
 
 def threads(index: Index, state: Any = "waiting") -> list[str]:
-    return [row.thread for row in index.page(state).rows]
+    return [row.spot.thread for row in index.page(state).rows]
 
 
 def alarms(index: Index) -> list[tuple[str, str, bool]]:
-    return [(each.thread, each.error, each.is_hidden) for each in index.alarms()]
+    return [(each.spot.thread, each.error, each.is_hidden) for each in index.alarms()]
 
 
 def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> None:
@@ -197,8 +197,8 @@ def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> No
     assert index.status()[:3] == (PER_PAGE + 3, PER_PAGE + 3, 1)
     first, second = index.page("waiting", 1), index.page("waiting", 2)
     assert first[1:] == (1, 2)
-    assert [row.thread for row in index.page("waiting", 9).rows] == [r.thread for r in second.rows]
-    found = [row.thread for row in (*first.rows, *second.rows)]
+    assert [row.spot for row in index.page("waiting", 9).rows] == [r.spot for r in second.rows]
+    found = [row.spot.thread for row in (*first.rows, *second.rows)]
     assert found == ["report-1", *(f"order-{n:02}" for n in range(PER_PAGE + 1, 0, -1)), "order-00"]
     assert {row.wait.needed for row in first.rows} == {2}
 
@@ -213,7 +213,7 @@ def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> No
 
 
 def said(index: Index) -> list[tuple[str, str, str, str]]:
-    return [(each.thread, each.result, each.by, each.why) for each in index.done()[0]]
+    return [(each.spot.thread, each.result, each.by, each.why) for each in index.done()[0]]
 
 
 def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
@@ -241,7 +241,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     ]
     times = [each.at for each in index.done()[0]]
     assert times == sorted(times, reverse=True)
-    assert index.done()[0][0].tenant == "acme"
+    assert index.done()[0][0].spot.tenant == "acme"
     assert index.done()[1] == {"orders": ""}
 
     chain = sha256(f"answer {shop.keys['erin'].id} {runs[2].question.text}".encode()).hexdigest()
@@ -336,7 +336,7 @@ def test_no_run_takes_the_place_of_others(
     shop.graph("graph", **written)
     index = opened(orders=shop)
     index.look(whole=True)
-    found = [row.more for row in index.page("waiting").rows if row.thread == "graph"]
+    found = [row.more for row in index.page("waiting").rows if row.spot.thread == "graph"]
     assert (found, "order-1" in threads(index)) == (rows, True)
     assert [each.error for each in index.alarms()] == [error] * bool(error)
     if "spent" not in written:
@@ -358,7 +358,7 @@ def test_what_moves_is_seen_in_a_round(make: Any, opened: Any) -> None:
     shop.answers.put(dana, dana.approve(run.question))
     index.look(whole=False)
     (row,) = index.page("waiting").rows
-    assert (row.thread, row.wait.yes) == ("order-2", ("dana",))
+    assert (row.spot.thread, row.wait.yes) == ("order-2", ("dana",))
     erin = shop.person("erin")
     shop.answers.put(erin, erin.deny(run.question))
     index.look(whole=False)
@@ -381,7 +381,7 @@ def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
     assert threads(index) == ["order-2"]
     until(lambda: len(index.alarms()) == 1)
     (alarm,) = index.alarms()
-    assert (alarm.store, alarm.thread, alarm.error[-11:]) == ("orders", "", "Unavailable")
+    assert (alarm.spot, alarm.error[-11:]) == (("orders", "", ""), "Unavailable")
     assert index.counts()["waiting"] == 1
     (shop.folder / "away").rename(shop.folder / part)
     until(lambda: not index.alarms())
@@ -404,7 +404,7 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     shop.flow().start(shop.ledger("dark", cipher=Toy()), "order-7")
     index = opened(orders=shop, others=other)
     index.look(whole=True)
-    rows = [row[:3] for row in index.page("waiting").rows]
+    rows = [row.spot for row in index.page("waiting").rows]
     wanted = [(s, t, "order-7") for s in ("orders", "others") for t in ("", "acme", "globex")]
     assert sorted(rows) == wanted
     (dark,) = index.alarms()
@@ -415,7 +415,7 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     opal = other.person("opal")
     other.answers.hold(opal, "invoices", "order-7", tenant="globex", why="odd")
     index.look(whole=True)
-    rows = [row[:3] for row in index.page("waiting").rows]
+    rows = [row.spot for row in index.page("waiting").rows]
     assert sorted(rows) == [each for n, each in enumerate(wanted) if n not in (1, 5)]
     assert [each[:4] + each[5:] for each in index.alarms()] == [
         dark[:4] + dark[5:],

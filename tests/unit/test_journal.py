@@ -242,8 +242,8 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
         assert {e.tenant for e in of.journal.show()} == {tenant}
     counts = {f"@{tenant}/{chain}": 1 for tenant in ("acme", "other") for chain in ("journal", "t")}
     assert journal.counts() == counts
-    assert [e.what for e in journal.show(thread="t", tenant="acme")] == ["save"]
-    assert [e.tenant for e in journal.show(tenant="acme")] == ["acme"] * 2
+    assert [e.what for e in journal.tenant("acme").show(thread="t")] == ["save"]
+    assert [e.tenant for e in journal.tenant("acme").show()] == ["acme"] * 2
     assert {e.tenant for e in journal.show()} == {"acme", "other"}
     assert list(journal.show(thread="t")) == []
     with pytest.raises(ConfigurationError, match="a tenant has no tenants"):

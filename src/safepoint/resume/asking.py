@@ -32,7 +32,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import RESUMING, Actor, Entry, Outcome, What
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head, digest_of
+from safepoint.core.names import Head, digest_of, with_tenant
 from safepoint.resume.answers import in_force
 from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
@@ -174,12 +174,11 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
     for each in in_force(gate.answers.orders(store, thread, operators, tenant=tenant), operators):
         who = Actor(each.by, f"signature of key {each.key}")
         ledger.log.write("hold", "done", thread, detail=str(each), actor=who)
-        whose = f" --tenant {tenant}" if tenant else ""
         raise NotOwner(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            f"No step runs. An operator ends it: safepoint release {store} {thread}{whose}"
-            f" --digest {each.hold}, or answers.release in code.",
+            f"No step runs. An operator ends it: safepoint release {store}"
+            f" {with_tenant(tenant, thread)} --digest {each.hold}, or answers.release in code.",
             "held",
         )
 

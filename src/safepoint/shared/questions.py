@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from safepoint.core.chain import plain_of
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ResumeRefused
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head
+from safepoint.core.names import Head, with_tenant
 from safepoint.core.record import Checkpoint
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT, Asking
@@ -184,10 +184,10 @@ def asked(
 
 
 def _too_much(ledger: Ledger, thread: str, why: str) -> LimitExceeded:
-    tenant = f" --tenant {ledger.tenant_name}" if ledger.tenant_name else ""
+    named = with_tenant(ledger.tenant_name, thread)
     return LimitExceeded(
         f"What {thread} asks {why}: too much to look into among many threads.",
-        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {thread}{tenant}",
+        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {named}",
     )
 
 
