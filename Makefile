@@ -35,7 +35,7 @@ test: .venv/.ready ## Run check, all tests but the long ones, all blocks (ARGS="
 
 deep: check ## The long ones: what is marked deep, long fuzzing, the other site generator
 	@echo "== what is marked deep"
-	@$(PYTESTS) -m deep
+	@$(PYTESTS) --dist=worksteal -m deep
 	@$(MAKE) --no-print-directory fuzz
 	@echo "== census of both generators"
 	@$(PY) -m tests.harness.census
@@ -71,7 +71,8 @@ demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other
 	cat errors >&2; exit $$status
 
 fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
-	@$(PYTESTS) tests/fuzz $(wildcard tests/*/test_*machine.py) --hypothesis-profile=fuzz $(ARGS)
+	@$(PYTESTS) --dist=worksteal tests/fuzz tests/unit/test_resume_machine.py \
+	    --hypothesis-profile=fuzz $(ARGS)
 
 bench: .venv/.ready ## Measure against the peers, side by side
 	@$(PY) -m benchmarks $(ARGS)

@@ -554,8 +554,8 @@ class Resuming(RuleBasedStateMachine):
 
 
 TestResuming = Resuming.TestCase
-_MANY = settings().max_examples  # 100, or those of `make fuzz`
-TestResuming.settings = settings(stateful_step_count=30, max_examples=40 if _MANY == 100 else _MANY)
+_MANY = settings().max_examples // 20  # a run of a machine costs as much as many other examples
+TestResuming.settings = settings(stateful_step_count=30, max_examples=max(40, _MANY))
 
 
 answer_deaths = st.sampled_from(
@@ -1027,6 +1027,4 @@ class Answering(RuleBasedStateMachine):
 
 
 TestAnswering = Answering.TestCase
-TestAnswering.settings = settings(
-    stateful_step_count=25, max_examples=25 if _MANY == 100 else _MANY
-)
+TestAnswering.settings = settings(stateful_step_count=25, max_examples=max(25, _MANY))
