@@ -64,9 +64,9 @@ def rows(text: str | None) -> dict[str, list[Row]]:
 def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the lists in each of their states: the template, and what it shows."""
     broken = "The record of order-13/3 is not what was sealed. Nothing of it was decoded."
-    names = [text or each for each in ("invoices", "", "order-13", "SealBroken", broken)]
+    where = Spot(*(text or each for each in ("invoices", "", "order-13")))
     cut = Spot("refunds", "acme", "order-2")
-    alarms = [Alarm(Spot(*names[:3]), *names[3:])]
+    alarms = [Alarm(where, text or "SealBroken", text or broken)]
     alarms.append(Alarm(cut, "RolledBack", text or "It ends at #4.", True))
     away = Alarm(Spot(text or "payroll"), "Unavailable", text or "It is not there.")
     ended = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12))
