@@ -47,10 +47,9 @@ def rows(text: str | None) -> dict[str, list[Row]]:
     refund = question("refund", 26, app="refund@1")
     said = question(arguments={"to": text or "ACME"}, next=(text or "")[:99])
     bills, refunds = partial(Spot, "invoices"), partial(Spot, "refunds")
-    first = Spot(*3 * (text or "order-7",))
     return {
         "waiting": [
-            Row(first, wait._replace(question=said, needed=2, yes=(ops,))),
+            Row(Spot(*[text or "7"] * 3), wait._replace(question=said, needed=2, yes=(ops,))),
             Row(bills("acme", "order-8"), wait),
             Row(refunds("", LONG), wait._replace(question=refund, needed=3, yes=("a", "b"))),
             Row(refunds("", "r-14"), wait._replace(question=asked, is_answerable=False)),
@@ -65,9 +64,8 @@ def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the lists in each of their states: the template, and what it shows."""
     broken = "The record of order-13/3 is not what was sealed. Nothing of it was decoded."
     where = Spot(*(text or each for each in ("invoices", "", "order-13")))
-    cut = Spot("refunds", "acme", "order-2")
     alarms = [Alarm(where, text or "SealBroken", text or broken)]
-    alarms.append(Alarm(cut, "RolledBack", text or "It ends at #4.", True))
+    alarms.append(Alarm(Spot("refunds", "acme", "r-2"), "RolledBack", text or "It ends.", True))
     away = Alarm(Spot(text or "payroll"), "Unavailable", text or "It is not there.")
     ended = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12))
     nothing, found = Page([], 1, 1), rows(text)

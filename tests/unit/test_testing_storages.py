@@ -130,9 +130,8 @@ def says_it_on_two_lines(
 def takes_names_for_numbers(self: Any, real: Any, thread: str) -> Any:
     """As a column without a strict type does."""
     if thread.isdigit() and str(int(thread)) != thread:
-        self._records[self._tenant, thread] = self._records.setdefault(
-            (self._tenant, str(int(thread))), {}
-        )
+        number = self._tenant, str(int(thread))
+        self._records[self._tenant, thread] = self._records.setdefault(number, {})
     return real(thread)
 
 
@@ -309,8 +308,7 @@ def goes_by_the_clock(self: Any, real: Any, thread: str, *given: Any, **options:
 
 @breaks("a_former_owner_can_do_nothing", "release")
 def releases_for_anybody(self: Any, _: Any, lease: Any) -> None:
-    former = replace(self._ownership(lease.thread), holder=None)
-    self._owners[self._tenant, lease.thread] = former
+    self._owners[self._tenant, lease.thread] = replace(self._ownership(lease.thread), holder=None)
 
 
 @breaks("nothing_of_a_former_owner_lands_after_a_takeover", "append")
