@@ -445,7 +445,7 @@ class View:
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
                     " follow it.",
                     "Whoever wrote those had the key and not this package. Replace the key.",
-                    "place",
+                    "chain",
                 )
             yield opened
 
