@@ -432,13 +432,8 @@ def test_who_may_hold_and_where_is_said_in_the_gate() -> None:
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
     refused(Unsafe, lambda: Gate(approvers=PEOPLE, answers=answers, operators=PEOPLE))
     desk = Office()
-    question = desk.asked()
-    refused(
-        Unsafe,
-        lambda: desk.payment().resume(
-            desk.ledger(OMAR), "order-7", approvals=[dana.approve(question)]
-        ),
-    )
+    resume, texts = desk.payment().resume, [dana.approve(desk.asked())]
+    refused(Unsafe, lambda: resume(desk.ledger(OMAR), "order-7", approvals=texts))
 
 
 def test_who_holds_again_what_another_released_holds_it() -> None:
