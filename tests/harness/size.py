@@ -34,11 +34,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 998),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1702),
     "all of src": (["src"], 24874),
-<<<<<<< HEAD
-    "tests": (["tests"], 39995),
-=======
-    "tests": (["tests"], 40343),
->>>>>>> main
+    "tests": (["tests"], 39990),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1499),
 }
