@@ -372,7 +372,7 @@ class Journal:
         """
         with _as_journal_errors():
             seen = self._view.anchored(thread)
-            self._view.verify(thread, first=seen and seen.sequence, anchor=True)
+            self._view.verify(thread, first=seen.sequence if seen else None, anchor=True)
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

@@ -326,14 +326,13 @@ class Ledger:
     ) -> tuple[bytes, Opened]:
         key, now, options = self.keys.signing, datetime.now(UTC), fields._asdict()
         if self.cipher is not None and fields.kind in ("state", "note"):
-            options["cipher"], payload = self._closed(payload, place)
+            options["cipher"], payload = self._closed(self.cipher, payload, place)
         return seal(payload, place, key, created=now, previous=previous, **options)
 
-    def _closed(self, plain: bytes, place: Place) -> tuple[str, bytes]:
-        most, closed = self.codec.limits.state_bytes + 2048, ("", plain)
+    def _closed(self, cipher: Cipher, plain: bytes, place: Place) -> tuple[str, bytes]:
+        most = self.codec.limits.state_bytes + 2048
         with cipher_errors(EncodeError, "encrypt"):
-            if self.cipher is not None:
-                closed = self.cipher.close(plain, place)
+            closed = cipher.close(plain, place)
             if type(closed[1]) is not bytes or not KEY_ID.fullmatch(closed[0]):
                 raise TypeError
         if len(closed[1]) > most:
