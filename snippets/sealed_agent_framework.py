@@ -100,7 +100,7 @@ async def main():
         await workflow.run(Order(7))
     except NotCheckpointed as stopped:  # it is no Exception
         print(str(stopped).split(". ")[-1])  # the line to write
-        #> Register it: SealedCheckpointStorage(ledger, types=[Order]).
+        #> Register it: types=[Order].
 
 
 asyncio.run(main())

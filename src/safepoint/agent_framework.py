@@ -148,9 +148,6 @@ class SealedCheckpointStorage(Tenanted):
         try:
             return await self._aside(partial(self._save, checkpoint))
         except Exception as error:
-            if isinstance(error, EncodeError):
-                line = error.do.replace("Codec([", "SealedCheckpointStorage(ledger, types=[")
-                error = EncodeError(error.what, line)
             raise NotCheckpointed(f"The run stops here. {error}") from error
 
     @for_one
@@ -547,7 +544,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
             name = getattr(expected, "__name__", None)
             raise EncodeError(
                 f"is a request for an answer of the type {quoted(expected)}, which is not listed.",
-                f"List it: SealedCheckpointStorage(ledger, types=[{name}])."
+                f"Register it: types=[{name}]."
                 if isinstance(expected, type)
                 else "Ask for one type, such as bool, or a dataclass that you list.",
             )

@@ -37,7 +37,6 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    EncodeError,
     NotFound,
     NotOwner,
     ResumeRefused,
@@ -492,14 +491,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             try:
                 yield
             except Exception as error:
-                if isinstance(error, EncodeError):
-                    line = error.do.replace("Codec([", "SealedSaver(ledger, types=[")
-                    error = EncodeError(error.what, line)
                 if control is not None:
                     with self._guard:
                         at = id(control), self._whose(thread)
                         _remember(self._refused, at, (control, error))
-                raise error from None
+                raise
 
     def _check_run(self, thread: str, control: RunControl | None) -> None:
         if refused := self._refused.get((id(control), self._whose(thread))):
@@ -743,7 +739,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     interrupt(asking.question.text, response_schema=schema)
                 )
             except ValidationError as error:
-                vars(refused[-1]).update(vars(error))  # LangGraph's mark that it was wrong
+                for name, mark in vars(error).items():  # that the answer was wrong
+                    setattr(refused[-1], name, mark)
             except GraphInterrupt:
                 if refused:
                     raise refused[-1] from None

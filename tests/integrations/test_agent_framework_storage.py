@@ -449,8 +449,7 @@ class OwnMessage(af.Message):
     pass
 
 
-LISTED = "List it: SealedCheckpointStorage(ledger, types=[Unlisted])."
-REGISTERED = LISTED.replace("List", "Register")
+REGISTERED = "Register it: types=[Unlisted]."
 MESSAGE = af.Message("user", ["hi"], additional_properties={"x": Unlisted(1)})
 SENT = af.WorkflowMessage(data=[Unlisted(1)], source_id="a")
 REFUSED: dict[str, tuple[Any, str, str]] = {
@@ -480,7 +479,7 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
         "Convert it first",
     ),
     "request": (asks(Unlisted(1), bool), "['r']['request_data'] is of the type", REGISTERED),
-    "answer": (asks("pay?", Unlisted), "['r'] is a request for an answer of the type", LISTED),
+    "answer": (asks("pay?", Unlisted), "['r'] is a request for an answer of the type", REGISTERED),
     "either": (asks("pay?", bool | None), "['r'] is a request for an answer", "Ask for one type"),
     "code": (point("p", "1", f=print), "state['state']['f'] is of the type", "Convert it first"),
 }

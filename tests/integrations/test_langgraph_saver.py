@@ -373,10 +373,7 @@ KEPT: dict[str, Any] = {
 REFUSED: dict[str, tuple[Any, str]] = {
     "a class that is not listed": (
         [Marker()],
-        (
-            "test_langgraph_saver.Marker, which this codec does not know. Register it:"
-            " SealedSaver(ledger, types=[Marker])."
-        ),
+        "test_langgraph_saver.Marker, which this codec does not know. Register it: types=[Marker].",
     ),
     "an array": (array([1]), "numpy.ndarray, which this codec does not know."),
     "an object in a message": (

@@ -210,7 +210,7 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Root(5), f"state {REBUILT}"),
     *((value, f"{at} is of the type builtins.complex, which") for value, at in ODD),
     (Counter("a"), "Counter, which this codec does not know. Convert it first to a type that"),
-    (Child(1, "a"), "Child, which this codec does not know. Register it: Codec([Child])."),
+    (Child(1, "a"), "Child, which this codec does not know. Register it: types=[Child]."),
     (Pair(1, 2), "Pair, which this codec does not know. Convert it first to a type that"),
     ({Text("TOPSECRET"): 1}, "state.keys()[…] is of the type tests.unit.test_codec.Text"),
     (type("Stamp", (datetime,), {})(2026, 1, 31), "Convert it first to a type that the codec"),

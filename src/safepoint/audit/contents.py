@@ -83,7 +83,7 @@ class Contents:
                 begins = content(name, DEFAULT_LIMITS.record_bytes + _LINE)
                 if begins is None and os.path.lexists(name):
                     is_link = os.path.islink(name)  # noqa: PTH114  that of Path may raise
-                    closed[name] = "links are not followed" if is_link else NO_FILE
+                    closed[name] = ("links are not followed",) if is_link else NO_FILE
                 if begins is not None and begins[1]:
                     file = File(name, *begins)
                     count += 1

@@ -132,7 +132,7 @@ class Found:
                     self._add_code(file)
                 return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
-                self._closed[file] = "it leads to a folder elsewhere"
+                self._closed[file] = ("it leads to a folder elsewhere",)
                 return
         if not stat.S_ISREG(info.st_mode):
             self._closed[file] = NO_FILE

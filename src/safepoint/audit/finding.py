@@ -30,13 +30,10 @@ _UNDOES: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-NO_FILE: Final = "it is no file, but a pipe, a socket or a device"
-_DEEP: Final = "it lies {} folders deep"
-# What to do about what no other user could look at either.
-_INSTEAD: Final = {
-    NO_FILE: "Find out who put it there. If nothing reads it as state, name a folder without it.",
-    _DEEP[:8]: "Give its path as well: safepoint audit {at}",
-}
+NO_FILE: Final = (
+    "it is no file, but a pipe, a socket or a device",
+    "Find out who put it there. If nothing reads it as state, name a folder without it.",
+)
 
 
 class Accepted(NamedTuple):
@@ -163,7 +160,7 @@ def of_tenant(tenant: str, findings: Iterable[Finding]) -> list[Finding]:
     ]
 
 
-def unseen(rule: str, path: str, reason: object) -> Finding:
+def unseen(rule: str, path: str, reason: object, do: str = "") -> Finding:
     """Return the warning that says why a file or a folder was not looked at.
 
     It is no note: whoever closes a folder must not silence the audit by it.
@@ -171,8 +168,7 @@ def unseen(rule: str, path: str, reason: object) -> Finding:
     if os.path.islink(path):  # noqa: PTH114  that of Path may raise
         return finding(f"{rule}.unseen-link", path, reason=reason)
     found = finding(f"{rule}.unseen", path, reason=reason)
-    ways = (do for begins, do in _INSTEAD.items() if f"{reason}".startswith(begins))
-    return replace(found, do=next(ways, found.do).replace("{at}", shell(path)))
+    return replace(found, do=do or found.do)
 
 
 def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -188,8 +184,8 @@ def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Findi
         yield unseen(rule, path, error.strerror)
 
 
-class Closed(dict[str, str]):
-    """The files and folders that could not be looked at, each with the reason."""
+class Closed(dict[str, tuple[str, ...]]):
+    """The files and folders that could not be looked at: the reason, and what to do if known."""
 
     @contextmanager
     def guard(self, path: str) -> Iterator[None]:
@@ -198,17 +194,17 @@ class Closed(dict[str, str]):
             yield
         except (FileNotFoundError, NotFound):
             if os.path.lexists(path):  # and otherwise it is gone by now
-                self[path] = "what it leads to is not there"
+                self[path] = ("what it leads to is not there",)
         except OSError as error:
-            self[path] = str(error.strerror)
+            self[path] = (str(error.strerror),)
         except CheckpointError as error:
-            self[path] = error.what.rstrip(".")
+            self[path] = (error.what.rstrip("."),)
         except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
-            self[path] = f"{type(error).__name__}, which is a defect of safepoint"
+            self[path] = (f"{type(error).__name__}, which is a defect of safepoint",)
 
     def findings(self, rule: str) -> list[Finding]:
         """Return a warning for each."""
-        return [unseen(rule, *each) for each in self.items()]
+        return [unseen(rule, path, *why) for path, why in self.items()]
 
 
 def files(
@@ -225,7 +221,8 @@ def files(
     while waiting:
         folder, depth = waiting.pop()
         if depth > DEEPEST:
-            closed[folder] = _DEEP.format(depth)
+            do = f"Give its path as well: safepoint audit {shell(folder)}"
+            closed[folder] = f"it lies {depth} folders deep", do
             continue
         if not enters(folder):
             continue

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -57,8 +56,7 @@ def check_torch() -> list[Finding]:
     except MissingPackage:
         return []
     except Unsafe as error:
-        do = error.do.removeprefix("Nothing was loaded. ")
-        return [replace(refused("SP23", error, "torch"), do=do)]
+        return [refused("SP23", error, "torch")]
     return []
 
 

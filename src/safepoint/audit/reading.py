@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused
-from safepoint.core.chain import View, plain_of
+from safepoint.core.chain import plain_of
 from safepoint.core.codec import inspect_state
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -27,7 +26,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits
-from safepoint.core.record import Checkpoint, Header, Opened, Place, open_sealed
+from safepoint.core.record import Checkpoint, Opened
 from safepoint.resume.approval import Question, unverified
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Payload, without_state
@@ -48,9 +47,10 @@ _KINDS: Final = {
     "key": "SP02",
     "revoked": "SP08",
     "missing": "SP13",
+    "chain": "SP14",
     "anchor": "SP15",
+    "tenant": "SP30",
 }
-_SEQUENCE: Final = re.compile(r"#([1-9][0-9]{0,9})\b")
 _ATTEMPTS: Final = 3
 
 
@@ -163,7 +163,7 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
             scope = ledger.tenant(tenant)
             threads += [(scope, name) for name in scope.threads()]
         except CheckpointError as refusal:
-            found += of_tenant(tenant, [refused(_kind(refusal), refusal, "")])
+            found += of_tenant(tenant, [refused(_rule(refusal), refusal, "")])
     return threads, found
 
 
@@ -202,7 +202,7 @@ def walk(ledger: Ledger, name: str) -> Thread:
             break
         else:
             return Thread(name, entries, None, hidden, head, keys)
-    found = refused(_rule(view, name, refusal), refusal, name)
+    found = refused(_rule(refusal), refusal, name)
     return Thread(name, entries, found, hidden, head, keys)
 
 
@@ -222,22 +222,6 @@ def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
             yield Spend(opened.checkpoint(None), Question.from_text(found.get("question")), texts)
 
 
-def _kind(refusal: CheckpointError) -> str:
+def _rule(refusal: CheckpointError) -> str:
     by_class = (rule for kind, rule in _RULES if isinstance(refusal, kind))
     return _KINDS.get(refusal.kind or "") or next(by_class, "SP02")
-
-
-def _rule(view: View, thread: str, refusal: CheckpointError) -> str:
-    rule = _kind(refusal)
-    named = _SEQUENCE.search(refusal.what)
-    if rule == "SP12" and named is not None:
-        with suppress(CheckpointError):
-            if refusal.kind == "place":
-                found = Header.parse(view.storage.read(thread, int(named[1])).split(b"\n")[1])
-                if found is not None and found.tenant != view.tenant:
-                    return "SP30"
-            place = Place(view.store, view.tenant, thread, int(named[1]))
-            record = view.storage.read(thread, place.sequence)
-            open_sealed(record, place, view.keys, limits=view.limits)
-            return "SP14"  # the record stands by itself, so it is its link that is broken
-    return rule

@@ -197,7 +197,7 @@ def _named(error: CheckpointError) -> str:
 def _failed(error: CheckpointError) -> Iterator[Check]:
     """Yield the checks of a run that does not verify. One error ended all of them."""
     what = "anchor" if isinstance(error, RolledBack) or error.kind == "anchor" else "seal"
-    what = "chain" if error.kind in ("place", "missing") else what
+    what = "chain" if error.kind in ("place", "tenant", "chain", "missing") else what
     for each in ("seal", "chain", "anchor"):
         ended = f"Not told: the check of the {what} ended it."
         yield Check(each, ok=False, text=error.what if each == what else ended)

@@ -20,7 +20,7 @@ from datetime import datetime
 from threading import Lock
 from typing import Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, LimitExceeded, ResumeRefused
+from safepoint.core.errors import ApprovalRefused, CheckpointError, LimitExceeded, ResumeRefused
 from safepoint.core.names import digest_of
 from safepoint.resume.approval import Approver, Question
 from safepoint.shared.terminal import no_echo, rows, unlock
@@ -183,7 +183,7 @@ class Task(NamedTuple):
 
 
 State = Literal["waiting", "asked", "signed", "refused", "unknown"]
-_BEFORE: Final = ("Nothing was signed", "Nothing was put", "Nothing was released")
+_BEFORE: Final = ApprovalRefused, LimitExceeded, ResumeRefused  # raised before it is signed
 _UNKNOWN: Final = (
     "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
     " yes or no of one person counts once."
@@ -309,8 +309,8 @@ class Signing:
             line = f"It failed ({type(error).__name__})."
             if isinstance(error, CheckpointError):
                 line = str(error)
-                if error.do.startswith(_BEFORE):
-                    state = "refused"
+            if isinstance(error, _BEFORE):
+                state = "refused"
             said = Signed(f"{line} {_UNKNOWN}" if state == "unknown" else line)
         _print(said.line)
         self._note(made, state, said)

@@ -277,7 +277,7 @@ def _reject(cls: type) -> EncodeError:
     """Return the error for a value of an unknown type."""
     do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
     if any(hasattr(cls, n) for n in ("__dataclass_fields__", "__members__", "model_validate")):
-        do = f"Register it: Codec([{ascii(cls.__name__)[1:-1]}])."
+        do = f"Register it: types=[{ascii(cls.__name__)[1:-1]}]."
     return EncodeError(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
 
 
@@ -590,7 +590,7 @@ class _Reader:
         if entry is None:
             raise DecodeError(
                 f"The encoded state holds the tag {quoted(code or tag)}, which is not registered.",
-                "Register the type that is stored under that name: Codec([Invoice]).",
+                "Register the type that is stored under that name: types=[Invoice].",
             )
         content = body.decode() if 0 < code <= _LAST_TEXT else self.read(body)
         return entry.revive(content)

@@ -96,14 +96,19 @@ class DecodeError(CheckpointError, ValueError):
 
 
 class LimitExceeded(CheckpointError, ValueError):
-    """A record or state is larger, deeper or has more items than its limit."""
+    """A record or state is larger, deeper or has more items than its limit.
+
+    Its kind: "memory" if a model does not fit into the memory, "pickle" if it is over a limit of
+    `PickleLimits`.
+    """
 
 
 class SealBroken(CheckpointError):
     """A record is not what was sealed for its place. Nothing in it was decoded.
 
     Its kind: "form" if it is no sealed record, "key" if no known key sealed it, "revoked" if one
-    did that no longer counts, "place" if it is genuine and of another place, "journal" or
+    did that no longer counts, "place" if it is genuine and of another place, "tenant" if that is
+    another tenant's, "chain" if it is genuine and its neighbour is another one, "journal" or
     "answers" if it is of those.
     """
 

@@ -457,7 +457,7 @@ def _misplaced(kind: Kind, found: Place, place: Place) -> SealBroken:
             "Somebody may have moved it here. Only if you mistyped the name of the store or of the"
             " tenant, open the ledger with the right one."
         )
-    return SealBroken(f"{at} {what}", do, "place")
+    return SealBroken(f"{at} {what}", do, "place" if found.tenant == place.tenant else "tenant")
 
 
 def _check_revoked(opened: Opened, revoked: Revoked) -> None:
@@ -557,5 +557,5 @@ def check_follows(opened: Opened, previous: str | None) -> None:
             f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
             " is stored, or that its base names.",
             "One of the two was replaced. Restore both from a copy that verifies.",
-            "place",
+            "chain",
         )

@@ -157,7 +157,7 @@ def _error_of(answer: bytes) -> CheckpointError | None:
 
 def main(text: str) -> NoReturn:
     """Do the task that `text` describes, and end the process."""
-    from safepoint.models.loading import no_memory, wants_memory
+    from safepoint.models.loading import wants_memory
 
     task = json.loads(text)
     limits = ModelLimits(**task["limits"])
@@ -173,7 +173,7 @@ def main(text: str) -> NoReturn:
         _confine(limits, os.fstat(task["source"]).st_size)
         rest = _work(task, limits)
     except CheckpointError as error:
-        problem = too_much if str(error) == str(no_memory(shown)) else error
+        problem = too_much if error.kind == "memory" else error
     except Exception as error:
         if wants_memory(error):
             problem = too_much

@@ -110,4 +110,5 @@ def over(
     return LimitExceeded(
         f"{subject} has more than {most} {_COUNTED[name]}.",
         f"If it is meant to be that large, raise {kind}.{name}.",
+        "pickle" if isinstance(limits, PickleLimits) else None,
     )

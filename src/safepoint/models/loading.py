@@ -401,6 +401,7 @@ def no_memory(shown: str) -> LimitExceeded:
     return LimitExceeded(
         f"{shown} does not fit into the memory.",
         "Nothing was loaded. Load it where there is more, or in parts.",
+        "memory",
     )
 
 

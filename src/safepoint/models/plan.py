@@ -348,7 +348,7 @@ class _Planner:
                 told=told,
             )
         except LimitExceeded as error:
-            if "PickleLimits" not in error.do:
+            if error.kind != "pickle":
                 raise
             raise LimitExceeded(
                 error.what,

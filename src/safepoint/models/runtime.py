@@ -31,7 +31,7 @@ _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?P<early>a|b|r
 _TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
 _SHOWN: Final = 3
 _ELSEWHERE: Final = "load in a process of its own: load_checkpoint(path, isolated=True)."
-_UPGRADE: Final = "Nothing was loaded. Upgrade: pip install 'torch>=2.10'"
+_UPGRADE: Final = "Upgrade: pip install 'torch>=2.10'"
 
 
 def check_runtime(torch: Any) -> None:
@@ -52,12 +52,12 @@ def check_runtime(torch: Any) -> None:
     if not _genuine(torch):
         raise Unsafe(
             "torch.load is not PyTorch's own: something in this process replaced it.",
-            f"Nothing was loaded. Find who assigns torch.load, or {_ELSEWHERE}",
+            f"Find who assigns torch.load, or {_ELSEWHERE}",
         )
     if getattr(getattr(torch.serialization, "_serialization_tls", None), "skip_data", False):
         raise Unsafe(
             "torch.serialization.skip_data is on, so tensors would hold whatever is in memory.",
-            "Nothing was loaded. Load outside of it.",
+            "Load outside of it.",
         )
     _check_environment()
     allowed = sorted(_allowed(torch))
@@ -66,8 +66,7 @@ def check_runtime(torch: Any) -> None:
         raise Unsafe(
             f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
             " every file.",
-            "Nothing was loaded. Find who calls torch.serialization.add_safe_globals, or"
-            f" {_ELSEWHERE}",
+            f"Find who calls torch.serialization.add_safe_globals, or {_ELSEWHERE}",
         )
 
 
@@ -101,7 +100,7 @@ def _check_environment() -> None:
     if setting.strip().lower() not in _OFF:
         raise Unsafe(
             f"{_VARIABLE} is set, so every load that does not name the flag runs code.",
-            f"Nothing was loaded. Run: unset {_VARIABLE}",
+            f"Run: unset {_VARIABLE}",
         )
 
 

@@ -141,9 +141,8 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
                 " restore the one that belongs there.",
                 "place",
             ) from None
-        what = error.what.replace(f"The state of {place}", f"The state in the seal of {shown}")
-        what = what.replace(f"{place} is sealed by", f"{shown} is sealed by")
-        raise type(error)(what.replace(str(place), f"The seal of {shown}"), error.do) from None
+        what = f"The seal of {shown} does not verify. {error.what}"
+        raise type(error)(what, error.do, error.kind) from None
     with suppress(DecodeError, AttributeError, TypeError):
         state = _CODEC.decode(payload)
         tree, size, rest = state.pop("digest", ""), state.pop("bytes", 0), state.pop("rest", None)

@@ -218,12 +218,12 @@ class Answers:
             last = next(view.back(chain), None)
             # A crash may have come before the anchor. A hold that was anchored may be released
             # since, in another person's chain: then the same hold again is a new one.
-            is_hold = payload.startswith(b'{"order":"hold"')
-            again = last is not None and view.anchored(chain) == last.head and is_hold
-            if last is not None and last.payload == payload and not again:
-                view.verify(chain, anchor=True)
-            else:
+            is_hold = "order" in value and value["order"] == "hold"
+            is_anchored = last is not None and view.anchored(chain) == last.head
+            if last is None or last.payload != payload or (is_hold and is_anchored):
                 last = view.append(chain, write)
+            else:
+                view.verify(chain, anchor=True)
             return view.storage.read(chain, last.header.sequence), last
 
     # --- what workers do
