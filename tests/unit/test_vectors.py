@@ -95,6 +95,8 @@ def test_there_is_a_vector_for_each_refusal() -> None:
         "SealBroken key",
         "SealBroken",
         "SealBroken place",
+        "SealBroken tenant",
+        "SealBroken chain",
         "SealBroken revoked",
         "RolledBack missing",
         "RolledBack",
@@ -232,8 +234,7 @@ def test_the_implementation_shows_or_refuses_a_journal(vector: Vector, tmp_path:
 
     def act() -> list[str]:
         fields = json.loads(vector["shows"][0]) if "shows" in vector else {"thread": None}
-        of_tenant = fields["thread"] and fields["tenant"]
-        scope = journal.tenant(of_tenant) if of_tenant else journal
+        scope = journal.tenant(fields["tenant"]) if fields.get("tenant") else journal
         return [said(entry) for entry in scope.show(thread=fields["thread"])]
 
     assert outcome(act) == vector.get("refused", vector.get("shows"))
