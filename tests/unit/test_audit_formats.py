@@ -110,20 +110,6 @@ def read_sarif(text: str) -> Any:
     return told
 
 
-def test_the_summary_counts_and_says_how_to_learn_more() -> None:
-    whole = report(OKAY, UNSEEN, WARNING, NOTE)
-    for name in ("text", "github"):
-        assert said(whole, name).splitlines()[-1] == (
-            "Looked at /srv/state: a folder of records: 2 warnings, 1 note, 1 of them about what"
-            " was not seen, 1 accepted. Learn more: safepoint explain SP13.unseen"
-        )
-    assert said(report(WARNING), "text", "error").splitlines()[-1] == (
-        "Looked at /srv/state: a folder of records: 1 warning. None of them fails it (--fail-on"
-        " error). Learn more: safepoint explain SP03.pickle"
-    )
-    assert said(Report((), ()), "text") == "Nothing was looked at.\n"
-
-
 def test_text_cuts_long_rows_but_none_that_matters() -> None:
     """Errors, what was not seen and what is accepted stand there; the rest is counted."""
     many = [
