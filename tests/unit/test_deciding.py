@@ -376,11 +376,6 @@ def tree(folder: Path) -> dict[Path, bytes]:
 # --- what a thief does --------------------------------------------------------------------------
 
 
-def edited(office: Office) -> None:
-    file = office.folder / "state" / "order-7" / "0000000002.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b"amount\x2a", b"amount\x2b"))
-
-
 def edited_before(office: Office) -> None:
     file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"done\x90", b"done\x80"))
@@ -406,14 +401,6 @@ def planted(office: Office) -> None:
     office.ledger().storage.append("order-7", 3, record)
 
 
-def moved(office: Office) -> None:
-    """A question of another thread."""
-    folder = office.folder / "state"
-    for number in ("1", "2"):
-        name = f"000000000{number}.checkpoint"
-        (folder / "order-7" / name).write_bytes((folder / "order-8" / name).read_bytes())
-
-
 def cut(office: Office) -> None:
     (office.folder / "state" / "order-7" / "0000000002.checkpoint").unlink()
 
@@ -424,9 +411,7 @@ def unreadable(office: Office) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize(
-    "attack", [edited, edited_before, resigned_before, planted, moved, cut, unreadable]
-)
+@pytest.mark.parametrize("attack", [edited_before, resigned_before, planted, cut, unreadable])
 def test_what_does_not_verify_is_an_alarm_and_no_question(
     office: Office, attack: Callable[[Office], None]
 ) -> None:
