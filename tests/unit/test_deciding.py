@@ -473,21 +473,6 @@ def test_what_was_typed_before_it_was_asked_for_does_not_count(office: Office) -
     assert (status, out) == (1, "")
 
 
-def test_a_run_that_moved_on_since_it_was_shown_is_not_signed(office: Office) -> None:
-    run = office.start()
-    assert run.question is not None
-    text = Approver("erin", office.keys["erin"]).approve(run.question)
-
-    def goes_on() -> None:
-        office.flow().resume(office.ledger(), "order-7", approvals=[text])
-
-    before = tree(office.folder / "answers")
-    status, screen, out = talk(office.folder, APPROVE, (LAST, goes_on), ("", "order-7\n"))
-    assert (status, out) == (1, "")
-    assert "order-7 has moved on since it was shown. Nothing was signed." in screen
-    assert tree(office.folder / "answers") == before
-
-
 def test_what_is_shown_is_what_is_signed(office: Office) -> None:
     """Invisible, bidirectional and look-alike characters, trailing spaces, control characters."""
     odd = {"to": "\u0430lice ", "IBAN": "DE\u202e12\u200b", "x\ty": "\x1b[2Jz", "e\u0301": "  "}

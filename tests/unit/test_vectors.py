@@ -233,8 +233,8 @@ def test_the_implementation_shows_or_refuses_a_journal(vector: Vector, tmp_path:
     journal = Journal(storage, keys=keys, name=vector["store"], anchor=anchor)
 
     def act() -> list[str]:
-        fields = json.loads(vector["shows"][0]) if "shows" in vector else {"thread": None}
-        scope = journal.tenant(fields["tenant"]) if fields.get("tenant") else journal
+        fields = json.loads(vector.get("shows", ['{"tenant":"","thread":null}'])[0])
+        scope = journal.tenant(fields["tenant"]) if fields["tenant"] else journal
         return [said(entry) for entry in scope.show(thread=fields["thread"])]
 
     assert outcome(act) == vector.get("refused", vector.get("shows"))
