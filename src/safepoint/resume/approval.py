@@ -378,7 +378,7 @@ def _shorten(value: object) -> str:
     return f"{text[:57]}... ({len(text)} characters, {digest_of(text.encode())})"
 
 
-Verdict = Literal["approved", "denied"]
+Choice = Literal["approved", "denied"]
 """What an approver said."""
 
 
@@ -400,7 +400,7 @@ class Approval:
 
     approver: str
     key: str
-    verdict: Verdict
+    verdict: Choice
     issued: datetime
     expires: datetime
     nonce: str
@@ -497,7 +497,7 @@ class Approver:
         return self._answer("denied", question, lifetime, now)
 
     def _answer(
-        self, verdict: Verdict, question: Question, lifetime: timedelta, now: datetime | None
+        self, verdict: Choice, question: Question, lifetime: timedelta, now: datetime | None
     ) -> str:
         issued = now or datetime.now(UTC)
         try:
