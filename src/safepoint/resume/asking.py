@@ -451,7 +451,7 @@ class Asking(NamedTuple):
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
-                        "used",
+                        "used" if self._find_spent(notes[::-1], now) else "moved",
                     )
                 return end, self._find_spent(notes[::-1], now)
             if link.label == SPENT and link.kind == "note":
@@ -461,7 +461,7 @@ class Asking(NamedTuple):
         raise ApprovalRefused(
             f"{self._where} is no record of the thread by now.",
             "It was pruned, or the question is of another history. Ask again.",
-            "used",
+            "moved",
         )
 
     def _find_spent(self, notes: list[Link], now: datetime) -> _Spent | None:
