@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
 from safepoint.audit import audit
 from safepoint.core.errors import CheckpointError, SealBroken
+from tests.house import rewrite
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 STORAGES: dict[str, Callable[[Path], Any]] = {
@@ -93,17 +93,11 @@ def _move_file(folder: Path) -> None:
 
 
 def _move_row(folder: Path) -> None:
-    """As whoever owns the file: the triggers are gone for a moment."""
-    with sqlite3.connect(folder / "store.db") as database:
-        found = database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-        triggers = dict(found.fetchall())
-        for name in triggers:
-            database.execute(f"DROP TRIGGER {name}")
-        database.execute("DELETE FROM checkpoints WHERE tenant = 'acme'")
-        database.execute("UPDATE checkpoints SET tenant = 'acme'")
-        for sql in triggers.values():
-            database.execute(sql)
-    database.close()
+    rewrite(
+        folder / "store.db",
+        "DELETE FROM checkpoints WHERE tenant = 'acme'",
+        "UPDATE checkpoints SET tenant = 'acme'",
+    )
 
 
 @pytest.mark.parametrize(("kind", "move"), [("file", _move_file), ("sqlite", _move_row)])

@@ -16,11 +16,10 @@ from tests.harness.shared import SUB_PATH
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
-from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 SOURCES: Final = sorted((ROOT / "docs/checklists").glob("*.md"))
 ITEMS: Final = (ROOT / "docs/checklists/builder.md").read_text().count("- [ ]")
-NOT_KEPT: Final = "Ticks are not kept: this browser stores nothing for this page."
 _LINK: Final = re.compile(r"\]\(([^)]*)\)")
 
 Open = Callable[[str], Page]
@@ -36,19 +35,19 @@ def opened(context: BrowserContext, site: Site) -> Open:
     return go
 
 
-def boxes(page: Page | FrameLocator) -> list[bool]:
+def boxes(page: Page) -> list[bool]:
     found: list[bool] = page.locator(".checklist input").evaluate_all(
         "boxes => boxes.map(box => box.checked)"
     )
     return found
 
 
-def tick(page: Page | FrameLocator, *places: int) -> None:
+def tick(page: Page, *places: int) -> None:
     for place in places:
         page.locator(".checklist .task-list-control").nth(place).click()
 
 
-def ticked(page: Page | FrameLocator) -> list[int]:
+def ticked(page: Page) -> list[int]:
     return [place for place, is_ticked in enumerate(boxes(page)) if is_ticked]
 
 
@@ -106,45 +105,6 @@ def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened:
     expect(kept).to_have_count(1)
     expect(kept).to_contain_text("Size, depth and count")
     assert ticked(page) == [5]
-
-
-@pytest.mark.deep
-def test_blocked_storage_is_said_and_the_list_still_ticks(
-    site: Site, context: BrowserContext
-) -> None:
-    """A frame with an origin of its own gets what a browser that blocks storage gives."""
-    page = context.new_page()
-    page.set_content(
-        '<iframe sandbox="allow-scripts" width="800" height="700" '
-        f'src="{site.address}checklists/builder/"></iframe>'
-    )
-    frame = page.frame_locator("iframe")
-    expect(frame.locator(".checklist__note")).to_have_text(NOT_KEPT)
-    reason = page.frames[1].evaluate("() => { try { localStorage } catch (e) { return e.name } }")
-    assert reason == "SecurityError"
-
-    tick(frame, 0, 1)
-    expect(frame.locator(".checklist__state")).to_have_text(f"2 of {ITEMS} done.")
-    clear = frame.locator(".checklist__bar button").last
-    clear.click()
-    expect(clear).to_have_text("Clear 2 ticks?")
-    clear.click()
-    assert ticked(frame) == []
-
-
-@pytest.mark.deep
-def test_a_list_that_is_read_from_a_folder_takes_no_path_of_its_reader_along(
-    context: BrowserContext, site: Site
-) -> None:
-    """Its links begin at the root of the site, and nothing names the page's address."""
-    page = context.new_page()
-    page.goto(f"{(site.folder / 'checklists/builder/index.html').as_uri()}?q=seal#loading")
-    page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".checklist__state")).to_have_text(f"0 of {ITEMS} done. Copied.")
-    copied: str = page.evaluate("navigator.clipboard.readText()")
-    assert re.fullmatch(rf"0 of {ITEMS} done, \d{{4}}-\d\d-\d\d", copied.splitlines()[2])
-    assert str(site.folder) not in copied
-    assert {"security/untrusted/", "rules/#sp09"} <= {*_LINK.findall(copied)}
 
 
 @pytest.mark.parametrize(
@@ -210,33 +170,6 @@ def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) 
     assert [key.split()[1] for key in keys if key.startswith("checklist ")] == [
         f"{SUB_PATH}checklists/reviewer/"
     ]
-
-
-@pytest.mark.deep
-def test_what_an_item_says_ticks_it_and_a_link_in_it_leads_on(
-    opened: Open,
-) -> None:
-    """Nor does a click that ends a selection tick it."""
-    page = opened("builder")
-    item = page.locator(".checklist .task-list-item").first
-    box = item.locator("input")
-    item.click(position={"x": 60, "y": 12})
-    expect(box).to_be_checked()
-    expect(page.locator(".checklist__state")).to_contain_text("1 of")
-    item.locator("code").first.click()
-    expect(box).not_to_be_checked()
-    item.locator("label").click()
-    expect(box).to_be_checked()
-
-    item.evaluate(
-        "item => { getSelection().selectAllChildren(item);"
-        " item.dispatchEvent(new MouseEvent('click', { bubbles: true })); }"
-    )
-    expect(box).to_be_checked()
-    link = item.locator("a").first
-    link.evaluate("link => link.addEventListener('click', (event) => event.preventDefault())")
-    link.click()
-    expect(box).to_be_checked()
 
 
 @pytest.mark.deep

@@ -119,28 +119,6 @@ def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search, share: 
 
 
 @pytest.mark.deep
-def test_the_line_of_an_error_leads_to_it(search: Search) -> None:
-    """Whatever the message says, and also what its second line prints."""
-    message = "'../keys' was not in the store: seal it +again -x ~1, then see CheckpointStorage."
-    lines = (
-        "errors/#{anchor}",
-        f"{{name}}: {message}",
-        "Explained by: safepoint explain {name} (on the site: errors/#{anchor})",
-        (
-            'Traceback (most recent call last): File "/srv/app.py", line 7, in <module> '
-            f"raise NotFound(...) from None safepoint.core.errors.{{name}}: {message} "
-            "Explained by: "
-            "safepoint explain {name} (on the site: errors/#{anchor})"
-        ),
-    )
-    wanted: dict[str, str] = {}
-    for number, (name, place) in enumerate([*ERRORS.items()][::3]):
-        wanted[f"safepoint.core.errors.{name}: {message}"] = place
-        wanted[lines[number % len(lines)].format(name=name, anchor=name.lower())] = place
-    assert search.wrong(wanted) == {}
-
-
-@pytest.mark.deep
 def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None:
     """What its docstring says, and messages that pages show, also with other names in them."""
     wanted = {found.says: name for name, found in [*EXPLANATIONS.items()][::2]}

@@ -8,22 +8,22 @@ from tests.harness.blocks import ROOT
 
 HOLDS = {
     "test_all_of_the_question_stands_between_deny_and_approve": [
-        "The display is cut, and all of it runs",
+        "The display is cut, but everything runs",
     ],
     "test_no_text_of_others_becomes_markup_or_hides": [
-        "A space at the end names another program",
+        "A trailing space names another program",
     ],
     "test_what_is_signed_is_shown_to_the_letter": [
         "Invisible characters",
     ],
     "test_a_yes_is_for_the_run_that_was_shown": [
-        "A yes is used again, in another environment",
+        "An approval is replayed in another environment",
         "“Always allow” widens",
         "A writer signals another tenant's run",
     ],
     "test_whoever_is_not_listed_does_not_begin": [
         "A scope for chat can approve",
-        "An empty list of approvers means yes",
+        "An empty list of approvers approves everything",
     ],
     "test_a_graph_asks_two_things_each_with_forms_of_its_own": [
         "One *Resume* releases two branches",

@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import (
-    Approver,
-    Approvers,
-    Gate,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InMemoryJournal,
-    Keyring,
-    Ledger,
-    SigningKey,
-)
 from safepoint.core.errors import (
     ApprovalRefused,
     ConfigurationError,
-    ResumeRefused,
 )
 from safepoint.resume.approval import Question
 from tests.harness.optional import need
@@ -36,65 +22,36 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 
 from safepoint.agent_framework import SealedCheckpointStorage
-
-KEYS = Keyring(SigningKey.generate())
-PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory")}
-DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
-APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
+from tests.integrations.test_approvals import DANA, ERIN, Pay
+from tests.integrations.test_approvals import Office as Place
+from tests.integrations.test_approvals import _wait as run
 
 
-class Pay(af.Executor):
-    """Asks for each amount that it is sent, and pays what was signed."""
-
-    def __init__(self, office: Office, storage: SealedCheckpointStorage, name: str = "pay") -> None:
-        super().__init__(name)
-        self.office, self.storage = office, storage
+class Each(Pay):
+    """Asks for each amount that it is sent."""
 
     @af.handler
-    async def draft(self, amounts: list[int], ctx: WorkflowContext) -> None:
+    async def draft_each(self, amounts: list[int], ctx: WorkflowContext) -> None:
         for amount in amounts:
-            await self.storage.ask(self, ctx, "pay", {"amount": amount})
-
-    @af.response_handler
-    async def pay(self, question: Question, answer: object, ctx: WorkflowContext[str, str]) -> None:
-        try:
-            yes = await self.storage.answered(self, question, answer)
-        except ResumeRefused:
-            await ctx.yield_output("nothing")
-        else:
-            self.office.bank.setdefault(yes.key, []).append(yes.arguments["amount"])
-            await ctx.yield_output(f"{yes.arguments['amount']} by {'+'.join(yes.by)}")
-        if self.office.crash:
-            raise MemoryError("after the bank, before the checkpoint")
+            await self.draft(amount, ctx)
 
 
-@dataclass
-class Office:
+class Office(Place):
     """A workflow that pays, its bank, and all that outlives a process."""
-
-    storage: Any = field(default_factory=InMemoryCheckpointStorage)
-    anchor: Any = field(default_factory=InMemoryAnchor)
-    journal: Any = field(default_factory=InMemoryJournal)
-    gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
-    bank: dict[str, list[int]] = field(default_factory=dict)
-    crash: bool = False
 
     def opened(self, name: str = "payments") -> SealedCheckpointStorage:
         """Open the storage, as a new process does."""
-        ledger = Ledger(
-            self.storage, store="orders", keys=KEYS, anchor=self.anchor, journal=self.journal
-        )
-        return SealedCheckpointStorage(ledger, gate=self.gate).scope(name)
+        return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(name)
 
     def workflow(self, name: str = "payments") -> af.Workflow:
         storage = self.opened(name)
-        pay = Pay(self, storage)
+        pay = Each(self, storage)
         return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
 
     def nested(self, name: str = "payments", *, passed_on: bool = True) -> af.Workflow:
         """Ask in a workflow inside; the one around it shows the request, or takes care of it."""
         storage = self.opened(name)
-        inner = WorkflowBuilder(name="inner", start_executor=Pay(self, storage, "inner")).build()
+        inner = WorkflowBuilder(name="inner", start_executor=Each(self, storage, "inner")).build()
         sub = af.WorkflowExecutor(
             inner, id="sub", allow_direct_output=True, propagate_request=passed_on
         )
@@ -135,13 +92,6 @@ class Desk(af.Executor):
         ctx: WorkflowContext[af.SubWorkflowResponseMessage],
     ) -> None:
         await ctx.send_message(asks.create_response(answer), target_id=asks.executor_id)
-
-
-def run(awaitable: Awaitable[Any]) -> Any:
-    async def wait() -> Any:
-        return await awaitable
-
-    return asyncio.run(wait())
 
 
 def questions(checkpoint: WorkflowCheckpoint) -> dict[str, Question]:
@@ -264,11 +214,11 @@ def test_a_workflow_inside_of_another_asks_too(passed_on: bool) -> None:
     assert question.next == "inner"
     with pytest.raises(ApprovalRefused, match="neither a text"):
         office.resumed(True, paused, workflow=build())
-    office.crash = True
+    office.dies = True
     yes = DANA.approve(question)
     with pytest.raises(MemoryError):
         office.resumed(yes, paused, workflow=build())
-    office.crash = False
+    office.dies = False
     assert office.resumed(yes, paused, workflow=build()) == ["42 by dana"]
     with pytest.raises(ApprovalRefused, match="The run went on"):
         office.resumed(yes, paused, workflow=build())
@@ -323,9 +273,13 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
     unasked = Unasked("unasked")
     unasked.storage = office.opened()
     for start, storage, what in (
-        (Pay(office, loose), loose, "this storage is for any workflow"),
+        (Each(office, loose), loose, "this storage is for any workflow"),
         (unasked, office.opened(), "has no handler for what they answer"),
-        (Pay(office, Office().opened()), None, "no checkpoint of the workflow 'payments' is saved"),
+        (
+            Each(office, Office().opened()),
+            None,
+            "no checkpoint of the workflow 'payments' is saved",
+        ),
     ):
         building = WorkflowBuilder(
             name="payments", start_executor=start, checkpoint_storage=storage

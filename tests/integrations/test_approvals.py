@@ -269,8 +269,8 @@ class AsyncGraph(Graph):
 
 
 class Pay(af.Executor):
-    def __init__(self, office: Agents, storage: SealedCheckpointStorage) -> None:
-        super().__init__("pay")
+    def __init__(self, office: Office, storage: SealedCheckpointStorage, name: str = "pay") -> None:
+        super().__init__(name)
         self.office, self.storage = office, storage
 
     @af.handler

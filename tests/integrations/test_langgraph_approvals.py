@@ -4,23 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from safepoint import (
-    Approver,
-    Approvers,
-    Gate,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InMemoryJournal,
-    Keyring,
-    Ledger,
-    Policy,
-    SigningKey,
-)
+from safepoint import Policy
 from safepoint.core.errors import (
     ApprovalRefused,
     ConfigurationError,
@@ -37,12 +25,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
-
-KEYS = Keyring(SigningKey.generate())
-PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory")}
-DANA, ERIN, MALLORY = (Approver(name, key) for name, key in PEOPLE.items())
-APPROVERS = Approvers({name: PEOPLE[name].public for name in ("dana", "erin")})
-RUN: Any = {"configurable": {"thread_id": "Order 7"}}
+from tests.integrations.test_approvals import DANA, RUN, Graph
 
 
 class Order(TypedDict, total=False):
@@ -60,26 +43,11 @@ class Sent(TypedDict, total=False):
     paid: Annotated[str, lambda _, new: new]
 
 
-@dataclass
-class Office:
-    """A graph that pays, its bank, and all that outlives a process."""
-
-    storage: Any = field(default_factory=InMemoryCheckpointStorage)
-    anchor: Any = field(default_factory=InMemoryAnchor)
-    journal: Any = field(default_factory=InMemoryJournal)
-    gate: Gate = field(default_factory=lambda: Gate(approvers=APPROVERS))
-    bank: dict[str, list[int]] = field(default_factory=dict)
-    crash: bool = False
+class Office(Graph):
+    """A graph that pays, as often as it is told to."""
 
     def saver(self, **options: Any) -> SealedSaver:
-        ledger = Ledger(
-            self.storage,
-            store="orders",
-            keys=KEYS,
-            anchor=self.anchor,
-            journal=self.journal,
-        )
-        return SealedSaver(ledger, gate=self.gate, **options)
+        return SealedSaver(self.ledger(), gate=self.gate, **options)
 
     def pay(self, saver: SealedSaver, order: Order) -> Order:
         try:
@@ -87,7 +55,7 @@ class Office:
             self.bank.setdefault(yes.key, []).append(yes.arguments["amount"])
         except ResumeRefused:
             yes = None
-        if self.crash:
+        if self.dies:
             raise Died("after the bank, before the checkpoint")
         if yes is None:
             return {"paid": "nothing", "left": 0}
@@ -197,11 +165,11 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
 
 def test_a_copy_of_a_paid_thread_has_no_answer_of_its_own() -> None:
     """The copy of the spent note says what was asked in the other thread."""
-    office = Office(crash=True)
+    office = Office(dies=True)
     question = office.asked()
     with pytest.raises(Died):
         _resume(office.graph(), DANA.approve(question))
-    office.crash, office.bank = False, {}
+    office.dies, office.bank = False, {}
     office.saver().copy_thread("Order 7", "copied")
     copied: Any = {"configurable": {"thread_id": "copied"}}
     with pytest.raises(ApprovalRefused, match="has the "):
@@ -350,7 +318,7 @@ def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
 def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="Call ask in a node"):
         Office().saver().ask("pay", {})
-    office = Office(gate=Gate(Policy({Reason.ASKED: None}), APPROVERS))
+    office = Office(policy=Policy({Reason.ASKED: None}))
     question = office.asked()
     assert _resume(office.graph(), DANA.approve(question))["paid"] == "nothing"
     monkeypatch.setattr("safepoint.langgraph._PATIENCE", 0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -21,8 +21,6 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    InMemoryJournal,
-    Keyring,
     Ledger,
     Policy,
     SigningKey,
@@ -144,18 +142,6 @@ class Office(Desk):
 # --- Answers
 
 
-def test_a_worker_finds_a_no_by_itself_and_it_comes_before_any_yes() -> None:
-    desk = Office()
-    question = desk.asked()
-    desk.answers.put(dana, dana.approve(question))
-    desk.answers.put(erin, erin.deny(question, lifetime=timedelta(seconds=1)))
-    later = datetime.now(UTC) + HOUR  # it does not expire
-    run = desk.resumed(dana.approve(question, now=later), now=later)
-    assert run.denied
-    assert desk.paid == []
-    assert "deny intended #2" in desk.told()
-
-
 def test_a_yes_that_was_put_is_spent_once_and_one_that_lapsed_is_passed_over() -> None:
     desk = Office()
     question = desk.asked()
@@ -253,34 +239,6 @@ def test_ten_thousand_records_more_are_refused_unread() -> None:
     assert desk.paid == []
 
 
-def gone(_: Question, chain: Chain) -> Chain:
-    return {}
-
-
-def cut(_: Question, chain: Chain) -> Chain:
-    return {1: chain[1]}
-
-
-def edited(_: Question, chain: Chain) -> Chain:
-    return {**chain, 2: chain[2].replace(b"denied", b"maybe!")}
-
-
-def repeated(_: Question, chain: Chain) -> Chain:
-    return {**chain, 2: chain[1]}
-
-
-def garbled(_: Question, chain: Chain) -> Chain:
-    return {**chain, 2: b"\xff\n"}
-
-
-def of_another_question(question: Question, _: Chain) -> Chain:
-    return said(erin, replace(question, thread="order-8"))
-
-
-def of_another_person(question: Question, _: Chain) -> Chain:
-    return said(dana, question)
-
-
 def said(who: Approver, question: Question) -> Chain:
     desk = Office()
     desk.answers.put(who, who.approve(question))
@@ -288,19 +246,26 @@ def said(who: Approver, question: Question) -> Chain:
     return desk.chain
 
 
-@pytest.mark.parametrize(
-    "tamper", [gone, cut, edited, repeated, garbled, of_another_question, of_another_person]
-)
-def test_whatever_does_not_verify_lets_nothing_go_on(
-    tamper: Callable[[Question, Chain], Chain],
-) -> None:
+TAMPERED: dict[str, Callable[[Question, Chain], Chain]] = {
+    "gone": lambda _, __: {},
+    "cut": lambda _, chain: {1: chain[1]},
+    "edited": lambda _, chain: {**chain, 2: chain[2].replace(b"denied", b"maybe!")},
+    "repeated": lambda _, chain: {**chain, 2: chain[1]},
+    "garbled": lambda _, chain: {**chain, 2: b"\xff\n"},
+    "of another question": lambda asked, _: said(erin, replace(asked, thread="order-8")),
+    "of another person": lambda asked, _: said(dana, asked),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+def test_whatever_does_not_verify_lets_nothing_go_on(what: str) -> None:
     """And nothing is lost: put back, the no counts."""
     desk = Office()
     question = desk.asked()
     desk.answers.put(erin, erin.approve(question))
     desk.answers.put(erin, erin.deny(question))
     [chain], kept = desk.chains, desk.chains
-    desk.kept.holds({chain: tamper(question, desk.chain)})
+    desk.kept.holds({chain: TAMPERED[what](question, desk.chain)})
     before = desk.ledger().latest("order-7")
     refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
     refused(SealBroken, lambda: desk.answers.verify(PEOPLE, OPERATORS))
@@ -409,55 +374,18 @@ def test_what_is_put_and_not_anchored_is_put_again_and_kept_once() -> None:
 
 
 def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
-    people = {f"p{number}": SigningKey.generate() for number in range(17)}
-    answers = Answers(InMemoryCheckpointStorage(), anchor=InMemoryAnchor())
-    gate = Gate(approvers=Approvers({n: k.public for n, k in people.items()}), answers=answers)
-    ledger = Ledger(
-        InMemoryCheckpointStorage(),
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-        anchor=InMemoryAnchor(),
-        journal=InMemoryJournal(),
-    )
-
-    def ask(state: dict[str, Any]) -> Ask:
-        return Ask("pay", {"amount": 42})
-
-    def pay(state: dict[str, Any], call: Call) -> dict[str, Any]:
-        return {"paid": call.approved.arguments["amount"]}
-
-    workflow = Workflow("pay", [ask, pay], gate=gate)
-    question = workflow.start(ledger, "order-7").question
-    assert question is not None
-    for name, key in people.items():
-        person = Approver(name, key)
-        answers.put(person, person.approve(question))
-    assert workflow.resume(ledger, "order-7").state["paid"] == 42
+    people = [Approver(f"p{number}", SigningKey.generate()) for number in range(17)]
+    desk = Office()
+    listed = Approvers({each.name: each.key.public for each in people})
+    desk.gate = Gate(approvers=listed, answers=desk.answers)
+    question = desk.asked()
+    for each in people:
+        desk.answers.put(each, each.approve(question))
+    desk.resumed()
+    assert len(desk.paid) == 1
 
 
 # --- Holds
-
-
-def test_a_hold_stops_each_step_and_the_journal_says_so() -> None:
-    desk = Office()
-    question = desk.asked()
-    desk.answers.put(dana, dana.approve(question))
-    order = desk.hold(why="is the payee right?")
-    for _ in range(2):
-        assert "omar has held order-7" in refused(NotOwner, desk.resumed)
-    desk.release(order, olga)
-    desk.resumed()
-    assert len(desk.paid) == 1
-    assert [each for each in desk.told() if each.startswith(("hold", "release"))] == [
-        "hold done #-",
-        "hold done #-",
-    ]
-
-    desk = Office()
-    run = desk.payment().begin(desk.ledger(), "order-7")
-    desk.hold()
-    refused(NotOwner, run.step)
-    assert run.done == ()
 
 
 def test_a_hold_ends_with_its_own_release_by_a_key_that_counts() -> None:
@@ -504,13 +432,15 @@ def test_who_may_hold_and_where_is_said_in_the_gate() -> None:
     answers = Answers(InMemoryCheckpointStorage(), InMemoryAnchor())
     refused(Unsafe, lambda: Gate(approvers=PEOPLE, answers=answers, operators=PEOPLE))
     desk = Office()
-    question = desk.asked()
-    refused(
-        Unsafe,
-        lambda: desk.payment().resume(
-            desk.ledger(OMAR), "order-7", approvals=[dana.approve(question)]
-        ),
-    )
+    resume, texts = desk.payment().resume, [dana.approve(desk.asked())]
+    refused(Unsafe, lambda: resume(desk.ledger(OMAR), "order-7", approvals=texts))
+
+
+def test_who_holds_again_what_another_released_holds_it() -> None:
+    desk = Office()
+    desk.release(desk.hold(), olga)
+    desk.hold()
+    refused(NotOwner, desk.asked)
 
 
 # --- Waits
@@ -586,6 +516,89 @@ def test_the_round_ends_what_is_over_and_is_not_held() -> None:
     ended = workflow.end_waits(ledger, now=now + DAY * 2)
     assert [(run.thread, run.denied) for run in ended] == [("order-7", True)]  # the other is held
     assert [each.thread for each in workflow.waiting(ledger)] == ["order-8"]
+
+
+def test_a_run_that_goes_on_without_an_answer_is_told_so_by_a_next_version_too() -> None:
+    desk = Office(within=HOUR, then="continue")
+    desk.asked()
+    newer: State = {"version": "2", "migrations": [Migration("", "2", dict)]}
+    assert desk.resumed(now=datetime.now(UTC) + DAY, **newer).state["expired"]
+
+
+def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
+    """The yes of a key that was revoked since does not count, and nobody acted upon it."""
+    desk = Office(within=HOUR)
+    first = desk.asked()
+    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(first)])
+    people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[DANA])
+    desk.gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
+    question = desk.payment().question(desk.ledger(), "order-7")
+    assert question is not None
+    assert question.until == first.until
+    desk.resumed(erin.approve(question))
+    assert len(desk.paid) == 1
+
+
+@pytest.mark.parametrize("what", ["approves", "ends it too", "owns"])
+def test_whoever_ends_waits_leaves_a_run_alone_that_another_owns(what: str) -> None:
+    """Another worker spends a yes just before the end, or ends the wait, and is about to go on."""
+    desk = Office(within=HOUR, then="continue")
+    flow, late = desk.payment(), datetime.now(UTC) + DAY
+    yes = dana.approve(desk.asked())
+
+    class Slow(Workflow):
+        def waiting(self, ledger: Ledger) -> Iterator[Question]:
+            for question in super().waiting(ledger):
+                if what == "approves":
+                    flow.rehydrate(desk.ledger(), "order-7", approvals=[yes])
+                elif what == "owns":
+                    desk.ledger().own("order-7", "worker-2")
+                else:
+                    flow.rehydrate(desk.ledger(), "order-7", now=late)
+                yield question
+
+    slow = Slow("payment", flow.steps.values(), gate=flow.gate)
+    assert slow.end_waits(desk.ledger(), now=late) == []
+    assert (desk.paid, desk.ledger().latest("order-7").sequence) == ([], 2)
+
+
+@pytest.mark.parametrize("what", ["storage", "anchor", "journal"])
+def test_an_outage_does_not_look_like_nobody_waits(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Office()
+    desk.ledger().save("strange", {"amount": 42})
+    question = desk.asked()
+    desk.ledger().note("order-7", {"question": "forged"}, label=SPENT)
+    assert [*desk.payment().waiting(desk.ledger())] == [question]
+    down = {"storage": desk.storage, "anchor": desk.anchor, "journal": desk.journal._view.storage}
+    monkeypatch.setattr(down[what], "read", lambda *_: 1 / 0)
+    refused(Unavailable, lambda: [*desk.payment().waiting(desk.ledger())])
+
+
+def test_nobody_waits_with_what_no_question_could_hold() -> None:
+    """The thread would be saved, and could not be opened any more."""
+    refused(ConfigurationError, Office(within=timedelta.max).asked)
+
+
+def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
+    desk = Office()
+    yes = dana.approve(desk.asked())
+    first = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
+    assert first.approved == desk.payment().rehydrate(desk.ledger(), "order-7").approved
+    with desk.ledger().own("order-7", "worker-2"):
+        refused(NotOwner, first.step)
+        assert "owns the thread" in refused(ResumeRefused, desk.resumed)
+    assert desk.paid == []
+
+
+def test_a_note_does_not_use_an_approval_after_the_end_of_the_wait() -> None:
+    desk = Office(within=HOUR)
+    question = desk.asked()
+    value = {"question": question.text, "statements": [dana.approve(question, lifetime=DAY)]}
+    desk.ledger().note("order-7", value, label=SPENT)
+    run = desk.resumed(now=datetime.now(UTC) + 2 * HOUR)
+    assert (run.denied, run.expired, desk.paid) == (True, True, [])
 
 
 @pytest.mark.parametrize(

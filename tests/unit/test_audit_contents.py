@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from safepoint import FileCheckpointStorage, Keyring, Ledger, Limits, SigningKey
-from safepoint.attacks import NaiveTarget
-from safepoint.attacks.payload import marker_pickle, marker_pickle_of_type
 from safepoint.audit import contents
 from safepoint.audit.contents import Contents
 from safepoint.audit.finding import content
@@ -193,14 +191,6 @@ def test_content_decides_what_a_file_is(tmp_path: Path, found: str) -> None:
         (folder / "notes.txt").write_bytes(data)
         told = ids(check_contents(folder)).split()
         assert sorted(told) == sorted({*found.split(), TAG, "SP02.unsealed"}), data
-
-
-@pytest.mark.parametrize("make", [marker_pickle, marker_pickle_of_type])
-def test_what_the_attacks_plant_is_seen_and_not_run(tmp_path: Path, make: Any) -> None:
-    target = NaiveTarget(tmp_path)
-    (tmp_path / "planted").write_bytes(target.pickled(make(tmp_path / "marker"), "a:b"))
-    assert "SP03.pickle" in ids(check_contents(tmp_path))
-    assert not (tmp_path / "marker").exists()
 
 
 def test_json_that_is_larger_than_what_is_read_is_said(

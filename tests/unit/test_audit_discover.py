@@ -197,32 +197,6 @@ def test_a_file_alone_is_the_same(root: Path) -> None:
     assert out == f"Looked at {root}/x.py (1 Python file): no findings.\n"
 
 
-def test_a_folder_that_is_closed_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "closed").mkdir()
-    (root / "a.py").touch()
-    listing = os.scandir
-
-    def scandir(path: str) -> object:
-        if str(path).endswith("closed"):
-            raise PermissionError(13, "Permission denied")
-        return listing(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    report = look([str(root)])
-    assert [(each.id, each.seen) for each in report.findings] == [("SP03.unseen", False)]
-    assert report.status("error") == 2
-
-
-def test_what_to_do_fits_what_is_not_seen(root: Path) -> None:
-    """Another user would see no more of a pipe, or of what lies too deep."""
-    deep = root.joinpath(*["d"] * 65)
-    deep.mkdir(parents=True)
-    os.mkfifo(root / "pipe")
-    found = {each.where: each.do for each in look([str(root)]).findings if each.id == "SP03.unseen"}
-    assert found[str(deep)] == f"Give its path as well: safepoint audit {deep}"
-    assert found[str(root / "pipe")].startswith("Find out who put it there.")
-
-
 def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
     (root / "x.pt").write_bytes(RUNS)
     code, out, err = said("audit", root / "none", root)

@@ -29,6 +29,7 @@ from safepoint.audit.folder import check_ownership, check_places
 from safepoint.audit.sqlite import check_database
 from safepoint.places import Store, default_places, open_ledger
 from safepoint.stores import disk
+from tests.house import rewrite
 from tests.unit.commands import said
 
 if not disk.SUPPORTED:
@@ -316,21 +317,9 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
 # --- SQLite
 
 
-def put(statement: str, *, record: bytes = b"") -> Plant:
-    """Do as somebody who can write the file: drop each trigger, edit, put them back."""
-
-    def plant(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as connection, connection:
-            listed = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-            triggers = connection.execute(listed).fetchall()
-            for name, _ in triggers:
-                connection.execute(f"DROP TRIGGER {name}")
-            of = "WHERE thread = 'order-7' AND sequence = 2" * (" WHERE " not in statement)
-            connection.execute(f"{statement} {of}", (record,) if record else ())
-            for _, sql in triggers[statement.startswith("DROP") :]:
-                connection.execute(sql)
-
-    return plant
+def put(change: str) -> Plant:
+    """Change a record, past the rules."""
+    return lambda path: rewrite(path, f"{change} WHERE thread = 'order-7' AND sequence = 2")
 
 
 def damage(path: Path) -> None:
@@ -344,7 +333,7 @@ def unruled(path: Path) -> None:
         connection.execute("DROP TRIGGER checkpoints_update")
 
 
-EDIT = "UPDATE checkpoints SET record = ?"
+EDIT = "UPDATE checkpoints SET record = "
 DATABASE: Table = {
     "": {"honest": lambda p: None},
     "SP04.mode": {
@@ -361,9 +350,9 @@ DATABASE: Table = {
         "no rules": unruled,
         "no database": lambda p: made(p, b"SQLite format 3\0" + bytes(4096)),
     },
-    "SP10.record": {"no record": put(EDIT, record=b"x")},
-    "SP03.record": {"a pickle": put(EDIT, record=pickle.dumps([1]))},
-    "SP11.record-refused": {"too large": put(EDIT, record=bytes(17_000_000))},
+    "SP10.record": {"no record": put(f"{EDIT}x'78'")},
+    "SP03.record": {"a pickle": put(f"{EDIT}x'{pickle.dumps([1]).hex()}'")},
+    "SP11.record-refused": {"too large": put(f"{EDIT}zeroblob(17000000)")},
 }
 
 

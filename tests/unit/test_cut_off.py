@@ -16,7 +16,7 @@ from safepoint.core.journal import Journal
 from safepoint.core.names import Head, spelled
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import Answer, Asking, check_held
-from tests.house import DANA, KEYS, OPAL, STORE, THREAD, House, Memory, opened
+from tests.house import DANA, KEYS, OPAL, STORE, THREAD, Counting, House, Memory, opened
 
 
 class Case(House):
@@ -126,3 +126,29 @@ def test_two_stores_may_share_an_anchor_and_a_journal_may_have_any_name(name: st
         case.question = replace(case.question, store=store, checkpoint=at, head=at)
         assert case.spend(DANA.approve(case.question))
         assert case.book.accept_loss(THREAD)[1] == anchor.read(store, THREAD)
+
+
+def test_an_answer_reads_of_the_journal_what_came_since_the_last_one() -> None:
+    case, entries = Case(), Counting()
+    journal = Journal(entries, keys=Keyring(SigningKey.generate()))
+    case.book, read = case.ledger(journal=journal), list[int]()
+    for number in range(60):
+        saved = case.book.save(THREAD, {"n": number})
+        if number % 20 == 19:
+            at, before = Head(saved.sequence, saved.digest), entries.reads
+            case.question = replace(case.question, checkpoint=at, head=at)
+            case.spend(DANA.approve(case.question))
+            read.append(entries.reads - before)
+    assert read[2] == read[1]
+
+
+def test_after_an_accepted_loss_nothing_is_cut_off_the_journal_unseen() -> None:
+    case = Case()
+    case.spend(DANA.approve(case.question))
+    case.book.accept_loss(THREAD)
+    entries = case.journal._view.storage
+    entries._heads[THREAD] -= 2  # type: ignore[attr-defined]
+    case.journal._view.known.clear()  # as in another process
+    case.book = case.ledger()
+    with pytest.raises(SealBroken, match="the anchor has seen"):
+        case.spend(DANA.approve(case.question))

@@ -9,6 +9,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -17,7 +18,14 @@ from typing import Any
 
 import pytest
 
-from safepoint import Codec, InMemoryJournal, open_ledger
+from safepoint import (
+    Codec,
+    InMemoryAnchor,
+    InMemoryCheckpointStorage,
+    InMemoryJournal,
+    SQLiteAnchor,
+    open_ledger,
+)
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -25,8 +33,10 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.places import PLACES, Store, default_places
+from safepoint.places import PLACES, Store, connection_string, default_places, is_beside
+from safepoint.stores import disk
 from tests.harness.crash import killed
+from tests.harness.optional import need
 from tests.unit.storage_helpers import tree
 
 SYSTEMD = {
@@ -133,6 +143,73 @@ def test_a_link_leads_no_part_into_another(home: Path, tmp_path: Path) -> None:
 def test_a_file_has_a_name(home: Path, path: Any) -> None:
     with pytest.raises((ConfigurationError, Unavailable)):
         replace(at_home(home), anchor=path).create()
+
+
+# --- what stands for a part
+
+
+def test_a_connection_string_comes_from_a_variable_or_has_no_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    need("psycopg", "psycopg: pip install '.[postgres]'")
+    for name, value in (("DB", "host=db"), ("AGAIN", "env:DB"), ("PATH_OF", "/srv/state")):
+        monkeypatch.setenv(name, value)
+    for given in ("env:DB", "host=db"):
+        assert connection_string("storage", given) == "host=db"
+    for wrong in ("env:AGAIN", "env:PATH_OF", "env:NONE", "host=db password=x"):
+        said(ConfigurationError, partial(connection_string, "storage", wrong))
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        ("storage", "PostgresCheckpointStorage"),
+        ("journal", "PostgresJournal"),
+        ("answers", "PostgresAnswers"),
+    ],
+)
+def test_a_part_may_be_in_postgresql(part: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need("psycopg", "psycopg: pip install '.[postgres]'")
+    named, made = list[str](), InMemoryCheckpointStorage()
+
+    def opened(dsn: str, **_: Any) -> AbstractContextManager[object]:
+        named.append(dsn)
+        return nullcontext(made)
+
+    monkeypatch.setattr(f"safepoint.stores.postgres.{kind}", opened)
+    monkeypatch.setattr("safepoint.places.open_anchor", lambda *_, **__: InMemoryAnchor())
+    store = Store(storage="host=s", journal="host=j", answers="host=a")
+    found = getattr(store, f"{part}_of")(ExitStack(), write=part == "storage")
+    assert named == [f"host={part[0]}"]
+    assert made in (found, getattr(found, "storage", None))
+
+
+BESIDE: dict[bytes, bool] = {
+    b"": True,
+    bytes(8) + b"x": True,
+    b"7\x7f\x06\x82": True,
+    b"\xd9\xd5\x05\xf9 \xa1c\xd7": True,
+    b"\xd9\xd5\x05\xf9 \xa1c\xd6": False,
+    bytes(7) + b"x": False,
+}
+
+
+def test_what_sqlite_leaves_beside_a_database_is_known_by_its_first_bytes(home: Path) -> None:
+    SQLiteAnchor(home / "heads.db", create=True).close()
+    for content, is_one in BESIDE.items():
+        for name in ("heads.db-journal", "other.db-journal", "heads.db-other"):
+            (home / name).write_bytes(content)
+            assert is_beside(str(home / name)) == (is_one and name == "heads.db-journal"), content
+
+
+def test_where_the_system_is_not_posix_there_are_no_default_places(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = at_home(home)
+    monkeypatch.setattr(disk, "SUPPORTED", False)
+    for act in (lambda: at_home(home), found.create):
+        assert "needs a POSIX system" in said(Unavailable, act)
+    assert tree(home) == []
 
 
 # --- the folders

@@ -21,6 +21,7 @@ from safepoint.core.errors import SealBroken, Unavailable
 from safepoint.core.journal import Actor, Event
 from safepoint.places import default_places, key_files, open_answers, open_journal
 from tests.harness.crash import CHANGING, killed
+from tests.house import rewrite
 from tests.unit.commands import said
 from tests.unit.storage_helpers import tree
 
@@ -59,19 +60,14 @@ def close(ledger: Any) -> None:
     ledger.anchor.close()
 
 
-def broken(rule: str, sql: str, file: Path | None = None) -> None:
-    """Run SQL on the storage or another database, past a rule of it."""
-    with sqlite3.connect(file or default_places("invoices").storage or "") as database:
-        ((text,),) = database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", [rule])
-        for each in (f"DROP TRIGGER {rule}", sql, text):
-            database.execute(each)
-    database.close()
+def storage() -> Path:
+    return Path(str(default_places("invoices").storage))
 
 
 def edited(thread: str, sequence: int) -> None:
     text = "CAST(replace(CAST(record AS TEXT), 'secret', 'Secret') AS BLOB)"
     where = f"thread = '{thread}' AND sequence = {sequence}"
-    broken("checkpoints_update", f"UPDATE checkpoints SET record = {text} WHERE {where}")  # noqa: S608
+    rewrite(storage(), f"UPDATE checkpoints SET record = {text} WHERE {where}")  # noqa: S608
 
 
 # --- each command, on each kind of store
@@ -97,7 +93,7 @@ def tampered_of_a_tenant() -> None:
 
 def cut() -> None:
     good()
-    broken("checkpoints_delete", "DELETE FROM checkpoints WHERE sequence > 2")
+    rewrite(storage(), "DELETE FROM checkpoints WHERE sequence > 2")
 
 
 def open_key() -> None:
@@ -113,7 +109,7 @@ def lost_anchor() -> None:
 def journal_cut() -> None:
     good()
     removed = "DELETE FROM checkpoints WHERE thread = 'order-7' AND sequence = 3"
-    broken("checkpoints_delete", removed, Path(str(default_places("invoices").journal)))
+    rewrite(Path(str(default_places("invoices").journal)), removed)
 
 
 def nothing() -> None:

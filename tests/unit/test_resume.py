@@ -244,20 +244,6 @@ def test_two_tenants_with_a_thread_of_one_name_pay_under_keys_of_their_own(desk:
     refused(MISMATCH, lambda: desk.workflow().resume(acme, "order-7", approvals=[text]))
 
 
-def test_a_quorum_is_of_different_people(desk: Desk) -> None:
-    question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
-    assert (
-        "2 people. The run paused at #3 for a person's answer. So far approved by dana"
-        in refused(ApprovalNeeded, lambda: desk.go_on(yes(question), yes(question), people=2))
-    )
-    texts = [yes(question), yes(question), yes(question, ERIN, "erin"), yes(question)]
-    run = desk.workflow(people=2).rehydrate(desk.ledger(), "order-7", approvals=texts)
-    assert run.approved is not None
-    assert run.approved.by == ("dana", "erin")
-    note = next(desk.ledger().back("order-7"))
-    assert (note.label, note.state["statements"]) == (SPENT, [texts[0], texts[2]])
-
-
 PEOPLE = {"dana": DANA.public, "erin": ERIN.public}
 LAPSES: dict[str, State] = {
     "was revoked since": {"gate": Gate(approvers=Approvers(PEOPLE, revoked=[DANA.public]))},
@@ -340,36 +326,7 @@ def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Des
     assert seen == ["alice"]
 
 
-def test_an_approval_ends_at_its_time(desk: Desk) -> None:
-    question, now, hour = desk.paused().question, datetime.now(UTC), timedelta(hours=1)
-    assert question is not None
-    dana, past = Approver("dana", DANA), now - timedelta(days=30)
-    resume = partial(desk.workflow().resume, desk.ledger(), "order-7")
-    text = dana.approve(question, now=now, lifetime=hour)
-    refused(EXPIRED, lambda: resume(approvals=[text], now=now + hour))
-    long = dana.approve(question, lifetime=timedelta(hours=25))
-    refused(EXPIRED, lambda: resume(approvals=[long]))
-    refused(EXPIRED, lambda: resume(approvals=[text], now=past))
-    assert resume(approvals=[text], now=now + hour - timedelta(microseconds=1)).next is None
-
-
 # ---------------------------------------------------------------- a no
-
-
-def test_one_denial_outweighs_any_number_of_approvals(desk: Desk) -> None:
-    question = desk.paused().question
-    run = desk.go_on(yes(question), no(question), yes(question, ERIN, "erin"))
-    assert (run.denied, run.next, run.head) == (True, None, 3)
-    assert "denied" in repr(run)
-    assert "order-7 was denied" in refused(ResumeRefused, run.step)
-    lines = desk.journal.verify()
-    revoked = Gate(approvers=Approvers(PEOPLE, revoked=[ERIN.public]))
-    for other in ({}, NEWER, {"tools": [Tool("mail")]}, {"gate": revoked}):
-        assert desk.go_on(**other).denied
-        assert desk.workflow(**other).question(desk.ledger(), "order-7") is None
-    assert desk.journal.verify() == lines
-    refused(USED, partial(desk.go_on, yes(question)))
-    assert desk.paid == []
 
 
 @pytest.mark.parametrize("first", ["yes", "no"])

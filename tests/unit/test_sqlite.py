@@ -27,6 +27,7 @@ from safepoint.stores import database as engine
 from safepoint.stores import disk
 from safepoint.stores import sqlite as module
 from tests.harness.crash import killed
+from tests.house import rewrite
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import planted, python, tree
 
@@ -230,20 +231,6 @@ def test_the_past_does_not_change_by_sql(
     with pytest.raises(sqlite3.IntegrityError, match=rule):
         database.execute(statement)
     assert list(database.iterdump()) == before
-
-
-def rewrite(path: Path, *statements: str) -> None:
-    """Edit rows behind all rules, as whoever can write the file does, and put the rules back."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as attacker:
-        query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
-        rules = attacker.execute(query).fetchall()
-        attacker.execute("PRAGMA ignore_check_constraints = ON")
-        for name, _ in rules:
-            attacker.execute(f"DROP TRIGGER {name}")
-        for statement in statements:
-            attacker.execute(statement)
-        for _, rule in rules:
-            attacker.execute(rule)
 
 
 def reschema(path: Path, *statements: str) -> None:

@@ -7,10 +7,8 @@ import io
 import json
 import os
 import pickle
-import sqlite3
 import zipfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,7 @@ from safepoint import (
 )
 from safepoint.core.journal import Event
 from safepoint.models import save_checkpoint
+from tests.house import rewrite
 from tests.unit.commands import named
 
 NAME: Final = "invoices"
@@ -165,13 +164,7 @@ def zipped(members: dict[str, bytes]) -> bytes:
 def database(path: Path, *statements: str, mode: int = 0o600) -> Path:
     """Write a file of SQLite. Its triggers are gone meanwhile, as for anybody who can write it."""
     folder(path.parent)
-    with closing(sqlite3.connect(path)) as opened:
-        triggers = opened.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'")
-        kept = dict(triggers.fetchall())
-        without = [f"DROP TRIGGER {name}" for name in kept]
-        for statement in (*without, *statements, *kept.values()):
-            opened.execute(statement)
-        opened.commit()
+    rewrite(path, *statements)
     path.chmod(mode)
     return path
 

@@ -30,6 +30,7 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.resume.answers import Answers
+from tests.house import rewrite
 from tests.unit import openssh
 from tests.unit.commands import said
 from tests.zoo import others
@@ -305,12 +306,8 @@ def tenants_swapped(root: Path) -> list[str]:
 @stored("The journal has a gap.", "SP20.seal-broken journal/journal.db")
 def journal_gap(deployed: Deployed) -> list[str]:
     more = journal(deployed.root)
-    rules = "SELECT sql FROM sqlite_schema WHERE name = 'checkpoints_delete'"
-    with closing(sqlite3.connect(deployed.root / "journal/journal.db")) as thief, thief:
-        [(rule,)] = thief.execute(rules).fetchall()
-        thief.execute("DROP TRIGGER checkpoints_delete")
-        thief.execute("DELETE FROM checkpoints WHERE sequence = 2")
-        thief.execute(rule)
+    gone = "DELETE FROM checkpoints WHERE sequence = 2"
+    rewrite(deployed.root / "journal/journal.db", gone)
     return deployed.arguments(**more)
 
 

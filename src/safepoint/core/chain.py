@@ -291,24 +291,26 @@ class View:
         if first is None:
             check_follows(last, base.header.previous if base else None)
 
-    def forward(
+    def digests(
         self, thread: str, *, end: Head | None = None, every_signature: bool = False
-    ) -> Iterator[Opened]:
-        """Return the same, oldest first, once the whole thread is verified.
+    ) -> dict[int, str]:
+        """Walk `back`, and return the digest of each record by its sequence, newest first."""
 
-        The records are read a second time, because only their digests are kept in memory.
-        """
+        def look() -> dict[int, str]:
+            walk = self.back(thread, end=end, every_signature=every_signature)
+            return {each.header.sequence: each.digest for each in walk}
 
-        def look() -> tuple[int, list[str]]:
-            last, found = 0, list[str]()
-            for opened in self.back(thread, end=end, every_signature=every_signature):
-                last = last or opened.header.sequence
-                found.append(opened.digest)
-            return last, found
+        return self._retry_if_pruned(thread, look)
 
-        last, digests = self._retry_if_pruned(thread, look)
-        for place, record in self._records(thread, range(last - len(digests) + 1, last + 1)):
-            yield self._open(record, place, digest=digests.pop())
+    def read_again(self, thread: str, digests: dict[int, str]) -> Iterator[Opened]:
+        """Return the records that `digests` found, oldest first."""
+        sequences = range(min(digests, default=1), max(digests, default=0) + 1)
+        for place, record in self._records(thread, sequences):
+            yield self._open(record, place, digest=digests[place.sequence])
+
+    def forward(self, thread: str, *, every_signature: bool = False) -> Iterator[Opened]:
+        """Return each record of a thread, oldest first, once the whole thread is verified."""
+        yield from self.read_again(thread, self.digests(thread, every_signature=every_signature))
 
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
         """Return the record at `sequence`, or the newest one that is not a note.
@@ -571,12 +573,26 @@ class View:
         self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
+    def anchor_end(self, thread: str) -> None:
+        """Move the anchor to the end of a thread, which extends what the anchor has seen.
+
+        Raises:
+            CheckpointError: what came since does not verify, or the anchor cannot move.
+        """
+        if end := self._end_to_build_on(thread, None):
+            self._move(thread, end.head)
+
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
         """Return the verified end of a thread, if `after` allows to build on it."""
-        opened, anchored = self._retry_if_pruned(thread, lambda: self._end(thread))
+
+        def look() -> tuple[Opened | None, Head | None]:
+            opened, anchored = self._end(thread)
+            if self._first(thread) > (opened.header.sequence if opened else 1):
+                raise RolledBack(f"{thread} ends before its base.", kind="missing")
+            return opened, anchored
+
+        opened, anchored = self._retry_if_pruned(thread, look)
         number, head = 0, None
-        if opened is None and self._first(thread) > 1:
-            raise RolledBack(f"{thread} has a base, and no record.", kind="missing")
         if opened is not None:
             refuse_deleted(opened)
             head = opened.head

@@ -365,13 +365,13 @@ class Journal:
             yield from map(_entry, self._view.back(thread))
 
     def anchor_end(self, thread: str) -> None:
-        """Verify what is about one thread, and move the anchor to its end.
+        """Move the anchor to the end of what is about one thread, as `View.anchor_end` does.
 
         Raises:
             Unavailable: as `show` does.
         """
         with _as_journal_errors():
-            self._view.verify(thread, anchor=True)
+            self._view.anchor_end(thread)
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

@@ -500,9 +500,9 @@ class Ledger:
 
         For an operator who restored a backup and knows what is missing. Afterwards nobody can
         detect that there was more, not even that the thread was deleted, or what its journal had:
-        if that has no anchor of its own, it is set back, too. Stop the writers first,
-        and save once afterwards: until then, the lost records still fit, if someone kept them. A
-        base that a revoked key sealed is resealed.
+        if that has no anchor of its own, it is set back to the journal's end, too. Stop the writers
+        first, and save once afterwards: until then, the lost records still fit, if someone kept
+        them. A base that a revoked key sealed is resealed.
 
         Returns:
             The anchor's head before and after.
@@ -526,9 +526,10 @@ class Ledger:
             self._seal_base_anew(bare, thread)
             self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
-                anchor.rewind(self.store, thread, after)
-                if self.journal is not None and self.journal.anchor is None:
+                if journal := self.anchored_journal:
                     anchor.rewind(journal_of(self.store), thread, None)
+                    journal.anchor_end(thread)
+                anchor.rewind(self.store, thread, after)
             self._view.known.pop(thread, None)
             return before, after
 
@@ -769,49 +770,32 @@ class Ledger:
         return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
-        """Verify a thread, then copy each record."""
+        """Verify a thread, compare it with what the target has, then copy each record."""
         end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
-        count, seen = 0, target._view.anchored(thread)
-        last = next(self._view.back(thread, end=end), None)
-        if seen is not None and last is not None and last.header.sequence >= seen.sequence:
-            self._view._check_extends(last, seen)  # noqa: SLF001  of our own kind
-        for opened in self._view.forward(thread, end=end, every_signature=True):
-            if not count:
-                there = target._digests(thread, opened.header.sequence)
-            target._take(opened, there, begins=not count and opened.header.sequence > 1)
-            count += 1
-        if count and target.anchor is not None:
+        ours = self._view.digests(thread, end=end, every_signature=True)
+        first, last, seen = min(ours, default=1), max(ours, default=0), target.anchored(thread)
+        if seen is not None and seen.sequence <= last:
+            next(self._view.back(thread, end=seen))  # or the anchor would move to another history
+        key, there = target.keys.signing, target._make_view(None).digests(thread)
+        both = max(ours.keys() & there.keys(), default=0)
+        if ours.get(both) != there.get(both):  # each record names the one before it
+            raise _differs(thread, both)
+        for opened in self._view.read_again(thread, ours):
+            place = opened.header.place
+            try:
+                if place.sequence == first > 1:
+                    target._cut(opened)
+                if place.sequence not in there:
+                    with storage_errors("keep", place):
+                        target.storage.append(thread, place.sequence, reseal(opened, key))
+            except (Conflict, NotFound, RolledBack):
+                raise _differs(thread, place.sequence) from None
+        if last and target.anchor is not None:
             with anchor_errors("be moved for", thread):
-                target.anchor.advance(self.store, thread, opened.head)
-        return count
-
-    def _digests(self, thread: str, first: int) -> dict[int, str]:
-        """Return the digests of the records that are already here."""
-        view = self._make_view(None)
-        with suppress(NotFound, RolledBack):  # it begins later here, or ends before `first`
-            return {each.header.sequence: each.digest for each in view.back(thread, first=first)}
-        return {}
-
-    def _take(self, opened: Opened, there: dict[int, str], *, begins: bool) -> None:
-        """Reseal and store a record of another ledger, with a base if a thread begins there."""
-        thread, sequence = opened.header.thread, opened.header.sequence
-        try:
-            if begins and there.get(sequence, opened.digest) == opened.digest:
-                self._cut(opened)
-            if sequence not in there:
-                record = reseal(opened, self.keys.signing)
-                with storage_errors("keep", opened.header.place):
-                    self.storage.append(thread, sequence, record)
-        except (Conflict, NotFound, RolledBack):
-            there = {sequence: ""}
-        if there.get(sequence, opened.digest) != opened.digest:
-            raise Conflict(
-                f"{thread} #{sequence} is another record in the storage to copy to, or was"
-                " pruned there.",
-                "Nothing was overwritten. Copy into a new, empty storage.",
-            )
+                target.anchor.advance(self.store, thread, Head(last, ours[last]))
+        return len(ours)
 
     # --- who writes a thread
 
@@ -842,6 +826,13 @@ def with_codec(ledger: Ledger, codec: Codec) -> Ledger:
     An adapter uses it to add the types of its framework.
     """
     return ledger._like(codec=codec)  # noqa: SLF001  the other half of the class
+
+
+def _differs(thread: str, sequence: int) -> Conflict:
+    return Conflict(
+        f"{thread} #{sequence} is another record in the storage to copy to, or was pruned there.",
+        "Nothing was overwritten. Copy into a new, empty storage.",
+    )
 
 
 class _Fields(NamedTuple):
