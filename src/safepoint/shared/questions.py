@@ -33,7 +33,7 @@ _TEXTS: Final = 2_000  # of questions, those that are over among them
 _QUESTIONS: Final = 100
 
 
-class _Kept(NamedTuple):
+class _Summary(NamedTuple):
     """What counts of a verified record. The values of the application are not kept.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Kept(NamedTuple):
     agents: dict[str, Any] = {}  # noqa: RUF012
 
     @classmethod
-    def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Kept:
+    def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Summary:
         """Take from a record what counts. Tags stand for types that need not be known."""
         asks = [
             text
@@ -132,7 +132,7 @@ def asked(
         LimitExceeded: what it asks is behind too many records, or it asks too many things.
         CheckpointError: as `open_questions`.
     """
-    kept, labels, times, notes = list[_Kept](), set[str](), dict[Head, str](), list[Link]()
+    kept, labels, times, notes = list[_Summary](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
         for link in ledger.back(thread):
@@ -154,7 +154,7 @@ def asked(
             head, label = link.opened.head, link.label
             times[head] = link.header.created
             plain, is_last = _parsed(link, data, ledger), label not in labels
-            kept.append(_Kept.of(head, plain, is_last=is_last))
+            kept.append(_Summary.of(head, plain, is_last=is_last))
             roots += kept[-1].is_root
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
@@ -200,7 +200,7 @@ def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
     return [question_of(checkpoint, head, said, payload, app=app)]
 
 
-def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
+def _of_adapters(kept: list[_Summary]) -> Iterator[Question]:
     """Yield what the records of an adapter ask, and did not go on from, oldest first."""
     states = {each.head: each.graph for each in kept if each.graph}
     for each in kept:
