@@ -134,7 +134,7 @@ def asked(
     """
     keys = gate.approvers.keys.values()  # revoked ones, too: what was answered then is not open
     people = {name: [key for owner, key in keys if owner == name] for name, _ in keys}
-    gate = Gate(gate.policy, Approvers(people))
+    gate = Gate(gate.policy, Approvers(people) or None)
     kept, labels, times, notes = list[_Kept](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
