@@ -109,6 +109,7 @@ def open_record(
     header = check(parse(line_2), "SealBroken form")
     sequence = int(header["sequence"])
     here = header["store"], header["tenant"], header["thread"]
+    check(header["tenant"] == place[1], "SealBroken tenant")
     check((*here, sequence) == place, "SealBroken place")
     check((header["kind"] == "base") == base, "SealBroken place")
 
@@ -169,9 +170,9 @@ def verify_thread(
             revoked=revoked,
             use=use,
         )
-        check(header["previous"] == previous, "SealBroken place")
+        check(header["previous"] == previous, "SealBroken chain")
         may_end = header["kind"] != "deleted" or sequence == head
-        check(may_end, "SealBroken place")
+        check(may_end, "SealBroken chain")
         if anchor and sequence == anchor[0]:
             check(digest == anchor[1], "RolledBack other")
         previous = digest

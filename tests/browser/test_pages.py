@@ -198,31 +198,6 @@ def open_menu(page: Page) -> None:
     expect(page.locator(f"{MENU} .md-nav__link:visible").first).to_be_in_viewport()
 
 
-@DEEP
-def test_the_menu_leads_to_every_page_on_a_phone(site: Site, context: BrowserContext) -> None:
-    """Section by section, each opened and closed with Enter."""
-
-    def links() -> set[str]:
-        offered = page.locator(f"{MENU} a[href]:visible")
-        return set(offered.evaluate_all("links => links.map(link => link.href)"))
-
-    page = Visit(context, site.address).page
-    open_menu(page)
-    found = links()
-    for section in page.locator(f"{MENU} .md-nav--primary > ul > .md-nav__item--nested").all():
-        opens, closes = section.locator("> label .opener"), section.locator("> nav > label .opener")
-        opens.focus()
-        page.keyboard.press("Enter")
-        expect(opens).not_to_be_visible()
-        walked = walk(page, MENU)
-        assert (walked.unreached, walked.unringed) == ([], [])
-        found |= links()
-        closes.focus()
-        page.keyboard.press("Enter")
-        expect(opens).to_be_visible()
-    assert found >= {site.address + name for name in PAGES if name != NOT_FOUND}
-
-
 def test_the_menu_opens_and_closes_and_tab_begins_at_a_link_that_skips_it(
     site: Site, context: BrowserContext
 ) -> None:

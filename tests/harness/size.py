@@ -19,10 +19,10 @@ PACKAGE: Final = "src/safepoint"
 _KERNEL: Final = [f"{PACKAGE}/core", f"{PACKAGE}/stores", f"{PACKAGE}/resume"]
 _SHARED: Final = ["places", "settings", "rules", "aio", "__init__", "../pytest_safepoint"]
 CEILINGS: Final = {
-    "core": ([f"{PACKAGE}/core"], 3119),
+    "core": ([f"{PACKAGE}/core"], 3122),
     "stores": ([f"{PACKAGE}/stores"], 2361),
     "resume": ([f"{PACKAGE}/resume"], 1944),
-    "core + stores + resume": (_KERNEL, 7424),
+    "core + stores + resume": (_KERNEL, 7427),
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 800),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 350),
     "moving": ([f"{PACKAGE}/moving.py"], 743),
@@ -33,8 +33,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1643),
     "testing": ([f"{PACKAGE}/testing"], 998),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1702),
-    "all of src": (["src"], 24874),
-    "tests": (["tests"], 39990),
+    "all of src": (["src"], 24877),
+    "tests": (["tests"], 39689),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1499),
 }

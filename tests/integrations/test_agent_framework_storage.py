@@ -147,23 +147,6 @@ def fan_out(storage: Any) -> af.Workflow:
     )
 
 
-class Each(af.Executor):
-    @af.handler
-    async def each(self, line: Line, ctx: WorkflowContext[None, str]) -> None:
-        await ctx.yield_output(line.text)
-
-
-def in_turn(storage: Any) -> af.Workflow:
-    """Whose message was sent first is served first, and not whose name is."""
-    spread, each = Spread("spread"), Each("each")
-    halves = [Half("z"), Half("m"), Half("a")]
-    building = WorkflowBuilder(name="in-turn", start_executor=spread, checkpoint_storage=storage)
-    building.add_fan_out_edges(spread, halves)
-    for half in halves:
-        building.add_edge(half, each)
-    return building.build()
-
-
 class Agents(af.Executor):
     """Sends what agents send, and says all of what arrives."""
 
@@ -307,7 +290,6 @@ WORKFLOWS: dict[str, tuple[Build, Any, dict[str, Any]]] = {
     "human": (human, 42, {"ask-1": Answer(yes=True)}),
     "nested": (nested, 42, {"inner-ask-1": Answer(yes=True)}),
     "fan-out": (fan_out, 42, {}),
-    "in turn": (in_turn, 42, {}),
     "agents": (agents, "hello", {}),
     # The shapes of the framework's own samples, in this order: checkpoint_with_resume,
     # checkpoint_with_human_in_the_loop, sub_workflow_checkpoint, and the tool approval of

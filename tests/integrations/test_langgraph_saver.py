@@ -9,7 +9,7 @@ import time
 from collections import deque, namedtuple
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, make_dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -137,7 +137,7 @@ def test_a_graph_does_what_it_does_on_in_memory_saver(play: Any) -> None:
     assert play(lambda: SealedSaver(house.ledger(), time_travel=True)) == play(lambda: theirs)
 
 
-# --- whoever can write the storage, and nothing else
+# --- deleted ids
 
 
 class Shop(House):
@@ -156,34 +156,6 @@ class Shop(House):
 
 def _run(thread: str) -> Any:
     return {"configurable": {"thread_id": thread}}
-
-
-T = "order-7"
-Attack = Callable[[Memory], None]
-ATTACKS: dict[str, tuple[bool, Attack]] = {  # with what a saver without an anchor believes
-    "edit": (False, lambda s: s.put(T, s.head(T), s.read(T, s.head(T))[:-1] + b"?")),
-    "repeat a write": (False, lambda s: s.put(T, s.head(T) + 1, s.read(T, s.head(T)))),
-    "bring an answer": (False, lambda s: s.put(T, s.head(T) + 1, s.read("order-8", s.head(T) + 1))),
-    "an old record on top": (False, lambda s: s.put(T, s.head(T) + 1, s.read(T, 1))),
-    "another thread": (False, lambda s: s.put(T, s.head(T), s.read("order-8", s.head(T)))),
-    "take out a write": (False, lambda s: s.remove(T, s.head(T) - 1)),
-    "take out an ancestor": (False, lambda s: s.remove(T, 1)),
-    "cut off the newest": (True, lambda s: s.remove(T, s.head(T))),
-    "delete a thread": (True, lambda s: s.remove(T, *range(1, s.head(T) + 1))),
-}
-
-
-@pytest.mark.parametrize("anchored", [True, False])
-@pytest.mark.parametrize("name", ATTACKS)
-def test_whoever_writes_the_storage_is_refused(name: str, *, anchored: bool) -> None:
-    """The matrix has more of these, with an anchor."""
-    shop, (believed, attack) = Shop(), ATTACKS[name]
-    attack(shop.storage)
-    ledger = shop.ledger() if anchored else opened(shop.storage)
-    graph = shop.builder.compile(SealedSaver(ledger))
-    with nullcontext() if believed and not anchored else pytest.raises((SealBroken, RolledBack)):
-        graph.get_state(_run(T))
-        [*graph.get_state_history(_run(T))]
 
 
 def test_a_deleted_id_is_used_again_and_holds_nothing_of_before() -> None:

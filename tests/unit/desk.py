@@ -54,11 +54,12 @@ class Desk:
     paid: list[tuple[str, State]] = field(default_factory=list)
     fails: int = 0
     within: timedelta | None = None
+    kind: type[Ledger] = Ledger
 
     def ledger(self, key: SigningKey = WRITER, **options: Any) -> Ledger:
         """Open the store as another process would."""
         given = {"anchor": self.anchor, "journal": self.journal, **options}
-        return Ledger(self.storage, store="invoices", keys=Keyring(key), **given)
+        return self.kind(self.storage, store="invoices", keys=Keyring(key), **given)
 
     def workflow(self, *, people: int = 1, **options: Any) -> Workflow:
         """Return fetch, ask, pay."""

@@ -323,6 +323,3 @@ def test_another_database_is_no_anchor(tmp_path: Path) -> None:
     refused(Unavailable, "does not have the schema", lambda: SQLiteAnchor(state))
     state.write_bytes(b"no database" * 500)
     refused(Unavailable, "does not hold what safepoint writes", lambda: SQLiteAnchor(state))
-
-
-# --- crashes

@@ -81,6 +81,9 @@ def test_each_format_says_all_of_it_and_the_status(case: str, name: str) -> None
                 assert each.accepted.reason in text
                 assert str(each.accepted.until) in text
         assert name in ("sarif", "json") or "ooked at" in text.splitlines()[-1]
+        if name == "text":
+            some = any(each.accepted is None for each in which.findings)
+            assert ("None of them fails it" in text) == (status == 0 and some)
         if name == "json":
             told = json.loads(text)
             assert (told["format"], told["status"], told["fail_on"]) == (1, status, fail_on)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -28,7 +28,6 @@ from safepoint import (
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
-    InMemoryJournal,
     Keyring,
     Ledger,
     Limits,
@@ -48,17 +47,17 @@ from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Migration, Wanted
 from tests.house import Toy
+from tests.unit.desk import BANK, DANA, ERIN, WRITER, State, no, yes
+from tests.unit.desk import Desk as Store
 
-State = dict[str, Any]
-DANA, ERIN, STRANGER = (SigningKey.generate() for _ in range(3))
-WRITER = SigningKey.generate()
+STRANGER = SigningKey.generate()
 PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
 GATE = Gate(approvers=PEOPLE)
 TWO = Gate(Policy({Reason.ASKED: 2, Reason.OLD_CHECKPOINT: 2}), PEOPLE)
 LOOSE = Gate(Policy({Reason.OLD_CHECKPOINT: 0, Reason.TOOLS_ADDED: 0}), PEOPLE)
 NEVER = Gate(Policy({Reason.ASKED: None, Reason.OLD_CHECKPOINT: None}), PEOPLE)
 BRIEF = Gate(Policy(lifetime=timedelta(minutes=1)), PEOPLE)
-BANK, MAIL = Tool("bank", permissions=["pay"]), Tool("mail", permissions=["read"])
+MAIL = Tool("mail", permissions=["read"])
 ZERO = "sha256:" + "0" * 64
 NEWER: State = {"version": "2", "migrations": [Migration("1", "2", dict)]}
 
@@ -76,16 +75,6 @@ class Cart:
     items: int
 
 
-def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
-    assert question is not None
-    return Approver(name, key).approve(question)
-
-
-def no(question: Any) -> str:
-    assert question is not None
-    return Approver("erin", ERIN).deny(question)
-
-
 class Noting(Ledger):
     """A ledger that leaves two notes after each state."""
 
@@ -96,18 +85,8 @@ class Noting(Ledger):
         return saved
 
 
-@dataclass
-class Desk:
+class Desk(Store):
     """A store with a run that asks twice, at #3 and at #6, and whoever has the writer's key."""
-
-    storage: InMemoryCheckpointStorage = field(default_factory=InMemoryCheckpointStorage)
-    anchor: InMemoryAnchor = field(default_factory=InMemoryAnchor)
-    journal: InMemoryJournal = field(default_factory=InMemoryJournal)
-    kind: type[Ledger] = Ledger
-
-    def ledger(self, **options: Any) -> Ledger:
-        given = {"anchor": self.anchor, "journal": self.journal, **options}
-        return self.kind(self.storage, store="invoices", keys=Keyring(WRITER), **given)
 
     def workflow(self, **options: Any) -> Workflow:
         def fetch(state: State) -> State:
@@ -131,12 +110,9 @@ class Desk:
     def begin(self, thread: str = "order-7", **options: Any) -> Any:
         return self.workflow(**options).begin(self.ledger(), thread=thread)
 
-    def paused(self, thread: str = "order-7") -> str:
+    def asks(self, thread: str = "order-7") -> str:
         """Let a run pause at #3, and return dana's yes."""
-        return yes(self.workflow().start(self.ledger(), thread=thread).question)
-
-    def question(self, sequence: int | None = None, **options: Any) -> Any:
-        return self.workflow(**options).question(self.ledger(), "order-7", sequence)
+        return yes(self.paused(thread).question)
 
     def resume(self, *texts: str, to: int | None = None, **options: Any) -> Any:
         workflow = self.workflow(**options)
@@ -211,13 +187,13 @@ def desk() -> Desk:
 
 
 def answered(desk: Desk) -> str:
-    text = desk.paused()
+    text = desk.asks()
     desk.resume(text).finish()
     return text
 
 
 def denied(desk: Desk) -> str:
-    desk.paused()
+    desk.asks()
     text = no(desk.question())
     desk.workflow().resume(desk.ledger(), "order-7", approvals=[text])
     return text
@@ -227,7 +203,7 @@ def forge(change: Callable[[Any], Any] = lambda q: q, key: SigningKey = DANA) ->
     """Go on with a yes to something else, or of somebody else."""
 
     def plant(desk: Desk) -> None:
-        desk.paused()
+        desk.asks()
         question = desk.asked()
         desk.note(question, yes(change(question), key))
         desk.step()
@@ -239,7 +215,7 @@ def lie(**fields: Any) -> Any:
     """Go on with a yes to a question that the run did not ask."""
 
     def plant(desk: Desk) -> None:
-        desk.paused()
+        desk.asks()
         question = replace(desk.asked(), **fields)
         desk.note(question, yes(question))
         desk.step()
@@ -293,7 +269,7 @@ def outside(*tools: Tool) -> Any:
 
 def in_year(year: int) -> Any:
     def plant(desk: Desk) -> None:
-        text = desk.paused()
+        text = desk.asks()
         last, question = desk.ledger().latest("order-7"), desk.asked()
         day = datetime(1, 1, 1) if year == 1 else datetime.max  # noqa: DTZ001, DTZ901
         record, _ = seal(
@@ -313,7 +289,7 @@ def in_year(year: int) -> Any:
 
 def late(seconds: int) -> Any:
     def plant(desk: Desk) -> None:
-        desk.paused()
+        desk.asks()
         then = datetime.now(UTC) - timedelta(hours=1, seconds=seconds)
         desk.note(desk.asked(), Approver("dana", DANA).approve(desk.asked(), now=then))
         desk.step()
@@ -323,15 +299,15 @@ def late(seconds: int) -> Any:
 
 def another(desk: Desk) -> None:
     """The yes to another run."""
-    text = desk.paused("order-9")
-    desk.paused()
+    text = desk.asks("order-9")
+    desk.asks()
     desk.note(desk.asked(), text)
     desk.step()
 
 
 def used_again(desk: Desk) -> None:
     """The yes to 42, for the 5,000,000 after it."""
-    desk.paused()
+    desk.asks()
     question, text = desk.asked(), yes(desk.asked())
     desk.resume(text).finish()
     desk.note(question, text)
@@ -354,16 +330,16 @@ def with_tools(desk: Desk, asked: list[Tool], has: list[Tool], *texts: str) -> N
 
 
 DAY = timedelta(days=1)
-USED = after(Desk.paused, lambda d, t: d.resume(t).step())
-WENT_BACK = after(Desk.paused, lambda d, _: d.resume(yes(d.question(1)), to=1).step())
-LET_BACK = after(Desk.paused, lambda d, _: d.resume(to=1, gate=LOOSE).step())
+USED = after(Desk.asks, lambda d, t: d.resume(t).step())
+WENT_BACK = after(Desk.asks, lambda d, _: d.resume(yes(d.question(1)), to=1).step())
+LET_BACK = after(Desk.asks, lambda d, _: d.resume(to=1, gate=LOOSE).step())
 FORGED: dict[str, Callable[[Desk], Any]] = {
     # A pause without an answer, or with one that is none.
-    "a pause left out": after(Desk.paused, lambda d, _: d.step()),
+    "a pause left out": after(Desk.asks, lambda d, _: d.step()),
     "noted without an answer": after(
-        Desk.paused, lambda d, _: d.note(replace(d.asked(), until="")), lambda d, _: d.step()
+        Desk.asks, lambda d, _: d.note(replace(d.asked(), until="")), lambda d, _: d.step()
     ),
-    "ended early": after(Desk.paused, lambda d, _: d.note(d.asked()), lambda d, _: d.step()),
+    "ended early": after(Desk.asks, lambda d, _: d.note(d.asked()), lambda d, _: d.step()),
     "used again": used_again,
     "signed by a stranger": forge(key=STRANGER),
     "of other arguments": forge(lambda q: replace(q, arguments={"amount": 5_000_000})),
@@ -391,7 +367,7 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "of other tools": lie(tools=ZERO),
     "of other steps": lie(done=("fetch",)),
     "not signed, of another end": after(
-        Desk.paused, lambda d, _: d.note(replace(d.asked(), head=Head(2, ZERO)))
+        Desk.asks, lambda d, _: d.note(replace(d.asked(), head=Head(2, ZERO)))
     ),
     "another version": resumed(),
     "another version, for another reason": resumed(reasons=("tools-added",)),
@@ -418,14 +394,14 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     ),
     "a no by a key that was revoked": denied,
     "a no to another thread": after(
-        Desk.paused, lambda d, _: d.note(d.asked(), no(replace(d.asked(), thread="order-8")))
+        Desk.asks, lambda d, _: d.note(d.asked(), no(replace(d.asked(), thread="order-8")))
     ),
     # Ways back.
     "back": WENT_BACK,
     "back, and two had to": WENT_BACK,
     "back, and nobody may today": WENT_BACK,
     "back, by keys that were revoked": after(
-        Desk.paused,
+        Desk.asks,
         lambda d, _: d.resume(
             yes(d.question(1, gate=TWO)),
             yes(d.question(1, gate=TWO), ERIN, "erin"),
@@ -446,7 +422,9 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "three hundred tools": wider(*(Tool(f"tool-{n:03}") for n in range(300))),
     "a new tool outside of the gate": outside(BANK, MAIL),
     "a new version outside of the gate": outside(Tool("bank", version="2", permissions=["pay"])),
-    "a permission outside of the gate": outside(Tool("bank", permissions=["pay", "all"])),
+    "a permission outside of the gate": outside(
+        Tool("bank", version="1", permissions=["pay", "all"])
+    ),
     "the yes to another tool": after(
         Desk.begin,
         lambda d, _: with_tools(
@@ -456,8 +434,8 @@ FORGED: dict[str, Callable[[Desk], Any]] = {
     "no tools at all": lambda d: d.begin(tools=[]),
     "back to tools that were pruned": narrowed_and_back,
     # What was pruned.
-    "pruned": after(Desk.paused, lambda d, t: d.resume(t).step(), lambda d, _: d.prune()),
-    "pruned, the pause": after(Desk.paused, lambda d, _: d.prune()),
+    "pruned": after(Desk.asks, lambda d, t: d.resume(t).step(), lambda d, _: d.prune()),
+    "pruned, the pause": after(Desk.asks, lambda d, _: d.prune()),
 }
 # Whom the audit is told of, where it is not dana or erin, one of them, within an hour.
 GATES: dict[str, Gate] = {
@@ -533,7 +511,7 @@ def test_what_a_thief_of_the_writers_key_forges_is_found(name: str) -> None:
 
 
 def test_what_a_record_shows_by_itself_is_found_without_people(desk: Desk) -> None:
-    desk.paused()
+    desk.asks()
     desk.step()
     assert desk.unverified() == {"SP19.unanswered"}
 
@@ -546,20 +524,20 @@ def test_a_store_of_every_honest_kind_of_run_has_no_finding(kind: type[Ledger]) 
     """Paused, approved twice, denied, migrated, widened, by two, deleted, not a run."""
     desk = Desk(kind=kind)
     workflow, ledger = desk.workflow(), desk.ledger()
-    desk.paused()
+    desk.asks()
     again = workflow.resume(ledger, "order-7", approvals=[yes(desk.question())])
     workflow.resume(ledger, "order-7", approvals=[yes(again.question)])
     for thread, options in {"a": {}, "b": NEWER, "c": {"tools": [BANK, MAIL]}}.items():
-        desk.paused(thread)
+        desk.asks(thread)
         other = desk.workflow(**options)
         question = other.question(ledger, thread)
         other.resume(ledger, thread, approvals=[no(question)])  # the run ends as it was
         assert ledger.latest(thread).app == "invoice@1"
     newer = desk.workflow(**NEWER, tools=[BANK, MAIL])
-    desk.paused("d")
+    desk.asks("d")
     question = newer.question(ledger, "d")
     newer.resume(ledger, "d", approvals=[yes(question), yes(question, ERIN, "erin")])
-    desk.paused("e")
+    desk.asks("e")
     ledger.delete("e")
     ledger.erase("e")
     for state in ({"text": "no workflow wrote this"}, {"done": ["a"]}, [1], "text"):
@@ -574,7 +552,7 @@ def test_an_approval_that_lapsed_and_was_given_again_has_no_finding(
     desk: Desk, gate: Gate, options: State
 ) -> None:
     """Whatever this check is told of today's policy: people signed what they were asked then."""
-    desk.resume(desk.paused())
+    desk.resume(desk.asks())
     question = desk.question(gate=gate, **options)
     assert "asked" in question.reasons
     both = [yes(question, ERIN, "erin"), *([yes(question)] if gate is TWO else [])]
@@ -639,7 +617,7 @@ def test_no_type_of_yours_is_needed(desk: Desk) -> None:
 
 
 def test_a_thread_that_does_not_verify_is_an_error(desk: Desk) -> None:
-    desk.paused()
+    desk.asks()
     records = desk.storage._records["order-7"]
     genuine, records[2] = records[2], records[2].replace(b"42.00", b"99.00")
     assert [each.id for each in audit(desk.ledger(), rule="SP12")] == ["SP12.seal-broken"]
@@ -680,7 +658,7 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     assert ("SP12.seal-broken", "error") in found()
 
     desk.storage, desk.anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-    desk.paused()
+    desk.asks()
     desk.step()
     before = found()
     closed().save("order-7", {}, app="invoice@1")
@@ -693,7 +671,7 @@ def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:
         def threads(self, store: str) -> list[str]:
             raise OSError
 
-    desk.paused()
+    desk.asks()
     desk.ledger().delete("order-7")
     assert desk.found() == []
     [finding] = audit(desk.ledger(anchor=Down()), gate=GATE, rule="SP15")
@@ -706,7 +684,7 @@ def test_an_app_without_a_name(desk: Desk) -> None:
 
 
 def test_what_today_runs_and_who_verified_nothing(desk: Desk) -> None:
-    desk.paused()
+    desk.asks()
     desk.resume(yes(desk.question(1)), to=1).step()
     [note] = audit(desk.ledger(), apps=("invoice@2", "refund@7"), rule="SP17")
     assert note.id == "SP17.left-behind"

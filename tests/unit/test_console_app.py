@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from safepoint import Approver
-from safepoint.core.errors import NotOwner, ResumeRefused, Unsafe
+from safepoint.core.errors import ResumeRefused, Unsafe
 from safepoint.places import in_default_places
 from safepoint.resume.workflow import Ask
 from tests.harness.optional import need
@@ -111,36 +111,6 @@ def test_from_the_link_to_a_paid_order(place: Place) -> None:
     page = place.run("order-7")
     assert (page.verbs, "It waits for nobody." in page.text) == ([], True)
     until(lambda: "order-7" not in place.tab.get("/").text)
-
-
-def test_one_is_denied_with_a_reason(place: Place) -> None:
-    place.office.start("denied")
-    done = place.sign(place.run("denied").form("deny"), why="not\u202e him")
-    assert "dana denied 'pay' in denied. The reason: 'not\\u202e him'. It was put" in done.text
-    page = place.run("denied")
-    assert (page.verbs, "not\\u202e him" in page.text) == ([], True)
-    until(lambda: "deniedby dana" in place.tab.get("/done").text)
-    assert "denied" not in place.tab.get("/").links
-    assert place.office.flow().resume(place.office.ledger(), "denied").denied
-
-
-def test_one_is_held_and_released(place: Place) -> None:
-    place.office.start("held")
-    place.sign(place.run("held").form("approve"))
-    page = place.operator.get("/run/invoices/held")
-    assert page.verbs == ["hold"]  # an operator is no approver
-    sent = place.operator.post(page.form("hold"), why="look first")
-    place.other_terminal.sign()
-    held = place.operator.follow(sent).text
-    assert "Held by opal: held. No step runs until it is released. The reason: 'look first'" in held
-    with pytest.raises(NotOwner, match="has held"):
-        place.office.flow().resume(place.office.ledger(), "held")
-    page = place.operator.get("/run/invoices/held")
-    release = page.form("release")
-    sent = place.operator.post(release)
-    place.other_terminal.sign()
-    assert "Holds that are left: 0." in place.operator.follow(sent).text
-    assert place.office.flow().resume(place.office.ledger(), "held").state["paid"] == 42
 
 
 # --- the flaws of others -------------------------------------------------------------------------

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from ormsgpack import Ext, packb
 
 from safepoint import (
     Approver,
-    Approvers,
     Ask,
     FileCheckpointStorage,
     Gate,
-    InMemoryJournal,
-    Keyring,
-    Ledger,
     Policy,
     SigningKey,
     SQLiteAnchor,
@@ -34,71 +31,43 @@ from safepoint.places import Store
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
-from safepoint.resume.workflow import Call, Run
+from safepoint.resume.workflow import Run
+from safepoint.settings import read
 from safepoint.shared import questions
 from tests.house import Toy
-from tests.unit.test_deciding import listed
-
-if TYPE_CHECKING:
-    pass
+from tests.unit.test_deciding import Office
 
 State = dict[str, Any]
 PEOPLE = ("dana", "erin", "opal")
 HOUR = timedelta(hours=1)
 
 
-class Shop:
+class Shop(Office):
     """A store of files with its people, a worker, and somebody who can write the storage."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(mode=0o700)
-        self.folder = folder
-        self.keys = {name: SigningKey.generate() for name in ("writer", *PEOPLE)}
-        for name, key in self.keys.items():
-            key.public.to_file(folder / f"{name}.pub")
-        for file in ("approvers/dana", "approvers/erin", "operators/opal"):
-            listed(self.keys[file[10:]], folder / f"{file}.pub")
+        super().__init__(folder)
         self.storage = FileCheckpointStorage(folder / "state")
-        self.anchor = SQLiteAnchor(folder / "anchor/heads.db", create=True)
-        heads = SQLiteAnchor(folder / "answers-anchor/heads.db", create=True)
+        heads = SQLiteAnchor(folder / "answers-anchor/heads.db")
         self.answers = Answers(FileCheckpointStorage(folder / "answers"), heads)
-        self.journal = InMemoryJournal()
 
     @property
     def store(self) -> Store:
         """What an approver opens, to read."""
-        return Store(
-            store="invoices",
-            key=(str(self.folder / "writer.pub"),),
-            approvers=str(self.folder / "approvers"),
-            operators=str(self.folder / "operators"),
-            people=2,
-            storage=str(self.folder / "state"),
-            anchor=str(self.folder / "anchor/heads.db"),
-            answers=str(self.folder / "answers"),
-            answers_anchor=str(self.folder / "answers-anchor/heads.db"),
-        )
+        return replace(read(str(self.folder / "safepoint.toml")).store("invoices"), people=2)
 
     def person(self, name: str) -> Approver:
         return Approver(name, self.keys[name])
 
-    def ledger(self, tenant: str = "", **options: Any) -> Ledger:
-        given = {"anchor": self.anchor, "journal": self.journal, **options}
-        made = Ledger(self.storage, store="invoices", keys=Keyring(self.keys["writer"]), **given)
-        return made.tenant(tenant) if tenant else made
+    def pays(self, app: str = "invoice", within: timedelta | None = None) -> Workflow:
+        flow = self.flow(Ask("pay", {"amount": 42}, within=within))
+        gate = Gate(Policy({Reason.ASKED: 2}), flow.gate.approvers)
+        return Workflow(app, flow.steps.values(), gate=gate)
 
-    def flow(self, app: str = "invoice", within: timedelta | None = None) -> Workflow:
-        def ask(state: State) -> Ask:
-            return Ask("pay", {"amount": 42}, within=within)
-
-        def pay(state: State, call: Call) -> State:
-            return {"paid": call.approved.arguments["amount"]}
-
-        people = Approvers({name: self.keys[name].public for name in ("dana", "erin")})
-        return Workflow(app, [ask, pay], gate=Gate(Policy({Reason.ASKED: 2}), people))
-
-    def start(self, thread: str, *, tenant: str = "", **options: Any) -> Run:
-        return self.flow(**options).start(self.ledger(tenant), thread)
+    def begin(self, thread: str, *, tenant: str = "", **options: Any) -> Run:
+        ledger = self.ledger()
+        return self.pays(**options).start(ledger.tenant(tenant) if tenant else ledger, thread)
 
     # --- what somebody does who can write the storage
 
@@ -130,7 +99,7 @@ class Shop:
             written += 1
             place, now = Place("invoices", "", thread, written), datetime.now(UTC)
             said = {"kind": kind, "previous": previous, "app": "g@1", "label": label}
-            record, opened = seal(packb(value), place, self.keys["writer"], created=now, **said)
+            record, opened = seal(packb(value), place, self.writer, created=now, **said)
             self.storage.append(thread, written, record)
             previous = opened.digest
             return opened.head
@@ -152,10 +121,10 @@ class Shop:
         ledger.verify(thread, anchor=True)
 
     def go_on(self, thread: str) -> None:
-        question = self.flow().question(self.ledger(), thread)
+        question = self.pays().question(self.ledger(), thread)
         assert question is not None
         said = [self.person(name).approve(question) for name in ("dana", "erin")]
-        self.flow().resume(self.ledger(), thread, approvals=said)
+        self.pays().resume(self.ledger(), thread, approvals=said)
 
     def delete(self, thread: str) -> None:
         self.ledger().delete(thread)
@@ -190,8 +159,8 @@ def alarms(index: Index) -> list[tuple[str, str, bool]]:
 def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> None:
     shop, other = make(), make("other")
     for number in range(PER_PAGE + 2):
-        shop.start(f"order-{number:02}", within=HOUR * (100 - number) if number else None)
-    other.start("report-1", app="report", within=HOUR)
+        shop.begin(f"order-{number:02}", within=HOUR * (100 - number) if number else None)
+    other.begin("report-1", app="report", within=HOUR)
     index = opened(orders=shop, reports=other)
     index.look(whole=True)
     assert index.status()[:3] == (PER_PAGE + 3, PER_PAGE + 3, 1)
@@ -202,7 +171,7 @@ def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> No
     assert found == ["report-1", *(f"order-{n:02}" for n in range(PER_PAGE + 1, 0, -1)), "order-00"]
     assert {row.wait.needed for row in first.rows} == {2}
 
-    question = shop.flow().question(shop.ledger(), "order-07")
+    question = shop.pays().question(shop.ledger(), "order-07")
     shop.answers.put(shop.person("dana"), shop.person("dana").deny(question))
     shop.answers.hold(shop.person("opal"), "invoices", "order-08", why="odd")
     index.look_again("orders", "", "order-07")
@@ -220,8 +189,8 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     """What people signed, also after the run went on, and what ended; and what is left out."""
     shop = make()
     dana, erin = shop.person("dana"), shop.person("erin")
-    runs = [shop.start(f"order-{number}", tenant="acme" * (number == 2)) for number in (1, 2, 3)]
-    shop.start("order-4", within=timedelta(seconds=1))
+    runs = [shop.begin(f"order-{number}", tenant="acme" * (number == 2)) for number in (1, 2, 3)]
+    shop.begin("order-4", within=timedelta(seconds=1))
     shop.answers.put(dana, dana.approve(runs[0].question))
     shop.answers.put(erin, erin.approve(runs[0].question))
     shop.go_on("order-1")
@@ -254,7 +223,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
 def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None:
     """Not one that is about another question than its chain, and not one of nobody."""
     shop = make()
-    one, other = shop.start("order-1").question, shop.start("order-2").question
+    one, other = shop.begin("order-1").question, shop.begin("order-2").question
     dana, mally = shop.person("dana"), Approver("erin", SigningKey.generate())
     shop.answers._append(
         dana,
@@ -283,7 +252,7 @@ def test_a_row_is_verified_when_its_page_is_made(done: str, make: Any, opened: A
     """Whatever came between the pass and the page. A pass that comes after it finds the same."""
     shop, told = make(), DONE[done][1]
     for number in (1, 2, 3):
-        shop.start(f"order-{number}")
+        shop.begin(f"order-{number}")
     index, later = opened(orders=shop), opened(orders=shop)
     index.look(whole=True)
     assert (threads(index), alarms(index)) == (["order-1", "order-2", "order-3"], [])
@@ -300,7 +269,7 @@ def test_a_pass_verifies_each_record(make: Any, opened: Any) -> None:
     """Also those that no question is read from. What only looks at an end mends no alarm."""
     shop = make()
     for number in (1, 2):
-        shop.start(f"order-{number}")
+        shop.begin(f"order-{number}")
     index = opened(orders=shop)
     index.look(whole=True)
     assert index.status().unanchored == 0
@@ -332,7 +301,7 @@ def test_no_run_takes_the_place_of_others(
     """Whatever it asks: three rows at most, or an alarm that says where to look at it alone."""
     monkeypatch.setattr(questions, "_RECORDS", 20)
     shop, (written, rows, error) = make(), LONG[case]
-    shop.start("order-1")
+    shop.begin("order-1")
     shop.graph("graph", **written)
     index = opened(orders=shop)
     index.look(whole=True)
@@ -349,8 +318,8 @@ def test_what_moves_is_seen_in_a_round(make: Any, opened: Any) -> None:
     shop = make()
     index = opened(orders=shop)
     index.look(whole=True)
-    shop.start("order-1")
-    run = shop.start("order-2")
+    shop.begin("order-1")
+    run = shop.begin("order-2")
     index.look(whole=False)
     assert threads(index) == ["order-1", "order-2"]
     shop.go_on("order-1")
@@ -371,8 +340,8 @@ def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
 ) -> None:
     monkeypatch.setattr(indexing, "_PAUSE", 0.01)
     shop, other = make(), make("other")
-    shop.start("order-1")
-    other.start("order-2")
+    shop.begin("order-1")
+    other.begin("order-2")
     index = opened(orders=shop, others=other)
     index.start()
     until(lambda: index.status().passes > 0)
@@ -400,8 +369,8 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     shop, other = make(), make("other")
     for each in (shop, other):
         for tenant in ("", "acme", "globex"):
-            each.start("order-7", tenant=tenant)
-    shop.flow().start(shop.ledger("dark", cipher=Toy()), "order-7")
+            each.begin("order-7", tenant=tenant)
+    shop.pays().start(shop.ledger(cipher=Toy()).tenant("dark"), "order-7")
     index = opened(orders=shop, others=other)
     index.look(whole=True)
     rows = [row[:3] for row in index.page("waiting").rows]

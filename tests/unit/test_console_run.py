@@ -14,6 +14,7 @@ from safepoint.console.pages import MOST
 from safepoint.console.record import Record, record_of
 from safepoint.core.errors import InvalidId, NotFound
 from safepoint.resume.asking import SPENT
+from tests.house import Toy
 from tests.unit.console_runs import HOSTILE, opened, shown, told
 from tests.unit.test_deciding import Office
 
@@ -340,18 +341,8 @@ def test_what_could_not_be_looked_at_is_said(office: Office) -> None:
     assert "Nobody" not in page.text.replace("Nobody can tell", "")
 
 
-class Turned:
-    """No cipher to use."""
-
-    def close(self, plain: bytes, place: object) -> tuple[str, bytes]:
-        return "0123456789abcdef", plain[::-1]
-
-    def open(self, text: bytes, key: str, place: object) -> bytes:
-        return text[::-1]
-
-
 def test_what_is_encrypted_is_said_to_be(office: Office) -> None:
-    office.flow().start(office.ledger(cipher=Turned()), thread="order-7", note="SECRET")
+    office.flow().start(office.ledger(cipher=Toy()), thread="order-7", note="SECRET")
     record = look(office)
     page, _ = shown(record)
     assert (record.alarm, page.lines, page.verbs) == ("", [], ["hold"])

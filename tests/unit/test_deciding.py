@@ -376,11 +376,6 @@ def tree(folder: Path) -> dict[Path, bytes]:
 # --- what a thief does --------------------------------------------------------------------------
 
 
-def edited(office: Office) -> None:
-    file = office.folder / "state" / "order-7" / "0000000002.checkpoint"
-    file.write_bytes(file.read_bytes().replace(b"amount\x2a", b"amount\x2b"))
-
-
 def edited_before(office: Office) -> None:
     file = office.folder / "state" / "order-7" / "0000000001.checkpoint"
     file.write_bytes(file.read_bytes().replace(b"done\x90", b"done\x80"))
@@ -406,14 +401,6 @@ def planted(office: Office) -> None:
     office.ledger().storage.append("order-7", 3, record)
 
 
-def moved(office: Office) -> None:
-    """A question of another thread."""
-    folder = office.folder / "state"
-    for number in ("1", "2"):
-        name = f"000000000{number}.checkpoint"
-        (folder / "order-7" / name).write_bytes((folder / "order-8" / name).read_bytes())
-
-
 def cut(office: Office) -> None:
     (office.folder / "state" / "order-7" / "0000000002.checkpoint").unlink()
 
@@ -424,9 +411,7 @@ def unreadable(office: Office) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize(
-    "attack", [edited, edited_before, resigned_before, planted, moved, cut, unreadable]
-)
+@pytest.mark.parametrize("attack", [edited_before, resigned_before, planted, cut, unreadable])
 def test_what_does_not_verify_is_an_alarm_and_no_question(
     office: Office, attack: Callable[[Office], None]
 ) -> None:
@@ -485,21 +470,6 @@ def test_what_was_typed_before_it_was_asked_for_does_not_count(office: Office) -
     office.start()
     status, _, out = talk(office.folder, APPROVE, ("", "order-7\norder-7\n"), (LAST, "\n"))
     assert (status, out) == (1, "")
-
-
-def test_a_run_that_moved_on_since_it_was_shown_is_not_signed(office: Office) -> None:
-    run = office.start()
-    assert run.question is not None
-    text = Approver("erin", office.keys["erin"]).approve(run.question)
-
-    def goes_on() -> None:
-        office.flow().resume(office.ledger(), "order-7", approvals=[text])
-
-    before = tree(office.folder / "answers")
-    status, screen, out = talk(office.folder, APPROVE, (LAST, goes_on), ("", "order-7\n"))
-    assert (status, out) == (1, "")
-    assert "order-7 has moved on since it was shown. Nothing was signed." in screen
-    assert tree(office.folder / "answers") == before
 
 
 def test_what_is_shown_is_what_is_signed(office: Office) -> None:

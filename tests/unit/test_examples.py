@@ -12,8 +12,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from publish.machine.examples import copies, described
-from publish.project import Project
 from safepoint.command.examples import mark, read_examples
 from tests.unit.commands import said
 
@@ -42,18 +40,6 @@ def test_each_is_listed_with_its_rules_and_copied_with_a_line_that_says_what_it_
         assert line == f"# safepoint example {name} 0.1.0 sha256:{sha256}\n"
         mode = 0o755 if name.endswith(".sh") else 0o644
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == mode
-
-
-def test_programs_read_the_same(tmp_path: Path) -> None:
-    files, told = copies(Project()), described(Project())
-    assert [f"examples/{each['name']}" for each in told] == [*files]
-    for each in told:
-        said("examples", each["name"], tmp_path)
-        content = (tmp_path / each["name"]).read_bytes()
-        assert content == files[each["address"]]
-        line = f"# safepoint example {each['name']} {each['version']} sha256:{each['sha256']}\n"
-        assert line.encode() in content
-        assert each["size"] == len(content)
 
 
 def test_a_copy_is_whole_or_not_there_and_never_over_another(tmp_path: Path) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_MAKE = re.compile(r"MAKE|MFLAGS$|(PYTHON|HOST|PORT|ARGS)$")
@@ -23,11 +20,6 @@ def make(*arguments: str, **environment: str) -> tuple[int, str, str]:
     # The last line of a failure is make's own, and cannot be turned off.
     complained = re.sub(r"^make.*: .*\n", "", done.stderr, flags=re.MULTILINE)
     return done.returncode, done.stdout, complained
-
-
-def script(path: Path, text: str) -> None:
-    path.write_text(text)
-    path.chmod(0o755)
 
 
 def test_help_is_the_default_and_no_file_switches_a_target_off() -> None:
@@ -79,38 +71,3 @@ def test_what_is_typed_reaches_the_program() -> None:
         assert step in plans["check"]
     for step in ("mypy", " -m deep", "--hypothesis-profile=fuzz", "harness.census"):
         assert step in plans["deep"]
-
-
-@pytest.mark.parametrize(
-    ("there", "missing", "outcome"),
-    [
-        (("chromium", "java"), "", 3),
-        (("java",), "chromium fonts-dejavu-core", 0),
-        ((), "chromium fonts-dejavu-core default-jre-headless", 3),
-    ],
-)
-def test_ci_installs_what_is_missing_and_ends_as_make_test_does(
-    tmp_path: Path, there: tuple[str, ...], missing: str, outcome: int
-) -> None:
-    """From anywhere. Here make, apt-get and sudo only write down how they were called."""
-    log, tried = tmp_path / "log", tmp_path / "tried"
-    for name in ("bash", "dirname", "id", "env"):
-        (tmp_path / name).symlink_to(shutil.which(name) or name)
-    fails_once = f'[ "$1" = update ] || [ -e "{tried}" ] || {{ : >"{tried}"; exit 100; }}'
-    for name, does in {
-        "make": f'echo "make $* $CI $PWD" >>"{log}"\n[ "$1" != test ] || exit {outcome}',
-        "apt-get": f'echo "apt-get $DEBIAN_FRONTEND $*" >>"{log}"\n{fails_once}',
-        "sudo": 'shift\nexec "$@"',
-        **dict.fromkeys(("sleep", *there), ""),
-    }.items():
-        script(tmp_path / name, f"#!/bin/sh\n{does}\n")
-    command = [ROOT / ".ci" / "run"]
-    done = subprocess.run(command, cwd=tmp_path, env={"PATH": str(tmp_path)}, check=False)
-    assert done.returncode == outcome
-    installs = [
-        "apt-get  update -qq",
-        f"apt-get noninteractive install -y -qq --no-install-recommends {missing}",
-    ]
-    lines, beside = log.read_text().splitlines(), f"make .venv/.ready true {ROOT}"
-    lines.remove(beside)
-    assert lines == [*installs * (2 if missing else 0), f"make test true {ROOT}"]

@@ -149,6 +149,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "journal invoices order-9", 0, "No entry."),
     (good, "keys invoices", 0, "records  "),
     (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
+    (tampered, "history invoices order-7", 1, "SealBroken: The state of order-7 #3 is not the one"),
     (tampered, "history invoices order-7 3", 1, "SealBroken: The state of order-7 #3 is not the"),
     (tampered, "history invoices order-7 --state", 1, "SealBroken: The state of order-7 #3 is not"),
     (tampered_of_a_tenant, "verify invoices", 1, "@acme/order-8: SealBroken: "),
@@ -211,13 +212,6 @@ def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
     monkeypatch.setattr(os, "listdir", listdir)
     status, out, err = said(*command.split())
     assert (status, out, err.count("\n")) == (2, "", 1)
-
-
-def test_nothing_of_a_thread_that_does_not_verify_is_listed() -> None:
-    tampered()
-    status, out, err = said("history", "invoices", "order-7")
-    assert (status, out) == (1, "")
-    assert err.startswith("SealBroken: The state of order-7 #3 is not the one that was sealed.")
 
 
 # --- what cannot be undone
@@ -333,18 +327,6 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
     status, _, err = said("init", "invoices")
     assert (status, err.count("\n"), "was begun with its" in err) == (2, 1, True)
     assert tree(home) == before
-
-
-def test_the_audit_of_what_was_made_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note is left, which is true of every store of one user."""
-    monkeypatch.setattr("safepoint.audit.folder.temp_folders", list)
-    assert said("init", "invoices")[0] == 0
-    ledger = worker()
-    ledger.save("order-7", {"amount": 42})
-    close(ledger)
-    status, out, err = said("audit", "--store", "invoices")
-    found = [line.split(":")[0] for line in out.splitlines()[:-1]]
-    assert (status, err, found) == (0, "", ["SP15.one-owner note"])
 
 
 def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:

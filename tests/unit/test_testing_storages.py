@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,8 +16,6 @@ from safepoint.core.errors import Conflict, NotFound, NotOwner, RolledBack
 from safepoint.core.storage import InMemoryCheckpointStorage, Ownership
 from safepoint.testing import StorageSuite, storages
 from tests.unit.storage_helpers import CLAIMS, try_claim
-
-HERE = "tests.unit.test_testing_storages"
 
 
 class Sound(InMemoryCheckpointStorage):
@@ -356,18 +352,7 @@ def test_each_claim_has_a_storage_that_breaks_it() -> None:
             "overwrites",
             "append('a', 1, b'canary') must be refused with Conflict, and was accepted.",
         ),
-        (
-            "raises_a_key_error",
-            "read('a', 13) must be refused with NotFound, and KeyError came.",
-        ),
         ("orders_numbers_as_text", "head('a') must be 10, and is 9."),
-        (
-            "says_it_on_two_lines",
-            (
-                r"A refusal must say on one line what happened and what to do:"
-                r" 'It is taken.\nBy somebody.|Look again.'."
-            ),
-        ),
         ("shows_the_record", "The refusal of append('a', 1, b'canary') must not show a record."),
     ],
 )
@@ -404,38 +389,3 @@ def test_what_is_not_offered_is_never_passed() -> None:
         "It has no tenant.",
         "It has no acquire and no renew and no release and no lease.",
     }
-
-
-Broken = BROKEN["changes_line_ends"][1]
-
-PYTEST = f"""
-from safepoint.testing import StorageSuite
-from {HERE} import Broken, Sound
-
-class TestSound(StorageSuite):
-    def open(self, folder):
-        return Sound(folder)
-
-class TestBroken(StorageSuite):
-    guarded = False
-
-    def open(self, folder):
-        return Broken(folder)
-"""
-
-
-def test_pytest_collects_the_claims_of_a_subclass_alone(tmp_path: Path) -> None:
-    """One test each; what is not offered is a skip; the suite itself is not collected."""
-    file = tmp_path / "test_mine.py"
-    file.write_text(PYTEST)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
-         "-c", "/dev/null", "--tb=line", str(file)],
-        cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False,
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 1, done.stdout + done.stderr
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
-    assert "StorageSuite::" not in done.stdout
-    assert any("TestBroken::test_a_record_comes_back_byte_for_byte" in line for line in failed)
-    assert not any("TestSound::" in line for line in failed)

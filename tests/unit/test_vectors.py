@@ -95,6 +95,8 @@ def test_there_is_a_vector_for_each_refusal() -> None:
         "SealBroken key",
         "SealBroken",
         "SealBroken place",
+        "SealBroken tenant",
+        "SealBroken chain",
         "SealBroken revoked",
         "RolledBack missing",
         "RolledBack",

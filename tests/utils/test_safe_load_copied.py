@@ -218,31 +218,3 @@ def test_the_copied_loader_says_one_line_of_its_own(content: bytes, tmp_path: Pa
         check=False,
     )
     assert done.stderr.splitlines()[-1] == "RuntimeError: m.pt is damaged. Nothing was loaded."
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("name", [NAME, "load_checkpoint.py"])
-def test_linters_have_nothing_to_say_of_what_people_copy(name: str, tmp_path: Path) -> None:
-    """Where they had, a comment gives the reason; without those comments they do."""
-    text = (ROOT / "snippets" / name).read_text(encoding="utf-8")
-    (tmp_path / "copied.py").write_text(text, encoding="utf-8")
-    assert [(code, told) for code, told in linted(tmp_path) if code] == []
-    bare = re.sub(r"# (nosec|safepoint: allow).*", "#", text)
-    (tmp_path / "copied.py").write_text(bare, encoding="utf-8")
-    assert [told for code, told in linted(tmp_path) if code]
-
-
-def linted(folder: Path) -> list[tuple[int, str]]:
-    """Return the exit codes and the words of Bandit and of our own linter."""
-    tools = (["bandit", "-q", "-r", "-t", "B301,B614"], ["safepoint", "lint"])
-    results = []
-    for tool in tools:
-        done = subprocess.run(
-            [sys.executable, "-m", *tool, "."],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        results.append((done.returncode, done.stdout))
-    return results

@@ -303,13 +303,13 @@ def _broken() -> list[Vector]:
 def _misplaced() -> list[Vector]:
     found = [
         ("other-store", "Of store invoices.", ONE, Place("refunds", "", "order-7", 1)),
-        ("other-tenant", "Of tenant acme.", ACME, FIRST),
-        ("no-tenant", "Of no tenant.", ONE, OF_ACME),
         ("other-thread", "Of thread order-7.", ONE, Place("invoices", "", "order-8", 1)),
         ("other-sequence", "Of #1.", ONE, SECOND),
         ("base-as-record", "A base is no checkpoint.", BASE, SECOND),
     ]
     return [
+        _refused("SealBroken tenant", "other-tenant", "Of tenant acme.", ACME, FIRST),
+        _refused("SealBroken tenant", "no-tenant", "Of no tenant.", ONE, OF_ACME),
         *(_refused("SealBroken place", *vector) for vector in found),
         _refused(
             "SealBroken place",

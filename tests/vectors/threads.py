@@ -78,6 +78,7 @@ def vectors() -> list[Vector]:
     replaced = {1: ONE, 2: OTHER_TWO, 3: THREE}
     two_keys, base = "writer dana", _base(2)
     missing, place = "RolledBack missing", "SealBroken place"
+    chain, tenant = "SealBroken chain", "SealBroken tenant"
     forked = "Another #2 stands where the anchored one stood."
     beyond = "It begins after what the anchor has seen."
     on, opened_on = sealed(THIRD, previous=OPENED_NOTE.digest)
@@ -103,27 +104,27 @@ def vectors() -> list[Vector]:
          {"base": base, "anchor": tombstone}),
         (3, "noted", "A note is a link like any other.", noted, {"anchor": head(opened_on)}),
         (missing, "note-dropped", "The note is gone.", {1: ONE, 3: on}),
-        (place, "note-swapped", "A state stands where the note stood.", {**noted, 2: TWO}),
+        (chain, "note-swapped", "A state stands where the note stood.", {**noted, 2: TWO}),
         (place, "note-replayed", replayed, {**noted, 4: NOTE}),
         ("RolledBack other", "note-as-head", "A note where the anchor has seen a state.",
          {1: ONE, 2: NOTE}, {"anchor": at_2}),
         (2, "tenant", "Of a tenant, each with a label.", acme, of_acme),
         (1, "tenant-pruned", "By its own base.", {2: acme_two},
          {**of_acme, "base": _base(2, base_of_acme)}),
-        (place, "tenant-base-of-none", "By the base of a thread without a tenant.",
+        (tenant, "tenant-base-of-none", "By the base of a thread without a tenant.",
          {2: acme_two}, {**of_acme, "base": base}),
-        (place, "tenant-as-none", "Asked for as the thread of no tenant.", acme),
-        (place, "none-as-tenant", "The reverse.", two, {"tenant": "acme"}),
-        (place, "tenants-mixed", "#2 is another tenant's.", {1: ACME, 2: stray},
+        (tenant, "tenant-as-none", "Asked for as the thread of no tenant.", acme),
+        (tenant, "none-as-tenant", "The reverse.", two, {"tenant": "acme"}),
+        (tenant, "tenants-mixed", "#2 is another tenant's.", {1: ACME, 2: stray},
          {"tenant": "acme"}),
         ("RolledBack", "tenant-cut", "The newest was cut off.", {1: ACME}, of_acme),
         ("SealBroken", "label-edited", "Found by another label.", {1: ACME, 2: relabelled},
          of_acme),
         (0, "empty", "No record, and nobody has seen one.", {}),
-        (place, "after-a-tombstone", went_on, after),
+        (chain, "after-a-tombstone", went_on, after),
         ("SealBroken revoked", "base-of-a-thief", thief, rest,
          {"base": base, "revoked": {"writer": at_3}}),
-        (place, "broken-link", "#2 was replaced, by somebody who holds the key.", replaced),
+        (chain, "broken-link", "#2 was replaced, by somebody who holds the key.", replaced),
         (place, "reordered", "#2 and #3 swapped.", {1: ONE, 2: THREE, 3: TWO}),
         (missing, "gap", "#2 is gone.", {1: ONE, 3: THREE}),
         ("SealBroken revoked", "stolen-key", "Its thief went on after it was revoked.", all_three,
@@ -131,7 +132,7 @@ def vectors() -> list[Vector]:
         ("SealBroken", "renamed-key", "Its #2 names the key of #3 in line 1.", renamed,
          {"trusted": two_keys, "revoked": {"writer": at_1}}),
         (missing, "base-gone", "Pruned, and its base removed.", rest),
-        (place, "base-other", "The base names another #1 than the record does.", rest,
+        (chain, "base-other", "The base names another #1 than the record does.", rest,
          {"base": other}),
         (place, "base-moved", "The base of #2, at #3.", {3: THREE}, {"base": _base(3)}),
         (missing, "base-alone", "Without its record.", {}, {"base": base}),

@@ -18,7 +18,7 @@ on what the thief appended is refused.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, NamedTuple, TypeVar
@@ -291,26 +291,26 @@ class View:
         if first is None:
             check_follows(last, base.header.previous if base else None)
 
-    def digests(
-        self, thread: str, *, end: Head | None = None, every_signature: bool = False
-    ) -> dict[int, str]:
-        """Walk `back`, and return the digest of each record by its sequence, newest first."""
+    def forward(
+        self, thread: str, digests: dict[int, str] | None = None, *, every_signature: bool = False
+    ) -> Iterator[Opened]:
+        """Return the same, oldest first, once the whole thread is verified.
+
+        The records are read a second time, because only their digests are kept in memory.
+
+        Args:
+            thread: the thread.
+            digests: what a walk back has verified, by sequence: then there is no second walk.
+            every_signature: check every signature, not only the newest record's.
+        """
 
         def look() -> dict[int, str]:
-            walk = self.back(thread, end=end, every_signature=every_signature)
-            return {each.header.sequence: each.digest for each in walk}
+            return digests_of(self.back(thread, every_signature=every_signature))
 
-        return self._retry_if_pruned(thread, look)
-
-    def read_again(self, thread: str, digests: dict[int, str]) -> Iterator[Opened]:
-        """Return the records that `digests` found, oldest first."""
-        sequences = range(min(digests, default=1), max(digests, default=0) + 1)
+        found = self._retry_if_pruned(thread, look) if digests is None else digests
+        sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
-            yield self._open(record, place, digest=digests[place.sequence])
-
-    def forward(self, thread: str, *, every_signature: bool = False) -> Iterator[Opened]:
-        """Return each record of a thread, oldest first, once the whole thread is verified."""
-        yield from self.read_again(thread, self.digests(thread, every_signature=every_signature))
+            yield self._open(record, place, digest=found[place.sequence])
 
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
         """Return the record at `sequence`, or the newest one that is not a note.
@@ -344,11 +344,19 @@ class View:
 
         return self._retry_if_pruned(thread, look)
 
-    def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
+    def verify(
+        self,
+        thread: str,
+        *,
+        first: int | None = None,
+        every_signature: bool = False,
+        anchor: bool = False,
+    ) -> int:
         """Check each record and each link of a thread, and return how many records there are.
 
         Args:
             thread: the thread.
+            first: the sequence to stop at instead of the beginning of the thread.
             every_signature: check every signature, not only the newest record's.
             anchor: move the anchor to the verified end.
 
@@ -358,7 +366,7 @@ class View:
 
         def look() -> tuple[Head | None, int]:
             head, count = None, 0
-            for opened in self.back(thread, every_signature=every_signature):
+            for opened in self.back(thread, first=first, every_signature=every_signature):
                 head, count = head or opened.head, count + 1
             return head, count
 
@@ -573,15 +581,6 @@ class View:
         self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
-    def anchor_end(self, thread: str) -> None:
-        """Move the anchor to the end of a thread, which extends what the anchor has seen.
-
-        Raises:
-            CheckpointError: what came since does not verify, or the anchor cannot move.
-        """
-        if end := self._end_to_build_on(thread, None):
-            self._move(thread, end.head)
-
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
         """Return the verified end of a thread, if `after` allows to build on it."""
 
@@ -643,6 +642,11 @@ class View:
         if len(self.known) >= _REMEMBERED and thread not in self.known:
             self.known.clear()
         self.known[thread] = end
+
+
+def digests_of(records: Iterable[Opened]) -> dict[int, str]:
+    """Return the digest of each record by its sequence."""
+    return {each.header.sequence: each.digest for each in records}
 
 
 def refuse_deleted(opened: Opened) -> None:

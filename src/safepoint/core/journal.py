@@ -365,13 +365,14 @@ class Journal:
             yield from map(_entry, self._view.back(thread))
 
     def anchor_end(self, thread: str) -> None:
-        """Move the anchor to the end of what is about one thread, as `View.anchor_end` does.
+        """Verify what is about one thread from where the anchor is, and move the anchor to its end.
 
         Raises:
             Unavailable: as `show` does.
         """
         with _as_journal_errors():
-            self._view.anchor_end(thread)
+            seen = self._view.anchored(thread)
+            self._view.verify(thread, first=seen.sequence if seen else None, anchor=True)
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

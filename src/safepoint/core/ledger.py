@@ -19,6 +19,7 @@ from safepoint.core.chain import (
     anchor_errors,
     check_apart,
     cipher_errors,
+    digests_of,
     is_same,
     plain_of,
     refuse_deleted,
@@ -325,14 +326,13 @@ class Ledger:
     ) -> tuple[bytes, Opened]:
         key, now, options = self.keys.signing, datetime.now(UTC), fields._asdict()
         if self.cipher is not None and fields.kind in ("state", "note"):
-            options["cipher"], payload = self._closed(payload, place)
+            options["cipher"], payload = self._closed(self.cipher, payload, place)
         return seal(payload, place, key, created=now, previous=previous, **options)
 
-    def _closed(self, plain: bytes, place: Place) -> tuple[str, bytes]:
-        most, closed = self.codec.limits.state_bytes + 2048, ("", plain)
+    def _closed(self, cipher: Cipher, plain: bytes, place: Place) -> tuple[str, bytes]:
+        most = self.codec.limits.state_bytes + 2048
         with cipher_errors(EncodeError, "encrypt"):
-            if self.cipher is not None:
-                closed = self.cipher.close(plain, place)
+            closed = cipher.close(plain, place)
             if type(closed[1]) is not bytes or not KEY_ID.fullmatch(closed[0]):
                 raise TypeError
         if len(closed[1]) > most:
@@ -774,15 +774,15 @@ class Ledger:
         end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
-        ours = self._view.digests(thread, end=end, every_signature=True)
+        ours = digests_of(self._view.back(thread, end=end, every_signature=True))
         first, last, seen = min(ours, default=1), max(ours, default=0), target.anchored(thread)
         if seen is not None and seen.sequence <= last:
             next(self._view.back(thread, end=seen))  # or the anchor would move to another history
-        key, there = target.keys.signing, target._make_view(None).digests(thread)
+        key, there = target.keys.signing, digests_of(target._make_view(None).back(thread))
         both = max(ours.keys() & there.keys(), default=0)
         if ours.get(both) != there.get(both):  # each record names the one before it
             raise _differs(thread, both)
-        for opened in self._view.read_again(thread, ours):
+        for opened in self._view.forward(thread, ours):
             place = opened.header.place
             try:
                 if place.sequence == first > 1:
