@@ -155,21 +155,21 @@ def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> 
 # --- the walk
 
 
-class _Key(NamedTuple):
+class _Label(NamedTuple):
     """A checkpoint of a thread, as its label names it."""
 
     ident: str
     space: str
 
     @classmethod
-    def of(cls, space: str, ident: str) -> _Key:
+    def of(cls, space: str, ident: str) -> _Label:
         if not _FITS.match(ident):
             ident = digest_of(ident.encode("utf-8", "surrogatepass"))
         hashed = space and digest_of(space.encode("utf-8", "surrogatepass"))
         return cls(ident, hashed.replace("sha256:", "@")[:33])
 
     @classmethod
-    def read(cls, label: str) -> _Key:
+    def read(cls, label: str) -> _Label:
         ident, at, space = label[2:].partition("@")
         return cls(ident, at + space)
 
@@ -178,7 +178,7 @@ class _Key(NamedTuple):
 
 
 @dataclass
-class _Thread:
+class _Walk:
     """The part of a ledger's thread that was read, back from a verified head.
 
     Attributes:
@@ -203,13 +203,13 @@ class _Thread:
     high: Head | None = None
     state: int = 0
     complete: bool = False
-    checkpoints: dict[_Key, Head] = field(default_factory=dict)
-    tops: dict[str, _Key] = field(default_factory=dict)
-    writes: dict[_Key, set[Head]] = field(default_factory=lambda: defaultdict(set))
-    hidden: dict[_Key, int] = field(default_factory=dict)
-    addressed: set[_Key] = field(default_factory=set)
-    mine: set[_Key] = field(default_factory=set)
-    asks: dict[_Key, bool] = field(default_factory=dict)
+    checkpoints: dict[_Label, Head] = field(default_factory=dict)
+    tops: dict[str, _Label] = field(default_factory=dict)
+    writes: dict[_Label, set[Head]] = field(default_factory=lambda: defaultdict(set))
+    hidden: dict[_Label, int] = field(default_factory=dict)
+    addressed: set[_Label] = field(default_factory=set)
+    mine: set[_Label] = field(default_factory=set)
+    asks: dict[_Label, bool] = field(default_factory=dict)
     fresh: dict[Head, Link] = field(default_factory=dict)
 
     @cached_property
@@ -217,7 +217,7 @@ class _Thread:
         """Its name in the ledger."""
         return _name(self.ident, self.generation)
 
-    def walk(self, wanted: _Wanted | None = None) -> _Thread:
+    def walk(self, wanted: _Wanted | None = None) -> _Walk:
         """Verify the end of the thread, read back from there, and return the thread.
 
         Args:
@@ -233,7 +233,7 @@ class _Thread:
                 top, self.fresh = top or here, self.fresh or {here: link}
                 if known and not joined and here.sequence <= known.sequence:
                     if here != known:  # an operator accepted a loss: another history
-                        return _Thread(self.ledger, self.ident, self.generation).walk(wanted)
+                        return _Walk(self.ledger, self.ident, self.generation).walk(wanted)
                     joined = True
                 self._take(link)
                 if joined and (self.complete or (wanted and wanted(self))):
@@ -241,7 +241,7 @@ class _Thread:
             else:
                 self.complete = True
         except ThreadDeleted:  # a signed tombstone says so
-            return _Thread(self.ledger, self.ident, self.generation + 1).walk(wanted)
+            return _Walk(self.ledger, self.ident, self.generation + 1).walk(wanted)
         except NotFound:
             if known:
                 raise
@@ -257,7 +257,7 @@ class _Thread:
                 "Give each adapter, and each workflow, a store of its own.",
             )
 
-    def find(self, key: _Key | None) -> tuple[Record, list[Record]] | None:
+    def find(self, key: _Label | None) -> tuple[Record, list[Record]] | None:
         """Return a checkpoint that the walk has seen, and the tasks' later writes."""
         at = self.checkpoints.get(key) if key else None
         if key is None or at is None:
@@ -273,7 +273,7 @@ class _Thread:
         self.asks[key] = _asks([*own.state["early"], *(note.state for note in notes)])
         return own, notes
 
-    def add(self, saved: Record) -> _Thread:
+    def add(self, saved: Record) -> _Walk:
         """Add the saved record, and records that others saved before it."""
         if saved.previous != (self.high and self.high.digest):
             return self.walk(lambda _: True)
@@ -288,9 +288,9 @@ class _Thread:
             self.state = max(self.state, at.sequence)
         if record.label == _HIDES:
             for label in record.state["hidden"]:
-                self._hide(_Key.read(label), at.sequence)
+                self._hide(_Label.read(label), at.sequence)
         elif record.label[:2] in ("c/", "w/"):
-            key = _Key.read(record.label)
+            key = _Label.read(record.label)
             if self.hidden.get(key, 0) > at.sequence:
                 return
             if record.kind == "note":
@@ -301,7 +301,7 @@ class _Thread:
                 self.checkpoints[key] = at
                 self._rank(key)
 
-    def _hide(self, key: _Key, sequence: int) -> None:
+    def _hide(self, key: _Label, sequence: int) -> None:
         self.hidden[key] = max(sequence, self.hidden.get(key, 0))
         self.writes[key] = {each for each in self.writes[key] if each.sequence > sequence}
         if key in self.checkpoints and self.checkpoints[key].sequence < sequence:
@@ -311,12 +311,12 @@ class _Thread:
                 for other in self.checkpoints:
                     self._rank(other)
 
-    def _rank(self, key: _Key) -> None:
+    def _rank(self, key: _Label) -> None:
         top = self.tops.get(key.space, key)
         self.tops[key.space] = max(top, key, key=self.checkpoints.__getitem__)
 
 
-_Wanted = Callable[[_Thread], object]
+_Wanted = Callable[[_Walk], object]
 
 
 def _name(thread: str, generation: int) -> str:
@@ -326,7 +326,7 @@ def _name(thread: str, generation: int) -> str:
     return thread_name(thread)
 
 
-class _Place(NamedTuple):
+class _Address(NamedTuple):
     """The thread, namespace and checkpoint that a LangGraph config names."""
 
     thread: str
@@ -334,7 +334,7 @@ class _Place(NamedTuple):
     ident: str | None
 
     @classmethod
-    def of(cls, config: RunnableConfig) -> _Place:
+    def of(cls, config: RunnableConfig) -> _Address:
         named = config["configurable"]
         space, ident = (named.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
         return cls(str(named["thread_id"]), str(space or ""), None if ident is None else str(ident))
@@ -417,8 +417,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         # The tenant of each run. It is not in the config, which LangGraph gives to stream readers.
         self._runs: Final[dict[int, tuple[RunControl, SealedSaver]]] = {}
         # Also by tenant, because tenants may have threads with the same id.
-        self._early: dict[tuple[_Whose, _Key], builtins.list[dict[str, Any]]] = defaultdict(list)
-        self._threads: dict[_Whose, _Thread] = {}
+        self._early: dict[tuple[_Whose, _Label], builtins.list[dict[str, Any]]] = defaultdict(list)
+        self._threads: dict[_Whose, _Walk] = {}
         # By run, and by thread, since a node may run another graph.
         self._refused: Final[dict[tuple[int, _Whose], tuple[RunControl, Exception]]] = {}
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
@@ -438,10 +438,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     # --- threads and tenants
 
-    def _thread(self, ident: str, wanted: _Wanted | None = None) -> _Thread:
+    def _thread(self, ident: str, wanted: _Wanted | None = None) -> _Walk:
         """Return a thread whose end was verified, as `_Thread.walk` does."""
         whose = self._whose(ident)
-        known = (self._threads.get(whose) or _Thread(self.ledger, ident)).walk(wanted)
+        known = (self._threads.get(whose) or _Walk(self.ledger, ident)).walk(wanted)
         with self._guard:
             return _remember(self._threads, whose, known)
 
@@ -530,15 +530,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
-        place = _Place.of(config)
+        place = _Address.of(config)
         if metadata.get("counters_since_delta_snapshot"):
             raise ConfigurationError(
                 "The graph has a DeltaChannel, which LangGraph has in beta, and which SealedSaver"
                 " does not keep.",
                 "Use a channel whose value is in each checkpoint.",
             )
-        key = _Key.of(place.space, checkpoint["id"])
-        parent = _Key.of(place.space, place.ident) if place.ident else None
+        key = _Label.of(place.space, checkpoint["id"])
+        parent = _Label.of(place.space, place.ident) if place.ident else None
         value = _value(place, checkpoint, get_checkpoint_metadata(config, metadata))
         control = _control(config)
         if control is None:  # somebody updates the state
@@ -603,14 +603,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 for each in dict.fromkeys((name, _name(thread, 0))):
                     check_held(self.gate, self.ledger, each)
 
-    def _known(self, ident: str, key: _Key) -> _Thread:
+    def _known(self, ident: str, key: _Label) -> _Walk:
         """Return a thread of which the newest checkpoint of a namespace is known."""
         thread = self._threads.get(self._whose(ident))
         if thread and (thread.complete or thread.tops.get(key.space)):
             return thread
         return self._thread(ident, lambda known: known.tops.get(key.space))
 
-    def _sought(self, ident: str, key: _Key, control: RunControl | None = None) -> _Thread:
+    def _sought(self, ident: str, key: _Label, control: RunControl | None = None) -> _Walk:
         """Return a thread after looking for a checkpoint in it."""
         thread = self._known(ident, key)
         newest = thread.tops.get(key.space)
@@ -642,12 +642,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
     ) -> None:
-        place = _Place.of(config)
+        place = _Address.of(config)
         control = _control(config)
         if control is None:
             self._check_free(place.thread)
         ident = place.ident or ""
-        key = _Key.of(place.space, ident)
+        key = _Label.of(place.space, ident)
         rows = [
             [WRITES_IDX_MAP.get(channel, number), channel, _plain(value)]
             for number, (channel, value) in enumerate(writes)
@@ -784,12 +784,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         question = replace(question, scope=f"{question.scope}#{number}")
 
         ran = get_config()["configurable"].get("checkpoint_map", {})
-        ours = {_Key.of(space, ident) for space, ident in ran.items()}
-        spaces = {_Key.of(space, "").space for space in _around(info)}
+        ours = {_Label.of(space, ident) for space, ident in ran.items()}
+        spaces = {_Label.of(space, "").space for space in _around(info)}
 
         def is_over(link: Link) -> bool:
             """Tell whether this graph or its parent graph continued from another checkpoint."""
-            key = _Key.read(link.label)
+            key = _Label.read(link.label)
             return link.kind == "state" and key.space in spaces and key not in ours
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
@@ -800,7 +800,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         while time.monotonic() < end:
             with self._lock(thread):
                 for space in _around(info):
-                    key = _Key.of(space, info.checkpoint_id)
+                    key = _Label.of(space, info.checkpoint_id)
                     known = self._sought(thread, key)
                     if at := known.checkpoints.get(key):
                         return known.name, at
@@ -826,12 +826,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             NotOwner: another worker holds the thread.
             CheckpointError: the thread does not verify.
         """
-        place = _Place.of(config)
+        place = _Address.of(config)
         self._begin(config)
-        key = _Key.of(place.space, place.ident) if place.ident else None
-        space = _Key.of(place.space, "").space
+        key = _Label.of(place.space, place.ident) if place.ident else None
+        space = _Label.of(place.space, "").space
 
-        def wanted(known: _Thread) -> object:
+        def wanted(known: _Walk) -> object:
             return key in known.checkpoints if key else known.tops.get(space)
 
         with self._lock(place.thread):
@@ -851,7 +851,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             if not self._reads_only:
                 if thread.high and thread.high.sequence - own.sequence < own.state.get("left", 0):
                     raise half_moved(thread.name)
-                self._admit(own, newest == _Key.read(own.label))
+                self._admit(own, newest == _Label.read(own.label))
                 if key and key != newest:
                     thread.addressed.add(key)
             return self._tuple(place, own, notes)
@@ -875,7 +875,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         )
 
     @staticmethod
-    def _tuple(place: _Place, own: Record, notes: Iterable[Record]) -> CheckpointTuple:
+    def _tuple(place: _Address, own: Record, notes: Iterable[Record]) -> CheckpointTuple:
         saved = own.state
         rows: dict[tuple[str, int], tuple[str, str, int, str, Any]] = {}
         for each in (*saved["early"], *(note.state for note in notes)):
@@ -921,7 +921,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 found = thread.find(key)
                 if found is None:
                     continue
-                shown = self._tuple(_Place(ident, "", None), *found)
+                shown = self._tuple(_Address(ident, "", None), *found)
                 at = shown.checkpoint["id"]
                 if (
                     named.get("checkpoint_ns", found[0].state["ns"]) != found[0].state["ns"]
@@ -956,10 +956,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         early: builtins.list[dict[str, Any]],
     ) -> dict[str, Any]:
         """Return another saver's checkpoint in this saver's format, as fields of an `Unsigned`."""
-        place = _Place.of(config)._replace(ident=parent)
+        place = _Address.of(config)._replace(ident=parent)
         state = {**_value(place, checkpoint, metadata), "early": early}
         name = self._thread(place.thread, lambda _: True).name
-        label = _Key.of(place.space, checkpoint["id"]).label("c")
+        label = _Label.of(place.space, checkpoint["id"]).label("c")
         return {"thread": name, "state": state, "label": label}
 
     # --- forget
@@ -998,13 +998,13 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self._refuse_reader()
         for thread in self._idents() if run_ids else ():
             gone = [
-                _Key.of(shown.config["configurable"]["checkpoint_ns"], shown.checkpoint["id"])
+                _Label.of(shown.config["configurable"]["checkpoint_ns"], shown.checkpoint["id"])
                 for shown in self.list({"configurable": {"thread_id": thread}})
                 if shown.metadata.get("run_id") in run_ids
             ]
             self._hide(thread, gone)
 
-    def _hide(self, thread: str, keys: Sequence[_Key]) -> None:
+    def _hide(self, thread: str, keys: Sequence[_Label]) -> None:
         with self._lock(thread):
             if keys:
                 self._check_free(thread)
@@ -1117,7 +1117,7 @@ def _plain(value: Any) -> Any:
     return repr(value) if isinstance(value, BaseException) else value
 
 
-def _value(place: _Place, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
+def _value(place: _Address, checkpoint: Checkpoint, metadata: CheckpointMetadata) -> dict[str, Any]:
     """Return the saved form of a checkpoint whose parent is at a place."""
     return {
         "thread": place.thread,

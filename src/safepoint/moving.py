@@ -59,7 +59,7 @@ from safepoint.core.journal import Actor
 from safepoint.core.ledger import Ledger, with_codec
 from safepoint.core.names import digest_of, thread_name
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS as LIMITS
-from safepoint.models.look import PICKLED, Kind, identified, unbased
+from safepoint.models.look import PICKLED, Format, identified, unbased
 from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.places import is_database
@@ -131,13 +131,13 @@ class Moved(NamedTuple):
 
 _States = Callable[[], Iterator[Unsigned]]
 _Threads = Iterable[tuple[str, _States]]
-_Opened = AbstractContextManager[tuple[str | Path, _Threads]]
+_Source = AbstractContextManager[tuple[str | Path, _Threads]]
 """An open source: its name or path, and each of its threads with its states."""
 _Into = TypeVar("_Into", bound="Ledger | SealedSaver | SealedCheckpointStorage")
 
 
 def move(
-    source: Callable[[_Into], _Opened] | Iterable[Unsigned],
+    source: Callable[[_Into], _Source] | Iterable[Unsigned],
     into: _Into,
     *,
     report: str | os.PathLike[str],
@@ -422,7 +422,7 @@ def state_files(
     types: Types = (),
     thread: Callable[[str], str] = thread_name,
     app: str = "",
-) -> Callable[[Ledger], _Opened]:
+) -> Callable[[Ledger], _Source]:
     """Read a folder of files, JSON or pickles by their content. Each file becomes one thread.
 
     A file that is neither, or that cannot be read, is refused by name.
@@ -480,9 +480,9 @@ def _state(path: Path, thread: str, functions: Functions, app: str) -> Unsigned:
         kind, _ = identified(io.BytesIO(data))
     except ModelRefused as error:
         raise DecodeError(error.what, error.do) from None
-    if kind is Kind.PICKLE:
+    if kind is Format.PICKLE:
         state = run(data, functions=functions)
-    elif kind is Kind.JSON:
+    elif kind is Format.JSON:
         state = _json(data)
     else:
         raise DecodeError(
@@ -497,7 +497,7 @@ def _state(path: Path, thread: str, functions: Functions, app: str) -> Unsigned:
 
 def sqlite_saver(
     path: str | os.PathLike[str], *, allow_missing_past: bool = False
-) -> Callable[[SealedSaver], _Opened]:
+) -> Callable[[SealedSaver], _Source]:
     """Read a LangGraph `SqliteSaver` database, in one snapshot.
 
     Checkpoints, parents, namespaces, metadata and pending writes are moved, so that a graph
@@ -512,7 +512,7 @@ def sqlite_saver(
 
 def postgres_saver(
     dsn: str, *, allow_missing_past: bool = False
-) -> Callable[[SealedSaver], _Opened]:
+) -> Callable[[SealedSaver], _Source]:
     """Read a LangGraph `PostgresSaver` database, as `sqlite_saver` does.
 
     Args:
@@ -836,7 +836,7 @@ def _postgres(dsn: str, without_past: bool, saver: SealedSaver) -> Iterator[tupl
 
 def file_storage(
     folder: str | os.PathLike[str], *, allow_missing_past: bool = False
-) -> Callable[[SealedCheckpointStorage], _Opened]:
+) -> Callable[[SealedCheckpointStorage], _Source]:
     """Read an Agent Framework `FileCheckpointStorage` folder.
 
     The pickles in the files are read as data, with an allowlist: the framework's own messages and
@@ -858,7 +858,7 @@ def _workflows(
     paths = _listed(folder)
 
     def threads() -> Iterator[tuple[str, _States]]:
-        runs: dict[str, list[_Link]] = defaultdict(list)
+        runs: dict[str, list[_Point]] = defaultdict(list)
         stopped: CheckpointError | None = None
         for path in paths:
             try:
@@ -884,7 +884,7 @@ def _refuse(error: CheckpointError) -> NoReturn:
     raise error
 
 
-class _Link(NamedTuple):
+class _Point(NamedTuple):
     """The place of a framework's checkpoint according to its fields, and its file."""
 
     path: Path
@@ -896,7 +896,7 @@ class _Link(NamedTuple):
     timestamp: str
 
 
-def _link(path: Path) -> _Link:
+def _link(path: Path) -> _Point:
     """Read the fields of a framework's checkpoint, but not its pickles."""
     data = _content(path)
     said = _json(data)
@@ -919,11 +919,11 @@ def _link(path: Path) -> _Link:
             "Find out who wrote it.",
         )
     timestamp = str(said.get("timestamp"))
-    return _Link(path, digest_of(data), identity, previous, iteration, workflow, timestamp)
+    return _Point(path, digest_of(data), identity, previous, iteration, workflow, timestamp)
 
 
 def _workflow(
-    links: list[_Link], functions: Functions, storage: SealedCheckpointStorage, without_past: bool
+    links: list[_Point], functions: Functions, storage: SealedCheckpointStorage, without_past: bool
 ) -> Iterator[Unsigned]:
     """Yield the checkpoints of a workflow, ordered by time."""
     from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
@@ -950,7 +950,7 @@ def _workflow(
         yield Unsigned(**fields, source=link.path.name, digest=link.digest)
 
 
-def _when(link: _Link) -> datetime:
+def _when(link: _Point) -> datetime:
     with suppress(ValueError):
         if (found := datetime.fromisoformat(link.timestamp)).tzinfo:
             return found
@@ -1059,7 +1059,7 @@ def _command(options: argparse.Namespace) -> int:
 
 def _ends(
     source: str, ledger: Ledger, options: argparse.Namespace
-) -> tuple[str, Callable[[Any], _Opened], Any]:
+) -> tuple[str, Callable[[Any], _Source], Any]:
     """Return what a file or folder contains, by its content; how to read it; and the target."""
     types = [imported(each, "--type app.models:Invoice") for each in options.type]
     past = options.allow_missing_past

@@ -9,7 +9,7 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-Severity = Literal["danger", "warning", "info"]
+Level = Literal["danger", "warning", "info"]
 LEGS: Final = ("attack", "defence", "test", "check")
 
 
@@ -31,7 +31,7 @@ class Rule:
     id: str
     theme: str
     title: str
-    severity: Severity
+    severity: Level
     source: str
     callout: str
     page: str | None

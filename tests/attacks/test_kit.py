@@ -26,7 +26,7 @@ from safepoint.attacks import (
     command,
     ladder,
 )
-from safepoint.attacks.kit import Act, Look
+from safepoint.attacks.kit import Look, Plot
 from safepoint.attacks.ladder import isolated_outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.command.cli import main
@@ -35,7 +35,7 @@ from safepoint.core.errors import SealBroken, Unavailable
 REFUSAL = SealBroken("It is refused.", "Always.")
 
 
-def attack_of(act: Act) -> Attack:
+def attack_of(act: Plot) -> Attack:
     return Attack("a-test", "SP01", "A test.", act)
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.catalogue import check_of
-from safepoint.rules import LEGS, RULES, Rule, Severity
+from safepoint.rules import LEGS, RULES, Level, Rule
 from tests.harness import ladder
 from tests.harness.blocks import ROOT
 from tests.zoo import page as zoo
 
 RULES_PAGE: Final = "docs/rules.md"
-LABELS: Final[Mapping[Severity, str]] = {"danger": "Danger", "warning": "Warning", "info": "Note"}
+LABELS: Final[Mapping[Level, str]] = {"danger": "Danger", "warning": "Warning", "info": "Note"}
 
 CONTENTS: Final[Mapping[str, Callable[[], str]]] = {**ladder.CONTENTS, **zoo.CONTENTS}
 _WHOLE = "|".join(sorted(["rules index", *CONTENTS], key=len, reverse=True))

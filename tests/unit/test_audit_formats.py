@@ -15,7 +15,7 @@ import pytest
 from sarif_pydantic import Sarif
 
 from safepoint import settings
-from safepoint.audit.accepting import Entry, accept, entries
+from safepoint.audit.accepting import Waiver, accept, entries
 from safepoint.audit.finding import Accepted, Finding, Severity, finding, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.report import FAILED, Report
@@ -251,8 +251,8 @@ FITS = {
 }
 
 
-def entry(place: str, until: date = TODAY, which: str = "SP03.pickle") -> Entry:
-    return Entry(which, place, "Moves in May.", until, "/repo/safepoint.toml")
+def entry(place: str, until: date = TODAY, which: str = "SP03.pickle") -> Waiver:
+    return Waiver(which, place, "Moves in May.", until, "/repo/safepoint.toml")
 
 
 @pytest.mark.parametrize("case", FITS)
@@ -346,7 +346,7 @@ def test_an_entry_that_is_not_whole_is_refused_in_one_line(case: str, tmp_path: 
 def test_entries_are_tables(tmp_path: Path) -> None:
     file = written(tmp_path, {"id": '"SP13.unseen"'})
     (found,) = entries(settings.read(file))
-    assert found == Entry("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
+    assert found == Waiver("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
     file.write_text("audit.accept = 3")
     with pytest.raises(ConfigurationError, match="is no list of tables"):
         entries(settings.read(file))

@@ -15,10 +15,10 @@ import pytest
 
 from safepoint.core import errors
 from safepoint.core.errors import LimitExceeded, ModelRefused
-from safepoint.models import Kind, ModelLimits, TensorSpec, Verdict, inspect
+from safepoint.models import Format, ModelLimits, TensorSpec, Verdict, inspect
 from safepoint.models.limits import PickleLimits
 from safepoint.models.plan import read_plan
-from safepoint.models.tensors import Entry, read_table
+from safepoint.models.tensors import TensorEntry, read_table
 from safepoint.models.zips import read_directory
 from tests.unit.archive_helpers import (
     BYTES,
@@ -141,14 +141,14 @@ def test_a_safetensors_file_of_two_meanings_is_refused(what: str, error: str, wo
     with pytest.raises(getattr(errors, error), match=word):
         read_table(data, len(data))
     found = inspect(data)
-    if found.kind is Kind.SAFETENSORS:
+    if found.kind is Format.SAFETENSORS:
         assert found.verdict is Verdict.NOT_LOOKED_INTO
 
 
 def test_a_table_says_what_where_and_its_limits_hold() -> None:
     data = of({"__metadata__": {"format": "pt"}, "a": entry("F32", [1], [0, 4])}, FOUR[:4])
     start = len(data) - 4
-    assert read_table(data, len(data)) == {"a": Entry("float32", (1,), start, start + 4)}
+    assert read_table(data, len(data)) == {"a": TensorEntry("float32", (1,), start, start + 4)}
     for header, limits in (
         (of({"a": entry("U8", [2**35], [0, 2**35])}), ModelLimits()),
         (of({"a": entry("U8", [2**35, 0], [0, 0])}, b""), ModelLimits()),
@@ -216,8 +216,8 @@ def test_a_zip_of_another_tool_is_read_and_a_polyglot_is_not() -> None:
         with made.open("folder/a.npy", "w", force_zip64=True) as member:
             member.write(b"text")
     found = inspect(file.getvalue())
-    assert (found.kind, found.plain) == (Kind.ZIP, True)
+    assert (found.kind, found.plain) == (Format.ZIP, True)
     for data in (b"text" + file.getvalue(), file.getvalue() + b"text"):
         found = inspect(data)
-        assert (found.kind, found.plain) == (Kind.UNCLEAR, False)
+        assert (found.kind, found.plain) == (Format.UNCLEAR, False)
         assert found.what == found.refused != ""

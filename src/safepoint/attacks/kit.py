@@ -15,7 +15,7 @@ Attacker = Literal["writer", "key", "resumes"]
 Look = Callable[[], bool]
 """What the victim does next. It raises what the store raises, and tells whether the adversary got
 what they wanted."""
-Act = Callable[[Any], Iterator[Look]]
+Plot = Callable[[Any], Iterator[Look]]
 """Lets the victim work, tampers, and yields what the victim does next; and so on. It raises `Miss`
 where there is nothing to touch. What else it raises is never taken for a refusal."""
 
@@ -57,7 +57,7 @@ class Attack:
     id: str
     rule: str
     story: str
-    act: Act
+    act: Plot
     about: str = ""
     attacker: Attacker = "writer"
     control: Callable[[Any], bool] = works
@@ -96,7 +96,7 @@ EVERY: Final[dict[str, Attack]] = {}
 
 def attacks(
     about: str, into: dict[str, Attack] = EVERY, **common: Any
-) -> Callable[..., Callable[[Act], Attack]]:
+) -> Callable[..., Callable[[Plot], Attack]]:
     """Return a decorator that makes an attack of a function, whose docstring is the story.
 
     The decorator takes id and rule.
@@ -107,8 +107,8 @@ def attacks(
         common: more that they have in common: see `Attack`.
     """
 
-    def named(name: str, rule: str, **special: Any) -> Callable[[Act], Attack]:
-        def keep(act: Act) -> Attack:
+    def named(name: str, rule: str, **special: Any) -> Callable[[Plot], Attack]:
+        def keep(act: Plot) -> Attack:
             into[name] = Attack(name, rule, act.__doc__ or "", act, about, **{**common, **special})
             return into[name]
 

@@ -55,7 +55,7 @@ _HARMLESS: Final = b"cdatetime\ntimedelta\n(I1\ntR."
 _DEADLY: Final = (RecursionError, MemoryError, SystemExit, KeyboardInterrupt)
 
 
-class Refused(Exception):
+class StoreRefusal(Exception):
     """What a store raised while somebody used it.
 
     Attributes:
@@ -83,7 +83,7 @@ class OwnTarget(Target):
     """
 
     name = "yours"
-    refusals: ClassVar[tuple[type[Exception], ...]] = (Refused,)
+    refusals: ClassVar[tuple[type[Exception], ...]] = (StoreRefusal,)
 
     def __init__(self, factory: Factory, folder: str | Path) -> None:
         super().__init__(folder)
@@ -102,13 +102,13 @@ class OwnTarget(Target):
             known = self._records.setdefault(thread, [])
             known += [] if record in known else [record]
             if is_new and self.latest(thread) != state:  # nobody has attacked it yet
-                raise Refused("load", _OTHER)
+                raise StoreRefusal("load", _OTHER)
 
     def latest(self, thread: str) -> Any:
         """Load."""
         found = self._use("load", thread)
         if found is None:
-            raise Refused("load", "None")
+            raise StoreRefusal("load", "None")
         return found
 
     def delete(self, thread: str) -> None:
@@ -142,7 +142,7 @@ class OwnTarget(Target):
         self.medium.write(name, marked)
         try:
             is_plain = self.latest("victim") == json.loads(_mark(_HARMLESS, "datetime:timedelta"))
-        except Refused:
+        except StoreRefusal:
             is_plain = False
         self.medium.write(name, record)
         return None if is_plain else self.forge(record, _mark(pickle, type_name))
@@ -187,7 +187,7 @@ class OwnTarget(Target):
         except _DEADLY:
             raise
         except BaseException as error:  # a refusal may be none that an application handles
-            raise Refused(during, f"{type(error).__name__}: {error}") from error
+            raise StoreRefusal(during, f"{type(error).__name__}: {error}") from error
 
 
 def _mark(pickle: bytes, type_name: str) -> bytes:
@@ -245,7 +245,7 @@ def check(named: str, factory: Any) -> None:
             target = _aimed(factory, folder)
             if not all(works(target, each) for each in _THREADS):
                 return _OTHER
-        except Refused as refusal:
+        except StoreRefusal as refusal:
             return f"{refusal.during} raised {refusal}"
         except Miss as miss:
             return f"{miss}"

@@ -27,7 +27,7 @@ from safepoint.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Waiver:
     """One finding, or those of one kind at places alike, that somebody accepts.
 
     Attributes:
@@ -63,7 +63,7 @@ _FITS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 """What an entry says, each with a test of it and what to write."""
 
 
-def entries(settings: Settings) -> list[Entry]:
+def entries(settings: Settings) -> list[Waiver]:
     """Return what the settings accept.
 
     Raises:
@@ -79,7 +79,7 @@ def entries(settings: Settings) -> list[Entry]:
     return [_entry(file, number, each) for number, each in enumerate(told, 1)]
 
 
-def _entry(file: str, number: int, told: Any) -> Entry:
+def _entry(file: str, number: int, told: Any) -> Waiver:
     given = told if isinstance(told, dict) else {}
     for name in [*_FITS, *given]:
         fits, wanted = _FITS.get(name, (lambda _: False, f"{', '.join(_FITS)}, and nothing else"))
@@ -87,12 +87,12 @@ def _entry(file: str, number: int, told: Any) -> Entry:
             said = f"has {quoted(given[name])} as {name}" if name in given else f"has no {name}"
             what = f"{shell(file)}: entry {number} of audit.accept {said}."
             raise ConfigurationError(what, f"Write {wanted}.")
-    return Entry(**{**given, "reason": " ".join(given["reason"].split())}, file=file)
+    return Waiver(**{**given, "reason": " ".join(given["reason"].split())}, file=file)
 
 
 def accept(
     findings: Iterable[Finding],
-    accepted: Sequence[Entry],
+    accepted: Sequence[Waiver],
     folder: str | os.PathLike[str],
     today: date,
     *,
@@ -109,7 +109,7 @@ def accept(
             nothing matches an entry.
     """
     valid = [entry for entry in accepted if entry.until >= today]
-    used: set[Entry] = set()
+    used: set[Waiver] = set()
     found = []
     for each in findings:
         matching = [entry for entry in valid if _matches(entry, each, folder)]
@@ -123,7 +123,7 @@ def accept(
 
 
 def _own(
-    accepted: Iterable[Entry], used: set[Entry], today: date, *, complete: bool
+    accepted: Iterable[Waiver], used: set[Waiver], today: date, *, complete: bool
 ) -> Iterator[Finding]:
     for entry in dict.fromkeys(accepted):
         which = {"id": entry.id, "place": quoted(entry.place)}
@@ -133,7 +133,7 @@ def _own(
             yield finding("audit.useless", entry.file, **which)
 
 
-def _matches(entry: Entry, each: Finding, folder: str | os.PathLike[str]) -> bool:
+def _matches(entry: Waiver, each: Finding, folder: str | os.PathLike[str]) -> bool:
     """Tell whether an entry is about a finding: by its path, or its store and its thread."""
     if entry.id != each.id or not each.where:
         return False

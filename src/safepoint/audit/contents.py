@@ -21,7 +21,7 @@ from safepoint.core.codec import check_shape
 from safepoint.core.errors import DecodeError, LimitExceeded, shell
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import FORMAT, Header
-from safepoint.models import Inspection, Kind, Verdict, inspect
+from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import SEALED
 from safepoint.stores.files import LEASE_LINE, RECORD_NAME
 
@@ -37,7 +37,7 @@ _TAGS: Final = re.compile(
 )
 _LOOK: Final = "Look at it yourself."
 _LINE: Final = 11  # of a base, before its record
-_PICKLES: Final = (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
+_PICKLES: Final = (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
 
 
 class File:
@@ -145,14 +145,14 @@ def _pickles(file: File) -> Iterator[Finding]:
         what = f"is {kind.sentence} that carries a pickle"
         if kind in _PICKLES:
             what = "is a pickle"
-        elif kind is Kind.UNKNOWN:
+        elif kind is Format.UNKNOWN:
             what = "is a pickle, or carries one"
-        elif kind is Kind.JSON:
+        elif kind is Format.JSON:
             what = "carries a pickle in base64"
         yield finding("SP03.pickle", file.path, carries=what)
     elif found.verdict in (Verdict.NOT_LOOKED_INTO, Verdict.REFUSED):
         raise LimitExceeded(found.what, _LOOK)
-    elif kind is Kind.UNKNOWN and file.is_json:
+    elif kind is Format.UNKNOWN and file.is_json:
         raise LimitExceeded("It begins like JSON, and is none that can be read.", _LOOK)
 
 

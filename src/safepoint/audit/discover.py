@@ -34,7 +34,7 @@ from safepoint.core.keys import Hidden, parse_key
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import Header, read_line
 from safepoint.core.storage import is_thread
-from safepoint.models import Inspection, Kind, Verdict, inspect
+from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import is_harmless
 from safepoint.models.seals import STORE
 from safepoint.places import is_beside, is_database
@@ -46,8 +46,8 @@ _ANCHOR: Final = b"SFPA"  # the application_id of the file
 _HISTORY: Final = frozenset((".git", ".hg", ".svn"))
 # What tools keep for themselves: pickles and models in it are looked for, and nothing else.
 _CACHES: Final = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))
-_TEXTS: Final = (Kind.JSON, Kind.UNKNOWN, Kind.EMPTY)
-_TORCH: Final = (Kind.TORCH_ZIP, Kind.TORCH_SCRIPT, Kind.TORCH_LEGACY)
+_TEXTS: Final = (Format.JSON, Format.UNKNOWN, Format.EMPTY)
+_TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_SCRIPT, Format.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
@@ -178,7 +178,7 @@ class Found:
         before = len(self.findings)
         is_text = found.kind in _TEXTS
         begins = None
-        if is_text or found.kind in (Kind.SEALED, Kind.UNCLEAR):
+        if is_text or found.kind in (Format.SEALED, Format.UNCLEAR):
             begins = content(os.path.realpath(file), _MOST if is_text else 1024)
         data, size = begins or (b"", 0)
         key = KEY_FILE.match(data[:128])
@@ -187,7 +187,7 @@ class Found:
             self.findings += key_file(os.path.realpath(file))
             if parse_key(Hidden(data)) is not None:
                 return  # and nothing else
-        if found.kind is Kind.SEALED and not _is_seal_of_model(data):
+        if found.kind is Format.SEALED and not _is_seal_of_model(data):
             self.counts["record"] += 1
             said = {"place": shell(file), "options": "--store and --key"}
             self.findings.append(finding("SP02.no-key", file, **said))
@@ -198,7 +198,7 @@ class Found:
         if is_text:
             text = File(file, data, size, found)
             self.texts.append(file)
-            self.findings += of_state(text, tagged=found.kind is Kind.JSON or not is_code(file))
+            self.findings += of_state(text, tagged=found.kind is Format.JSON or not is_code(file))
             if len(self.findings) > before:
                 self._state.append(file)
                 self.counts["state file"] += 1
@@ -207,12 +207,12 @@ class Found:
         if is_text and (size > len(data) or not is_harmless(data)):
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
-            if not (is_code(file) or key or kept or found.kind is Kind.SEALED):
+            if not (is_code(file) or key or kept or found.kind is Format.SEALED):
                 self._leave(self._skipped, file)
-        elif not is_text and found.kind is not Kind.SEALED:
+        elif not is_text and found.kind is not Format.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
-        if is_text or found.kind is Kind.SEALED:
+        if is_text or found.kind is Format.SEALED:
             self._add_code(file)
 
     def _whole(self, *, is_empty: bool) -> Iterator[Finding]:

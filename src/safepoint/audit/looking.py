@@ -48,7 +48,7 @@ from safepoint.stores.disk import absolute
 _T = TypeVar("_T")
 
 
-class Opened(NamedTuple):
+class OpenedStore(NamedTuple):
     """A store that somebody has opened.
 
     Attributes:
@@ -64,7 +64,7 @@ class Opened(NamedTuple):
     is_anchored: bool = True
 
 
-class Place:
+class AuditedStore:
     """A store, by its parts. What more than one check needs of it is read once.
 
     Attributes:
@@ -265,7 +265,7 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100
 
 
-def _verified(at: Opened) -> Iterator[Finding]:
+def _verified(at: OpenedStore) -> Iterator[Finding]:
     """Verify each record once, and look at how each run came to go on."""
     if at.ledger is None:
         return
@@ -285,24 +285,24 @@ def _verified(at: Opened) -> Iterator[Finding]:
         yield from holds(at.ledger, at.gate)
 
 
-Look = Callable[[Any], Iterable[Finding]]
-OPENED: Final[dict[str, Look]] = {
+Auditor = Callable[[Any], Iterable[Finding]]
+OPENED: Final[dict[str, Auditor]] = {
     "records": _verified,
     "tenants": lambda at: mixed(at.ledger) if at.ledger else [],
 }
 """Each check of a store that is open, by a name of its own."""
-CHECKS: Final[dict[str, Look]] = {
-    "places": Place.places,
-    "contents": Place.records,
-    "postgres": Place.server,
+CHECKS: Final[dict[str, Auditor]] = {
+    "places": AuditedStore.places,
+    "contents": AuditedStore.records,
+    "postgres": AuditedStore.server,
     **OPENED,
-    "verified": Place.verified,
-    "owners": Place.owners,
-    "journal": Place.journal,
+    "verified": AuditedStore.verified,
+    "owners": AuditedStore.owners,
+    "journal": AuditedStore.journal,
     "parts": lambda place: place.closed,
 }
 """Each check of a store by its parts."""
-FOUND: Final[dict[str, Look]] = {
+FOUND: Final[dict[str, Auditor]] = {
     "files": lambda found: found.findings,
     "torch": lambda found: check_torch() if found.has_torch else [],
     "loads": check_code,
@@ -353,7 +353,7 @@ def audit(
     """
     made = _Audit(raises=True)
     if isinstance(target, Ledger):
-        made.make(OPENED, Opened(target, gate, apps), target.store)
+        made.make(OPENED, OpenedStore(target, gate, apps), target.store)
     elif isinstance(target, Store):
         made.store(target)
     else:
@@ -413,13 +413,13 @@ class _Audit:
     def store(self, store: Store) -> None:
         """Make each check of a store."""
         with self.trying("parts", store.storage or store.store or ""), ExitStack() as stack:
-            place = Place(store, stack)
+            place = AuditedStore(store, stack)
             self.stores += 1
             self.make(CHECKS, place, place.where, store=place.where)
 
     def make(
         self,
-        checks: dict[str, Look],
+        checks: dict[str, Auditor],
         at: object,
         where: str,
         *,

@@ -23,7 +23,7 @@ from safepoint.core.errors import (
     Unsafe,
     shell,
 )
-from safepoint.models import Inspection, Kind, Verdict
+from safepoint.models import Format, Inspection, Verdict
 from safepoint.models.lint import IDS, check_source
 from safepoint.models.runtime import check_installed, check_runtime
 from safepoint.models.seals import seal_beside
@@ -71,7 +71,7 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         return  # a seal would vouch for it
     if verdict is Verdict.REFUSED:
         yield finding("SP25.damaged", file, what=what)
-    elif kind is not Kind.UNCLEAR and _lies(suffix, kind):
+    elif kind is not Format.UNCLEAR and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_LOOKED_INTO:
         yield finding("SP25.unknown", file, what=what)
@@ -80,15 +80,15 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     elif verdict is Verdict.PICKLE:
         yield finding("SP25.pickle", file, kind=kind.sentence)
     elif verdict is Verdict.NOT_A_MODEL:
-        if kind is Kind.SEALED or not _NAMES.search(file):
+        if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, kind=kind.sentence)
     if seal_beside(file) is None:
         yield finding("SP24.unsealed", file)
 
 
-def _lies(suffix: str, kind: Kind) -> bool:
-    is_safe = kind is Kind.SAFETENSORS
+def _lies(suffix: str, kind: Format) -> bool:
+    is_safe = kind is Format.SAFETENSORS
     return not is_safe if suffix == ".safetensors" else is_safe and suffix in _TORCH
 
 

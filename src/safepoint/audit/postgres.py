@@ -118,7 +118,7 @@ _BY_JOB: Final = re.compile(r"\{[a-z_]+\}")
 _PLAIN: Final = re.compile(r"CREATE INDEX \S+ ON [\w.]+ USING btree \([\w, ]+\)")
 
 
-class Database:
+class LoginView:
     """What a login sees of a database. It changes nothing: its transactions are read-only.
 
     Attributes:
@@ -232,7 +232,7 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
 
 
 @contextmanager
-def looking(dsn: str) -> Iterator[Database]:
+def looking(dsn: str) -> Iterator[LoginView]:
     """Connect, and look at a database for as long as the block lasts.
 
     Raises:
@@ -252,7 +252,7 @@ def looking(dsn: str) -> Iterator[Database]:
     }
     try:
         with psycopg.connect(dsn, autocommit=True, **chosen) as connection:
-            yield Database(given, connection)
+            yield LoginView(given, connection)
     except psycopg.Error as error:
         raise refusal(error, place(given)) from error
 
@@ -268,7 +268,7 @@ def shown(name: str) -> str:
     return name if name.isascii() and name.isprintable() and len(name) < 200 else quoted(name)
 
 
-def _no_schema(part: str, database: Database) -> Unavailable:
+def _no_schema(part: str, database: LoginView) -> Unavailable:
     from safepoint.stores.postgres.connection import place
 
     return Unavailable(
@@ -278,7 +278,7 @@ def _no_schema(part: str, database: Database) -> Unavailable:
     )
 
 
-def _way(database: Database) -> Iterator[Finding]:
+def _way(database: LoginView) -> Iterator[Finding]:
     """Look at whether the way to the server is private, and proven. A socket is no network."""
     info, pgconn = database.connection.info, database.connection.pgconn
     mode = b"".join(each.val or b"" for each in pgconn.info if each.keyword == b"sslmode").decode()
@@ -296,7 +296,7 @@ def judged(host: str, address: str, mode: str) -> Iterator[Finding]:
         yield finding("SP06.public", address, to=to)
 
 
-def _tenants(store: Database) -> Iterator[Finding]:
+def _tenants(store: LoginView) -> Iterator[Finding]:
     """Say whose threads the login sees, and which were not seen."""
     if store.serves == "*":
         yield finding("SP05.every-tenant", store.login)
@@ -307,7 +307,7 @@ def _tenants(store: Database) -> Iterator[Finding]:
     yield finding("SP30.unseen-tenants", place(store.given), whose=whose)
 
 
-def _logins(seen: Mapping[str, Database]) -> Iterator[Finding]:
+def _logins(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
     """Look at what each login, and each role of the store, may do by itself and by its roles."""
     ours = {(each.server, role): job for each in seen.values() for role, job in each.roles.items()}
     used = {(each.server, role) for each in seen.values() for role in each.paths(each.login)}
@@ -325,7 +325,7 @@ def _logins(seen: Mapping[str, Database]) -> Iterator[Finding]:
 
 
 def _able(
-    database: Database, who: str, ours: Mapping[tuple[str, str], str], needed: set[str]
+    database: LoginView, who: str, ours: Mapping[tuple[str, str], str], needed: set[str]
 ) -> Iterator[Finding]:
     for role, way in database.paths(who).items():
         powers, job = database.powers[role], ours.get((database.server, role))
@@ -349,7 +349,7 @@ def _sql(name: str) -> str:
     return name if plain else shown('"' + name.replace('"', '""') + '"')
 
 
-def _together(seen: Mapping[str, Database]) -> Iterator[Finding]:
+def _together(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
     for (one, first), (other, second) in combinations(seen.items(), 2):
         if first.server == second.server and first.login == second.login:
             yield finding("SP05.one-login", first.login, one=one, other=other)
@@ -358,7 +358,7 @@ def _together(seen: Mapping[str, Database]) -> Iterator[Finding]:
         yield finding("SP05.one-server", apart.name)
 
 
-def _owners(database: Database) -> Iterator[Finding]:
+def _owners(database: LoginView) -> Iterator[Finding]:
     """Find who can act as the owner."""
     owner = database.role("owner")
     for login, powers in database.powers.items():
@@ -381,7 +381,7 @@ def _revoke(granted: str) -> str:
     return f"revoke {what} from {who.replace(' with grant option', ' cascade')}"
 
 
-def _changed(database: Database) -> Iterator[Finding]:
+def _changed(database: LoginView) -> Iterator[Finding]:
     """Compare each schema with what create_schema makes."""
     roles = {f"{{{job}}}": role for role, job in database.roles.items()}
 

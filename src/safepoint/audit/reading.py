@@ -79,7 +79,7 @@ class Spend(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Frame:
     """One verified record, without the state.
 
     Attributes:
@@ -103,7 +103,7 @@ class Entry:
         return f"{self.checkpoint.thread} #{self.checkpoint.sequence}"
 
 
-class Thread(NamedTuple):
+class History(NamedTuple):
     """What was read of a thread, up to where it does not verify or cannot be looked into.
 
     Attributes:
@@ -117,7 +117,7 @@ class Thread(NamedTuple):
     """
 
     name: str
-    entries: list[Entry]
+    entries: list[Frame]
     refusal: Finding | None
     hidden: list[tuple[str | None, DecodeError]]
     head: int
@@ -167,12 +167,12 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
     return threads, found
 
 
-def walk(ledger: Ledger, name: str) -> Thread:
+def walk(ledger: Ledger, name: str) -> History:
     """Read a thread once, and check every signature."""
     view = view_of(ledger)
     refusal: CheckpointError
     for _ in range(_ATTEMPTS):
-        entries: list[Entry] = []
+        entries: list[Frame] = []
         hidden: list[tuple[str | None, DecodeError]] = []
         head, keys = 0, Counter[str]()
         try:
@@ -201,16 +201,16 @@ def walk(ledger: Ledger, name: str) -> Thread:
             refusal = error
             break
         else:
-            return Thread(name, entries, None, hidden, head, keys)
+            return History(name, entries, None, hidden, head, keys)
     found = refused(_rule(refusal), refusal, name)
-    return Thread(name, entries, found, hidden, head, keys)
+    return History(name, entries, found, hidden, head, keys)
 
 
-def _entry(checkpoint: Checkpoint) -> Entry:
+def _entry(checkpoint: Checkpoint) -> Frame:
     try:
-        return Entry(checkpoint, Payload.unpack(checkpoint))
+        return Frame(checkpoint, Payload.unpack(checkpoint))
     except ResumeRefused:
-        return Entry(checkpoint, Payload({}), is_run=False)
+        return Frame(checkpoint, Payload({}), is_run=False)
 
 
 def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:

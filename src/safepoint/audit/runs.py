@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from safepoint.audit.finding import Finding, finding, of_tenant, refused
-from safepoint.audit.reading import Entry, Spend, Thread, all_threads
+from safepoint.audit.reading import Frame, History, Spend, all_threads
 from safepoint.core.errors import (
     ApprovalRefused,
     CheckpointError,
@@ -58,7 +58,7 @@ def holds(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Turn:
     """An entry of a run, and what it follows.
 
     Attributes:
@@ -68,9 +68,9 @@ class Link:
         first: the first sequence that is kept.
     """
 
-    entry: Entry
-    before: Entry | None
-    last: Entry | None
+    entry: Frame
+    before: Frame | None
+    last: Frame | None
     first: int
 
     def found(self, which: str, /, **values: object) -> Finding:
@@ -125,14 +125,14 @@ class Runs:
         self._gate = gate or Gate()
         self._today = dict(map(_named, apps))
 
-    def look(self, thread: Thread) -> Iterator[Finding]:
+    def look(self, thread: History) -> Iterator[Finding]:
         """Yield what is wrong with each record of a thread, and with its end."""
         entries = {entry.checkpoint.sequence: entry for entry in thread.entries}
         before = last = None
         for entry in thread.entries:
             yield from _version(entry, last, entries)
             if entry.is_run:
-                link = Link(entry, before, last, min(entries))
+                link = Turn(entry, before, last, min(entries))
                 spend = link.spend
                 if spend is None:
                     yield from self._stepped(link)
@@ -151,7 +151,7 @@ class Runs:
                 yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
             yield from _waits(last)
 
-    def _signed(self, entry: Entry, spend: Spend) -> Iterator[Finding]:
+    def _signed(self, entry: Frame, spend: Spend) -> Iterator[Finding]:
         """Look at whether people signed what a note says, and were asked about where it stands."""
         at, asked = entry.checkpoint, spend.question
         place = asked.store, asked.tenant, asked.thread, asked.head
@@ -167,7 +167,7 @@ class Runs:
             else:
                 yield from self._outside(at.thread, spend, approval)
 
-    def _stepped(self, link: Link) -> Iterator[Finding]:
+    def _stepped(self, link: Turn) -> Iterator[Finding]:
         """Look at a record that a step left, or that begins a run."""
         payload, before = link.payload, link.before
         if before is None:
@@ -182,7 +182,7 @@ class Runs:
             yield link.found("SP16.no-resume", end=link.end)
         yield from _wider(link)
 
-    def _resumed(self, link: Link, spend: Spend, entries: dict[int, Entry]) -> Iterator[Finding]:
+    def _resumed(self, link: Turn, spend: Spend, entries: dict[int, Frame]) -> Iterator[Finding]:
         """Compare a record with the note that let the run go on, and with what the gate says."""
         asked = spend.question
         source, number = entries.get(asked.checkpoint.sequence), asked.checkpoint.sequence
@@ -228,7 +228,7 @@ class Runs:
                 if approval.verdict == "approved":
                     yield approval
 
-    def _decided(self, link: Link, source: Entry) -> Decision:
+    def _decided(self, link: Turn, source: Frame) -> Decision:
         """Return what the gate would have said."""
         return self._gate.decide(
             source.checkpoint,
@@ -255,7 +255,7 @@ class Runs:
             yield finding("SP19.late", thread, entry=spend, does=does, late=refusal.what)
 
     def _not_allowed(
-        self, link: Link, asked: Question, names: list[str], people: int
+        self, link: Turn, asked: Question, names: list[str], people: int
     ) -> Iterator[Finding]:
         """Look at whether so many people may approve that amount."""
         try:
@@ -267,7 +267,7 @@ class Runs:
                 yield link.found("SP19.not-allowed", why=f"It needed the approval of {why}.")
 
     def _too_few(
-        self, link: Link, source: int, decision: Decision, people: int
+        self, link: Turn, source: int, decision: Decision, people: int
     ) -> dict[str, Finding]:
         """Return what too few people approved, by the rule that wants more of them."""
         rules: dict[str, list[Reason]] = {}
@@ -299,7 +299,7 @@ def _named(app: str) -> tuple[str, str]:
     return app.partition("@")[0], app
 
 
-def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Iterator[Finding]:
+def _version(entry: Frame, last: Frame | None, entries: dict[int, Frame]) -> Iterator[Finding]:
     """Look for a change of version, or of workflow, that no note of a resumption explains."""
     if last is None:
         return
@@ -317,7 +317,7 @@ def _version(entry: Entry, last: Entry | None, entries: dict[int, Entry]) -> Ite
         yield finding("SP17.unexplained", thread, entry=entry, now=now, before=before)
 
 
-def _right(link: Link, asked: Question, source: Entry) -> Question:
+def _right(link: Turn, asked: Question, source: Frame) -> Question:
     """Return what people had to be asked, in the words that they were shown.
 
     Another version may name steps anew and leave some out, and not say that more are done.
@@ -340,7 +340,7 @@ def _right(link: Link, asked: Question, source: Entry) -> Question:
     )
 
 
-def _ended(link: Link, asked: Question, source: Entry) -> Iterator[Finding]:
+def _ended(link: Turn, asked: Question, source: Frame) -> Iterator[Finding]:
     """Look at a record of a run that went on because nobody had answered in time."""
     over = until(source)
     late = over is not None and link.entry.checkpoint.created >= over
@@ -349,13 +349,13 @@ def _ended(link: Link, asked: Question, source: Entry) -> Iterator[Finding]:
     yield from _wider(link)
 
 
-def until(entry: Entry) -> datetime | None:
+def until(entry: Frame) -> datetime | None:
     """Return when a run ends its wait for people, None if it does not."""
     asked = entry.payload.asked
     return entry.checkpoint.created + asked.within if asked and asked.within else None
 
 
-def _waits(last: Entry) -> Iterator[Finding]:
+def _waits(last: Frame) -> Iterator[Finding]:
     """Look at whether a run that waits for people does so for ever."""
     if any(each.question.action for each in last.spends):
         return  # people answered, or the wait was ended
@@ -366,7 +366,7 @@ def _waits(last: Entry) -> Iterator[Finding]:
         yield finding("SP31.over", thread, last=last, over=over)
 
 
-def _begun(link: Link) -> Iterator[Finding]:
+def _begun(link: Turn) -> Iterator[Finding]:
     """Look at the first record of a run. If what came before was pruned, nobody can tell."""
     payload, pruned = link.payload, link.first > 1
     if link.last is not None or (not pruned and (payload.done or payload.asked is not None)):
@@ -376,7 +376,7 @@ def _begun(link: Link) -> Iterator[Finding]:
         yield link.found("SP19.first-kept")
 
 
-def _wider(link: Link) -> Iterator[Finding]:
+def _wider(link: Turn) -> Iterator[Finding]:
     """Look at a record that did not go through the gate: it has what the one before it has."""
     before = link.before
     if before is not None:

@@ -44,14 +44,14 @@ _FIELDS: Final = 10  # more than any form or address of ours has
 _REFRESH: Final = 30
 
 
-class _Asked(NamedTuple):
+class _Input(NamedTuple):
     """A request, as far as a page needs it: names of its path, and its fields."""
 
     path: Mapping[str, str]
     fields: Mapping[str, str]
 
 
-_Handler = Callable[[_Asked], Response]
+_Handler = Callable[[_Input], Response]
 
 
 class Console:
@@ -113,7 +113,7 @@ class Console:
     def _answered(self, act: _Handler, request: Request, given: bytes) -> Response:
         """Return a page in any case. What is wrong inside is said on the terminal alone."""
         try:
-            return act(_Asked(request.path_params, _fields(given)))
+            return act(_Input(request.path_params, _fields(given)))
         except FormUsed as used:
             came = run_address(self._home, *used.subject[1:4])
             if used.signature:
@@ -142,7 +142,7 @@ class Console:
         page = render(name, self._home, title, **{**frame, **given})
         return Response(page, status, media_type="text/html")
 
-    def _named(self, asked: _Asked) -> Subject:
+    def _named(self, asked: _Input) -> Subject:
         """Return what a path names, if it is one of the stores."""
         name = asked.path["store"]
         if name not in self._stores:
@@ -158,13 +158,13 @@ class Console:
 
     # --- look
 
-    def _nothing(self, _: _Asked) -> Response:
+    def _nothing(self, _: _Input) -> Response:
         raise NotFound("There is no such page.", "Go back to what waits.")
 
-    def _style(self, _: _Asked) -> Response:
+    def _style(self, _: _Input) -> Response:
         return Response(_STYLE, media_type="text/css")
 
-    def _listed(self, state: State, asked: _Asked) -> Response:
+    def _listed(self, state: State, asked: _Input) -> Response:
         """Show what waits or is held, below what does not verify."""
         number = asked.fields.get("page", "")
         page = self._index.page(state, int(number) if re.fullmatch("[0-9]{1,6}", number) else 1)
@@ -181,13 +181,13 @@ class Console:
             refresh=_REFRESH * bool(asked.fields.get("refresh")),
         )
 
-    def _done(self, _: _Asked) -> Response:
+    def _done(self, _: _Input) -> Response:
         """Show what was answered, or ended."""
         rows, unread = self._index.done()
         looked = self._index.status()
         return self._page("done", "Done", active="done", rows=rows, unread=unread, looked=looked)
 
-    def _run(self, asked: _Asked) -> Response:
+    def _run(self, asked: _Input) -> Response:
         """Show one run, with a form for each thing that somebody may sign about it."""
         subject = self._named(asked)
         with self._desk(subject) as desk:
@@ -214,7 +214,7 @@ class Console:
 
         return form
 
-    def _sign(self, asked: _Asked) -> Response:
+    def _sign(self, asked: _Input) -> Response:
         """Take a form, look whether it may be signed, and let it wait for the terminal."""
         form, verb, why = (asked.fields.get(each, "") for each in ("form", "verb", "why"))
         if len(why) > MAX_WHY:
@@ -284,7 +284,7 @@ class Console:
         self._index.look_again(subject.store, subject.tenant, subject.thread)
         return done
 
-    def _signature(self, asked: _Asked) -> Response:
+    def _signature(self, asked: _Input) -> Response:
         """Show how far a signature is, until it is done."""
         found = self._signing.state(asked.path["id"])
         if found is None:

@@ -94,7 +94,7 @@ _BROWSERS: Final = (
 )
 
 
-class _Answer(Exception):
+class _Reply(Exception):
     """What the door itself answers: a refusal, or the page that the link leads to."""
 
     def __init__(self, status: int, title: str, text: str, *, to: str = "", **headers: str) -> None:
@@ -127,7 +127,7 @@ class _Request(NamedTuple):
         """Return a header's value, "" if it is not there. Of two, neither counts."""
         values = [value for key, value in self.headers if key == name]
         if len(values) > 1:
-            raise _Answer(400, "Refused", f"The request has two headers {name}.")
+            raise _Reply(400, "Refused", f"The request has two headers {name}.")
         return values[0] if values else ""
 
 
@@ -176,7 +176,7 @@ class Door:
         try:
             self._admit(request)
             body = await _body(request, receive)
-        except _Answer as answer:
+        except _Reply as answer:
             await answer.page(scope, receive, send)
         else:
             await self._app(scope, _replay(body, receive), send)
@@ -187,7 +187,7 @@ class Door:
         # DNS rebinding: another site's name that leads to this address. HTTP/1.0 has no Host.
         if request.one("host") != self._host:
             text = "The console has another address than the one you opened."
-            raise _Answer(421, "Refused", text)
+            raise _Reply(421, "Refused", text)
         self._check_home(request)
         site = _site(request)
         if request.path.startswith(f"{self.home}/enter/"):
@@ -197,17 +197,17 @@ class Door:
         if site == "none" and request.method == "GET":
             again = request.path + (f"?{request.query}" if request.query else "")
             text = "This address was typed, or opened from outside of the console."
-            raise _Answer(403, "Do you want to go on?", text, to=again)
+            raise _Reply(403, "Do you want to go on?", text, to=again)
         if site != "same-origin":
-            raise _Answer(403, "Refused", "The request comes from another page than the console's.")
+            raise _Reply(403, "Refused", "The request comes from another page than the console's.")
         # The same again by the older header, should a browser get one of them wrong.
         origin = request.one("origin")
         if origin != f"http://{self._host}" and (origin or request.method == "POST"):
-            raise _Answer(403, "Refused", "The form is of another page than the console's.")
+            raise _Reply(403, "Refused", "The form is of another page than the console's.")
         # What a form can send without asking first, but ours do not: text/plain, multipart.
         form = "application/x-www-form-urlencoded"
         if request.method == "POST" and request.one("content-type").lower() != form:
-            raise _Answer(415, "Refused", "The console takes its own forms alone.")
+            raise _Reply(415, "Refused", "The console takes its own forms alone.")
         if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
             self._used = self._now()
 
@@ -215,16 +215,16 @@ class Door:
         """Stop who does not know the home; no path is an exception, such as one for health."""
         start, rest = request.path[: len(self.home)], request.path[len(self.home) :]
         if not hmac.compare_digest(start, self.home) or not rest.startswith("/"):
-            raise _Answer(404, "Nothing is here", _TERMINAL)
+            raise _Reply(404, "Nothing is here", _TERMINAL)
 
     def _enter(self, request: _Request, site: str) -> NoReturn:
         """Take the link. Until the token is compared, nothing uses it up."""
         # A browser that loads ahead of the person would use the link up for nobody.
         if request.one("sec-purpose") or request.one("purpose"):
-            raise _Answer(403, "Refused", "The link is for a person, not for loading ahead.")
+            raise _Reply(403, "Refused", "The link is for a person, not for loading ahead.")
         # A page that got hold of a link could bring a person in without their knowing.
         if (site, request.method, request.query) != ("none", "GET", ""):
-            raise _Answer(403, "Refused", "Copy the link into the address bar of the browser.")
+            raise _Reply(403, "Refused", "Copy the link into the address bar of the browser.")
         token = request.path.removeprefix(f"{self.home}/enter/")
         with self._lock:  # compared and spent at once: of two that race, one gets in
             is_live = bool(self._token) and self._now() < self._until
@@ -235,12 +235,12 @@ class Door:
         if not is_right:
             text = f"It is used or older than {LINK_SECONDS} seconds, or another was made. "
             other = " If somebody else used it, stop the console there with Ctrl-C."
-            raise _Answer(403, "This link is dead", text + _TERMINAL + other)
+            raise _Reply(403, "This link is dead", text + _TERMINAL + other)
         self._renew()  # whoever was in before, perhaps at another browser, is not any more
         # Not for scripts, not on requests that begin on another site, not for other servers' paths.
         cookie = f"{self._name}={self._cookie}; HttpOnly; SameSite=Strict; Path={self.home}"
         home = f"{self.home}/"
-        raise _Answer(200, "Welcome", "The console opens.", to=home, set_cookie=cookie)
+        raise _Reply(200, "Welcome", "The console opens.", to=home, set_cookie=cookie)
 
     def _renew(self) -> None:
         """End the session, and begin the next one."""
@@ -253,43 +253,43 @@ class Door:
         # Guessing. A missing cookie is no guess, and would be an easy way to lock the person out.
         now = self._now()
         if len(self._wrong) == WRONG_PER_MINUTE and now < self._wrong[0] + 60:
-            raise _Answer(429, "Too many tries", "Wait for a minute.", retry_after="60")
+            raise _Reply(429, "Too many tries", "Wait for a minute.", retry_after="60")
         pairs = [pair.strip().partition("=") for pair in request.one("cookie").split(";")]
         values = [value for name, _, value in pairs if name == self._name]
         # Two of the name: somebody else set one of them (cookie tossing), so neither counts.
         if len(values) != 1:
-            raise _Answer(403, "You are not in", _TERMINAL)
+            raise _Reply(403, "You are not in", _TERMINAL)
         if values[0] in self._past:  # no guess, and worth nothing
-            raise _Answer(403, "This session has ended", f"{_ENDED} {_TERMINAL}")
+            raise _Reply(403, "This session has ended", f"{_ENDED} {_TERMINAL}")
         if not hmac.compare_digest(values[0].encode(), self._cookie.encode()):
             self._wrong.append(now)
-            raise _Answer(403, "You are not in", _TERMINAL)
+            raise _Reply(403, "You are not in", _TERMINAL)
 
 
 def _check_form(request: _Request) -> None:
     """Stop other methods, paths of two readings, and headers that make it something else."""
     if request.method not in ("GET", "POST"):  # HEAD, TRACE, or OPTIONS, which comes before CORS
         text = "The console answers GET and POST alone."
-        raise _Answer(405, "Refused", text, allow="GET, POST")
+        raise _Reply(405, "Refused", text, allow="GET, POST")
     # Escapes, empty and dotted segments, whole URLs.
     if not _PATH.fullmatch(request.path):
-        raise _Answer(400, "Refused", "The path has signs that no path of the console has.")
+        raise _Reply(400, "Refused", "The path has signs that no path of the console has.")
     for name in _NEVER:
         if any(key == name for key, _ in request.headers):
-            raise _Answer(400, "Refused", f"The console takes no header {name}.")
+            raise _Reply(400, "Refused", f"The console takes no header {name}.")
     if request.method == "GET" and request.one("content-length") not in ("", "0"):
-        raise _Answer(400, "Refused", "A GET has no body.")
+        raise _Reply(400, "Refused", "A GET has no body.")
 
 
 def _site(request: _Request) -> str:
     """Return what the browser says about where a page or our style sheet is asked from."""
     site = request.one("sec-fetch-site")
     if not site:  # an old browser, which would not say that a request is another site's
-        raise _Answer(403, "Use a newer browser", _BROWSERS)
+        raise _Reply(403, "Use a newer browser", _BROWSERS)
     # A frame, a script's fetch, an image, a WebSocket: also of our own page, should it be injected.
     kind = request.one("sec-fetch-mode"), request.one("sec-fetch-dest")
     if kind != _PAGE and (kind != _STYLE or request.method != "GET"):
-        raise _Answer(403, "Refused", "The console is opened as a page, and not inside another.")
+        raise _Reply(403, "Refused", "The console is opened as a page, and not inside another.")
     return site
 
 
@@ -299,10 +299,10 @@ async def _body(request: _Request, receive: Receive) -> bytes:
         return b""
     length = request.one("content-length")
     if not length.isdecimal():
-        raise _Answer(411, "Refused", "The form does not say how long it is.")
+        raise _Reply(411, "Refused", "The form does not say how long it is.")
     size = int(length[:9])  # of more digits, these alone are too many
     if size > BODY_BYTES:
-        raise _Answer(413, "The form is too long", f"It may have {BODY_BYTES} bytes.")
+        raise _Reply(413, "The form is too long", f"It may have {BODY_BYTES} bytes.")
     body, is_more = b"", True
     try:
         async with asyncio.timeout(PATIENCE):
@@ -311,9 +311,9 @@ async def _body(request: _Request, receive: Receive) -> bytes:
                 body += message.get("body", b"")
                 is_more = message.get("more_body", False)
     except TimeoutError:
-        raise _Answer(408, "The form came too slowly", "Send it again.") from None
+        raise _Reply(408, "The form came too slowly", "Send it again.") from None
     if len(body) != size:  # the browser went away in the middle
-        raise _Answer(400, "Refused", "The form is incomplete.")
+        raise _Reply(400, "Refused", "The form is incomplete.")
     return body
 
 

@@ -132,7 +132,7 @@ class Status(NamedTuple):
     unanchored: int = 0
 
 
-class _Entry(NamedTuple):
+class _Clue(NamedTuple):
     """What the index keeps of a question, to find it again."""
 
     digest: str
@@ -141,7 +141,7 @@ class _Entry(NamedTuple):
     seen: State
 
     @classmethod
-    def of(cls, wait: Wait) -> _Entry:
+    def of(cls, wait: Wait) -> _Clue:
         until = wait.question.until
         ends = datetime.fromisoformat(until) if until else _NEVER
         return cls(wait.digest, ends, wait.since, wait.state)
@@ -182,7 +182,7 @@ class Index:
     def __init__(self, stores: Mapping[str, Store]) -> None:
         self._stores = stores
         self._paging, self._round, self._lock = Lock(), Lock(), Lock()
-        self._entries: dict[Spot, tuple[_Entry, ...]] = {}
+        self._entries: dict[Spot, tuple[_Clue, ...]] = {}
         self._failed: dict[Spot, Alarm] = {}  # what a look at the end found
         self._broken: dict[Spot, Alarm] = {}  # what a look at all of it found, and no other mends
         self._away: dict[str, Alarm] = {}
@@ -264,7 +264,7 @@ class Index:
         found = [*expired, *(row for _, rows in told for row in rows)]
         return sorted(found, key=lambda each: each.at, reverse=True)[:_DONE], unread
 
-    def _known(self) -> list[tuple[Spot, _Entry]]:
+    def _known(self) -> list[tuple[Spot, _Clue]]:
         """Return the entries of the stores that are not away, but for runs that are broken."""
         with self._lock:
             return [
@@ -274,9 +274,9 @@ class Index:
                 for entry in entries
             ]
 
-    def _chosen(self, wanted: State) -> list[tuple[Spot, _Entry, int]]:
+    def _chosen(self, wanted: State) -> list[tuple[Spot, _Clue, int]]:
         """Return the first rows of each run, the last of them with how many it has besides."""
-        now, rows = datetime.now(UTC), list[tuple[Spot, _Entry, int]]()
+        now, rows = datetime.now(UTC), list[tuple[Spot, _Clue, int]]()
         found = [(spot, entry) for spot, entry in self._known() if entry.state(now) == wanted]
         left, shown = Counter(spot for spot, _ in found), Counter[Spot]()
         found.sort(key=lambda each: (each[1].until, each[1].since, each[0]))
@@ -333,7 +333,7 @@ class Index:
                 _put(self._broken, spot, alarm if is_broken else None)
             if self._looked.get(spot, 0) < number:  # or somebody looked later, and was faster
                 self._looked[spot] = number
-                _put(self._entries, spot, tuple(map(_Entry.of, waits)) or None)
+                _put(self._entries, spot, tuple(map(_Clue.of, waits)) or None)
                 _put(self._failed, spot, alarm)
                 (self._encrypted.add if is_dark else self._encrypted.discard)(spot)
         return waits

@@ -38,7 +38,7 @@ from safepoint.shared.states import read_as_json, view_of
 _QUESTIONS: Final = 20  # of which the answers are looked up
 
 
-class Check(NamedTuple):
+class Result(NamedTuple):
     """What was checked, whether it held, and a sentence about it."""
 
     what: str
@@ -46,7 +46,7 @@ class Check(NamedTuple):
     text: str
 
 
-class Step(NamedTuple):
+class Trace(NamedTuple):
     """A record of the history: its header, which key sealed it, who let it happen."""
 
     header: Header
@@ -105,10 +105,10 @@ class Record:
         self.desk, self.thread = desk, thread
         self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
         self.unread, self.alarm, self.ended = dict[str, str](), "", ""
-        self.checks, self.waits, self.holds = list[Check](), list[Wait](), list[Order]()
+        self.checks, self.waits, self.holds = list[Result](), list[Wait](), list[Order]()
         self.last: Approval | None = None
         self.begun, self.answers = list[str](), list[Said]()
-        self.history = deque[Step](maxlen=MOST)
+        self.history = deque[Trace](maxlen=MOST)
 
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:
@@ -168,7 +168,7 @@ def record_of(desk: Desk, thread: str) -> Record:
     """
     check_name("thread", thread)
     record = Record(desk, thread)
-    walk = _Walk(record)
+    walk = _History(record)
     walk.look_beside()
     try:
         walk.verify()
@@ -186,7 +186,7 @@ def record_of(desk: Desk, thread: str) -> Record:
     if desk.answers is not None:
         failed = "answers" in record.unread
         text = f"What people signed about it {'could not be looked at' if failed else 'verifies'}."
-        record.checks.append(Check("answers", ok=not failed, text=text))
+        record.checks.append(Result("answers", ok=not failed, text=text))
     return record
 
 
@@ -194,16 +194,16 @@ def _named(error: CheckpointError) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _failed(error: CheckpointError) -> Iterator[Check]:
+def _failed(error: CheckpointError) -> Iterator[Result]:
     """Yield the checks of a run that does not verify. One error ended all of them."""
     what = "anchor" if isinstance(error, RolledBack) or error.kind == "anchor" else "seal"
     what = "chain" if error.kind in ("place", "tenant", "chain", "missing") else what
     for each in ("seal", "chain", "anchor"):
         ended = f"Not told: the check of the {what} ended it."
-        yield Check(each, ok=False, text=error.what if each == what else ended)
+        yield Result(each, ok=False, text=error.what if each == what else ended)
 
 
-class _Walk:
+class _History:
     """One walk over a run's records, which verifies each of them and fills what is told."""
 
     def __init__(self, record: Record) -> None:
@@ -249,7 +249,7 @@ class _Walk:
             self.first, self.newest = self.first or opened, opened
         if self.end - header.sequence < MOST:
             revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
-            self.record.history.append(Step(header, f"{key}{revoked}", tuple(self._who(opened))))
+            self.record.history.append(Trace(header, f"{key}{revoked}", tuple(self._who(opened))))
 
     def ask(self) -> None:
         """Tell what the run asks at the end that was verified."""
@@ -270,15 +270,15 @@ class _Walk:
             moved = "The run has moved on while it was read. Load the page again."
             record.unread["questions"] = moved
 
-    def checks(self) -> Iterator[Check]:
+    def checks(self) -> Iterator[Result]:
         """Yield what held, in words."""
         first, anchor = min(self.heads, default=1), self.ledger.anchor
         keys = ", ".join(self.keys)
-        yield Check("seal", ok=True, text=f"Each signature is genuine, by key {keys}.")
+        yield Result("seal", ok=True, text=f"Each signature is genuine, by key {keys}.")
         cut = f" What was before #{first} was pruned, and a signed base says so."
         all_of_it = f"#{first} to #{self.end}, {len(self.heads)} in all"
         links = f"Each record follows the one before it: {all_of_it}.{cut * (first > 1)}"
-        yield Check("chain", ok=True, text=links)
+        yield Result("chain", ok=True, text=links)
         seen = self.anchored
         if anchor is None:
             text = "There is no anchor, so nobody could tell an old copy of this run from today's."
@@ -288,7 +288,7 @@ class _Walk:
             newer = self.end - seen.sequence
             rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
             text = f"It has seen {seen}.{rest}"
-        yield Check("anchor", ok=seen is not None, text=text)
+        yield Result("anchor", ok=seen is not None, text=text)
 
     # --- who let it happen
 

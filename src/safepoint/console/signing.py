@@ -182,7 +182,7 @@ class Task(NamedTuple):
     sign: Callable[[Approver], Signed]
 
 
-State = Literal["waiting", "asked", "signed", "refused", "unknown"]
+Phase = Literal["waiting", "asked", "signed", "refused", "unknown"]
 _BEFORE: Final = ApprovalRefused, LimitExceeded, ResumeRefused  # raised before it is signed
 _UNKNOWN: Final = (
     "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
@@ -204,7 +204,7 @@ class Signature(NamedTuple):
 
     subject: Subject
     by: str
-    state: State = "waiting"
+    state: Phase = "waiting"
     said: Signed = _NOTHING
     place: int = 1
 
@@ -298,7 +298,7 @@ class Signing:
     def _serve_one(self, made: str, task: Task) -> None:
         self._note(made, "asked")
         _print("", *task.about)
-        state: State = "refused"  # what is wrong before it is signed
+        state: Phase = "refused"  # what is wrong before it is signed
         try:
             task.check()
             person = self._unlocked(task)
@@ -323,7 +323,7 @@ class Signing:
         what = "\n".join(row for line in lines for row in rows(line, 2))
         return Approver(name, unlock(file, what, within=PATIENCE))
 
-    def _note(self, made: str, state: State, said: Signed = _NOTHING) -> None:
+    def _note(self, made: str, state: Phase, said: Signed = _NOTHING) -> None:
         with self._lock:
             if made in self._known:
                 self._known[made] = self._known[made]._replace(state=state, said=said)

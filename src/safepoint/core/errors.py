@@ -169,7 +169,8 @@ class ApprovalRefused(CheckpointError, RuntimeError):
     """An approval does not count, and nothing was resumed: forged, late, used, or of another run.
 
     Its kind: "form" if the text is no approval, "key" if its key is not listed, "mismatch" if it
-    answers another question, "used" if that was answered before, or the run has gone on.
+    answers another question, "used" if that was answered before, "moved" if it was not, and the
+    run has gone on.
 
     Attributes:
         question: what to approve or deny, exactly, if it is known: a `Question`.

@@ -134,11 +134,11 @@ What = Literal[
 ]
 """What an actor did, or tried to do."""
 
-Outcome = Literal["intended", "done", "refused"]
+EventOutcome = Literal["intended", "done", "refused"]
 """How it ended: not yet, well, or with an error, which the detail names."""
 
 WHATS: Final[tuple[str, ...]] = get_args(What)
-OUTCOMES: Final[tuple[str, ...]] = get_args(Outcome)
+OUTCOMES: Final[tuple[str, ...]] = get_args(EventOutcome)
 MAX_DETAIL: Final = 1000
 
 
@@ -171,7 +171,7 @@ class Event:
     """
 
     what: What
-    outcome: Outcome
+    outcome: EventOutcome
     actor: Actor
     store: str
     thread: str | None = None
@@ -482,7 +482,7 @@ class Log:
     def write(
         self,
         what: What,
-        outcome: Outcome,
+        outcome: EventOutcome,
         thread: str | None = None,
         at: Head | None = None,
         detail: str = "",

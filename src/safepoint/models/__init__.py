@@ -14,9 +14,9 @@ from safepoint.models.limits import (
 )
 from safepoint.models.loading import UnrestrictedLoad, load_checkpoint
 from safepoint.models.look import (
+    Format,
     Inspected,
     Inspection,
-    Kind,
     Verdict,
     inspect,
 )
@@ -28,9 +28,9 @@ __all__ = [
     "DEFAULT_MODEL_LIMITS",
     "DEFAULT_PICKLE_LIMITS",
     "Converted",
+    "Format",
     "Inspected",
     "Inspection",
-    "Kind",
     "ModelLimits",
     "PickleLimits",
     "Schema",

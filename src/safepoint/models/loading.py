@@ -32,7 +32,7 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
-from safepoint.models.look import Kind, identified, opened
+from safepoint.models.look import Format, identified, opened
 from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
 from safepoint.models.plan import named_tensors, read_plan
@@ -42,16 +42,16 @@ from safepoint.models.tensors import PREFIX, Schema, open_tensors, package, read
 from safepoint.models.zips import Member
 
 SAFETENSORS: Final = ".safetensors"
-_LOADED: Final = (Kind.TORCH_ZIP, Kind.TORCH_LEGACY, Kind.SAFETENSORS)
+_LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
 _SCAN: Final = "See what it wants: safepoint scan {name}"
 _INSTEAD: Final = {
-    Kind.EMPTY: "Copy it again: the save or the copy did not finish.",
-    Kind.TORCH_SCRIPT: "It is a program. Ask for the weights alone: a state_dict, as safetensors.",
-    Kind.PICKLE: _SCAN,
-    Kind.PICKLES: _SCAN,
-    Kind.SEALED: "Name the model; its seal stands beside it.",
-    Kind.UNKNOWN: "It may be damaged or cut short: copy it again, and check that it is the model.",
+    Format.EMPTY: "Copy it again: the save or the copy did not finish.",
+    Format.TORCH_SCRIPT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
+    Format.PICKLE: _SCAN,
+    Format.PICKLES: _SCAN,
+    Format.SEALED: "Name the model; its seal stands beside it.",
+    Format.UNKNOWN: "It may be damaged or cut short: copy it again, and check that it is a model.",
 }
 _LFS: Final = b"version https://git-lfs.github.com/spec/v1"
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
@@ -149,7 +149,7 @@ class ModelFile:
     path: str
     file: IO[bytes]
     size: int
-    kind: Kind
+    kind: Format
     members: tuple[Member, ...] = ()
 
     @property
@@ -176,7 +176,7 @@ def open_vouched(
     try:
         with open_model(path, limits) as model:
             sealed = verified(model, keys, name)
-            if sealed is None and safe is False and model.kind is not Kind.SAFETENSORS:
+            if sealed is None and safe is False and model.kind is not Format.SAFETENSORS:
                 warnings.warn(
                     f"{model.shown} is loaded without restriction, so it can run code, and nothing"
                     " verified who made it. Pass keys= to verify its seal, or convert it to"
@@ -274,23 +274,23 @@ def _is_private(descriptor: int) -> bool:
     )
 
 
-def _check_kind(name: str, kind: Kind, file: IO[bytes], limits: ModelLimits, load: bool) -> None:
+def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, load: bool) -> None:
     """Refuse a name that says otherwise than the content, and what is of no format that is loaded.
 
     Tools choose a loader by the name, and people trust a file by it.
     """
     named_safe = Path(name).suffix.lower() == SAFETENSORS
-    if kind is Kind.UNKNOWN and named_safe and read_at(file, PREFIX, 1) == b"{":
+    if kind is Format.UNKNOWN and named_safe and read_at(file, PREFIX, 1) == b"{":
         size = os.fstat(file.fileno()).st_size
         read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
     named_torch = Path(name).suffix.lower() in _TORCH_NAMES
-    is_safe = kind is Kind.SAFETENSORS
-    if kind is not Kind.EMPTY and ((named_safe and not is_safe) or (named_torch and is_safe)):
+    is_safe = kind is Format.SAFETENSORS
+    if kind is not Format.EMPTY and ((named_safe and not is_safe) or (named_torch and is_safe)):
         raise ModelRefused(
             f"{shell(name)} is {kind.sentence}, whatever its name says.",
             "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
         )
-    if kind in _LOADED or not (load or kind is Kind.EMPTY):
+    if kind in _LOADED or not (load or kind is Format.EMPTY):
         return
     do = _INSTEAD.get(kind, "Check that this is the file.")
     if read_at(file, 0, len(_LFS)) == _LFS:
@@ -312,10 +312,10 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     """
     torch = package()
     check = schema.check if schema is not None else None
-    if model.kind is Kind.SAFETENSORS:
+    if model.kind is Format.SAFETENSORS:
         return open_tensors(model.file, limits, check)
     check_runtime(torch)
-    if model.kind is Kind.TORCH_LEGACY:
+    if model.kind is Format.TORCH_LEGACY:
         raise ModelRefused(
             f"{model.shown} is {model.kind.sentence}, and is not loaded.",
             "Nothing was loaded. If you made it, save it again with a current PyTorch.",
@@ -340,7 +340,7 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
-    if model.kind is Kind.SAFETENSORS:
+    if model.kind is Format.SAFETENSORS:
         return open_tensors(model.file, limits)
     model.file.seek(0)
     try:

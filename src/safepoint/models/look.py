@@ -106,7 +106,7 @@ _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-class Kind(StrEnum):
+class Format(StrEnum):
     """What a file is.
 
     Attributes:
@@ -142,21 +142,21 @@ class Kind(StrEnum):
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
 """How a record begins, or what `prune` left: a line with a sequence, and the format."""
 _MARKS: Final = {
-    Kind.COMPRESSED: re.compile(
+    Format.COMPRESSED: re.compile(
         rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
         rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
         rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY|ZF0x[0-9a-f]",
         re.DOTALL,
     ),
-    Kind.SEALED: SEALED,
-    Kind.NPY: re.compile(re.escape(_ARRAY)),
+    Format.SEALED: SEALED,
+    Format.NPY: re.compile(re.escape(_ARRAY)),
     # The first pickle is a number.
-    Kind.TORCH_LEGACY: re.compile(
+    Format.TORCH_LEGACY: re.compile(
         rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL
     ),
 }
 """How files of some kinds begin. No two of them do alike."""
-_PACKED: Final = (Kind.COMPRESSED, Kind.TAR)
+_PACKED: Final = (Format.COMPRESSED, Format.TAR)
 
 
 def identified(
@@ -164,7 +164,7 @@ def identified(
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
     data: Window | None = None,
-) -> tuple[Kind, tuple[Member, ...]]:
+) -> tuple[Format, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
@@ -185,7 +185,7 @@ def identified(
     """
     size = file.seek(0, os.SEEK_END)
     if not size:
-        return Kind.EMPTY, ()
+        return Format.EMPTY, ()
     members: tuple[Member, ...] = ()
     data = Window(file) if data is None else data
     try:
@@ -198,22 +198,22 @@ def identified(
         else:
             kind = _marked(data, head, size, limits) or _pickled(data, head, size, limits)
         if _is_tar(file, head, size):
-            if kind is not Kind.UNKNOWN:
+            if kind is not Format.UNKNOWN:
                 raise unclear(f"The file is two things at once: {kind.sentence}, and a tar archive")
-            kind = Kind.TAR
-        if kind is Kind.UNKNOWN and _is_json(file, head, size, limits):
-            kind = Kind.JSON
+            kind = Format.TAR
+        if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
+            kind = Format.JSON
     finally:
         file.seek(0)
     return kind, members
 
 
-def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind | None:
+def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Format | None:
     """Tell by the first bytes."""
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
     if kind is None and _is_zlib(head):
-        kind = Kind.COMPRESSED
-    if kind is Kind.NPY:
+        kind = Format.COMPRESSED
+    if kind is Format.NPY:
         start, end = _array_ends(head)
         if start > size or end not in (None, size):
             raise unclear(
@@ -225,7 +225,7 @@ def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind 
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
         text = data[PREFIX : PREFIX + min(length, DEFAULT_MODEL_LIMITS.header_bytes)]
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
-            kind = Kind.SAFETENSORS
+            kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
             found = scan(data, limits=limits, until="name")
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
@@ -247,16 +247,16 @@ def _is_zlib(head: bytes) -> bool:
         return False
 
 
-def _zipped(names: list[str]) -> Kind:
+def _zipped(names: list[str]) -> Format:
     inner = {name.partition("/")[2] for name in names}
     if inner & {"constants.pkl", "bytecode.pkl"} or any(n.startswith("code/") for n in inner):
-        return Kind.TORCH_SCRIPT
+        return Format.TORCH_SCRIPT
     if "data.pkl" in inner:
-        return Kind.TORCH_ZIP
-    return Kind.NPZ if names and all(name.endswith(".npy") for name in names) else Kind.ZIP
+        return Format.TORCH_ZIP
+    return Format.NPZ if names and all(name.endswith(".npy") for name in names) else Format.ZIP
 
 
-def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind:
+def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
     if head[:1] == b"\x80" and size <= _SMALL:  # as most are that are data and no more
         told: list[Scan] = []
@@ -273,10 +273,10 @@ def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Kind
         if opcodes > limits.opcodes:
             raise over(limits, "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
-        return Kind.UNKNOWN  # or two letters of a text, such as "N."
+        return Format.UNKNOWN  # or two letters of a text, such as "N."
     if end < size:
         raise unclear(f"The file is a pickle, and something else follows at byte {end}")
-    return Kind.PICKLE if count == 1 else Kind.PICKLES
+    return Format.PICKLE if count == 1 else Format.PICKLES
 
 
 def _is_tar(file: IO[bytes], head: bytes, size: int) -> bool:
@@ -372,7 +372,7 @@ class Inspection(NamedTuple):
         tensors: those of a model, by name, each with `dtype` and `shape`.
     """
 
-    kind: Kind
+    kind: Format
     size: int
     pickles: tuple[Inspected, ...] = ()
     unseen: tuple[str, ...] = ()
@@ -398,17 +398,17 @@ class Inspection(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """What it is to whoever wants to load it."""
-        if self.kind is Kind.TORCH_SCRIPT or any(pickle.wants for pickle in self.pickles):
+        if self.kind is Format.TORCH_SCRIPT or any(pickle.wants for pickle in self.pickles):
             return Verdict.RUNS_CODE
         if self.refused or not all(pickle.plain for pickle in self.pickles):
             return Verdict.REFUSED
-        if self.kind is Kind.UNKNOWN and not self.pickles:
+        if self.kind is Format.UNKNOWN and not self.pickles:
             return Verdict.NOT_A_MODEL
         if self.unseen:
             return Verdict.NOT_LOOKED_INTO
-        if self.kind is Kind.TORCH_ZIP:
+        if self.kind is Format.TORCH_ZIP:
             return Verdict.TORCH
-        if self.kind is Kind.SAFETENSORS:
+        if self.kind is Format.SAFETENSORS:
             return Verdict.SAFETENSORS
         return Verdict.PICKLE if self.pickles else Verdict.NOT_A_MODEL
 
@@ -446,13 +446,13 @@ def inspect(
         file = io.BytesIO(begins) if len(begins) < _SMALL else found
         size = file.seek(0, os.SEEK_END)
         try:
-            return _Look(file, size, limits).inspection()
+            return _Inspector(file, size, limits).inspection()
         except LimitExceeded as error:
-            return Inspection(Kind.UNCLEAR, size, unseen=(error.what,))
+            return Inspection(Format.UNCLEAR, size, unseen=(error.what,))
         except (ModelRefused, DecodeError) as error:
-            return Inspection(Kind.UNCLEAR, size, refused=error.what)
+            return Inspection(Format.UNCLEAR, size, refused=error.what)
         except MemoryError:
-            return Inspection(Kind.UNCLEAR, size, unseen=("There is not enough memory for it.",))
+            return Inspection(Format.UNCLEAR, size, unseen=("There is not enough memory for it.",))
 
 
 @contextmanager
@@ -496,7 +496,7 @@ def _unreadable(shown: str, error: OSError | ValueError) -> Unavailable:
     )
 
 
-class _Look:
+class _Inspector:
     """One look at a file: what it is, each pickle in it, and what was not looked into."""
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
@@ -514,7 +514,7 @@ class _Look:
     def inspection(self) -> Inspection:
         """Look at all of it."""
         kind = self._kind
-        if kind is Kind.TORCH_ZIP:
+        if kind is Format.TORCH_ZIP:
             try:
                 self._tensors = read_plan(self._file, self._members, told=self._scans)
                 self._model = ""
@@ -522,17 +522,17 @@ class _Look:
                 self._model = error.what
         if self._members:
             self._zipped()
-        elif kind is Kind.SAFETENSORS:
+        elif kind is Format.SAFETENSORS:
             self._safetensors()
-        elif kind not in (Kind.EMPTY, Kind.SEALED):
-            pickled = kind in (Kind.PICKLE, Kind.PICKLES, Kind.TORCH_LEGACY)
+        elif kind not in (Format.EMPTY, Format.SEALED):
+            pickled = kind in (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
             packed = kind if kind in _PACKED else None
             self._piece("", self._data, pickled=pickled, packed=packed)
-            if kind is Kind.UNKNOWN and not self._pickles:
+            if kind is Format.UNKNOWN and not self._pickles:
                 self._loose("", read_at(self._file, 0, self._limits.data_bytes))
-            if kind is Kind.UNKNOWN and not self._pickles:
+            if kind is Format.UNKNOWN and not self._pickles:
                 self._unseen.append(f"It is {kind.sentence}.")
-        if kind is Kind.TORCH_SCRIPT:
+        if kind is Format.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
@@ -540,7 +540,7 @@ class _Look:
         return Inspection(kind, self._size, *seen, tensors=self._tensors)
 
     def _zipped(self) -> None:
-        model = self._kind is Kind.TORCH_ZIP
+        model = self._kind is Format.TORCH_ZIP
         for member in self._members:
             storage = model and member.method == STORED and _STORAGE.match(member.name)
             if storage and not member.flags & ENCRYPTED and self._left > 0:
@@ -577,15 +577,15 @@ class _Look:
                     named = member.name.endswith((".pkl", ".pickle"))
                     before, packed = len(self._pickles), _packed(data)
                     self._piece(name, data, pickled=named, packed=packed)
-                    if self._kind is Kind.ZIP and not packed and len(self._pickles) == before:
+                    if self._kind is Format.ZIP and not packed and len(self._pickles) == before:
                         body = data[0 : min(len(data), self._limits.data_bytes)]
                         self._loose(name, body)
                         if not (is_harmless(body) or body.startswith(_ARRAY)):
-                            self._unseen.append(f"{name} is {Kind.UNKNOWN.sentence}.")
+                            self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
             except LimitExceeded as error:
                 self._unseen.append(f"{name}: {error.what}")
 
-    def _piece(self, where: str, data: Data, *, pickled: bool, packed: Kind | None) -> None:
+    def _piece(self, where: str, data: Data, *, pickled: bool, packed: Format | None) -> None:
         """Look at a file, or at a member of an archive.
 
         Args:
@@ -620,7 +620,7 @@ class _Look:
 
     def _stack(self, where: str, data: Data, functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
-        most = 5 if self._kind is Kind.TORCH_LEGACY else self._limits.opcodes
+        most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
         start = count = 0
         while start < len(data) and count < most:
             found = scan(data, start, limits=self._limits)
@@ -641,7 +641,7 @@ class _Look:
         model, reason = self._tensors_of, ""
         if found.broken is not None:
             reason = found.broken.what
-        elif self._kind is Kind.TORCH_LEGACY:
+        elif self._kind is Format.TORCH_LEGACY:
             model, reason = True, f"It is {self._kind.sentence}, and is not loaded."
         elif model and self._model is not None:
             reason = self._model
@@ -680,8 +680,8 @@ class _Look:
             place = ", ".join(filter(None, (where, inside)))
             self._based(place, pickled, sure=key == PICKLED)
             if pickled[:3] == b"\x1f\x8b\x08" or (pickled[:1] == b"x" and _is_zlib(pickled)):
-                what = f"{place} is {Kind.COMPRESSED.sentence} in base64, which is not looked into."
-                self._unseen.append(what)
+                form = Format.COMPRESSED.sentence
+                self._unseen.append(f"{place} is {form} in base64, which is not looked into.")
 
     def _loose(self, where: str, data: bytes) -> None:
         """Look for pickles in what is of no format: in base64 if it is a text, and at any byte."""
@@ -739,16 +739,16 @@ class _Look:
             self._unseen.append(error.what)
 
 
-def _packed(data: Data) -> Kind | None:
+def _packed(data: Data) -> Format | None:
     """Return what a member is that holds others, or None."""
     head = data[0 : min(len(data), _HEAD)]
     # Readers look for the directory of a zip archive from the end.
     tail = data[max(0, len(data) - 2 * _HEAD) : len(data)]
     if head[:4] == b"PK\3\4" or b"PK\5\6" in tail:
-        return Kind.ZIP
-    if _MARKS[Kind.COMPRESSED].match(head) or _is_zlib(head):
-        return Kind.COMPRESSED
-    return Kind.TAR if _tar_member(head[:_BLOCK]) else None
+        return Format.ZIP
+    if _MARKS[Format.COMPRESSED].match(head) or _is_zlib(head):
+        return Format.COMPRESSED
+    return Format.TAR if _tar_member(head[:_BLOCK]) else None
 
 
 def is_harmless(data: bytes) -> bool:

@@ -21,7 +21,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Asked, Op, Scan, named, read_opcode
+from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Import, Op, Scan, named, read_opcode
 
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 
@@ -72,13 +72,13 @@ class Class(NamedTuple):
         return self.make(*given)
 
 
-class Refused(NamedTuple):
+class RefusedEntry(NamedTuple):
     """An entry that is refused, with a hint of its own."""
 
     do: str
 
 
-Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Class | Collect | Refused]
+Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Class | Collect | RefusedEntry]
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
 
@@ -155,7 +155,7 @@ def run(
         value = _Building(functions, persistent, limits).build(root)
         if told is not None:
             # Names that are made while it runs, frames that are crossed and the like are refused.
-            names, count = tuple(Asked(*key, 0) for key in drawing.names), drawing.count
+            names, count = tuple(Import(*key, 0) for key in drawing.names), drawing.count
             told.append(Scan(names, (), count, bool(names), True, True, len(data), None, True))
     except (RecursionError, MemoryError):
         problem = LimitExceeded(
@@ -447,7 +447,7 @@ class _Drawing:
 
     def _named(self, module: str, name: str) -> Name | Node:
         entry = self._functions.get((module, name))
-        if entry is None or isinstance(entry, Refused):
+        if entry is None or isinstance(entry, RefusedEntry):
             raise DecodeError(
                 f"The pickle wants {named(module, name)}, which is not on the list of what may be"
                 " built.",

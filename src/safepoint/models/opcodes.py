@@ -328,7 +328,7 @@ def named(module: str, name: str) -> str:
     return full if is_name and len(full) <= 100 else quoted(full)
 
 
-class Asked(NamedTuple):
+class Import(NamedTuple):
     """A name that a pickle asks for, and the byte at which it does so."""
 
     module: str
@@ -354,7 +354,7 @@ class Scan(NamedTuple):
         plain: whether it was read as data, too, and is some.
     """
 
-    asked: tuple[Asked, ...]
+    asked: tuple[Import, ...]
     unclear: tuple[str, ...]
     opcodes: int
     asks: bool
@@ -431,7 +431,7 @@ def scan(
     if known is not None and not (known.asks and until == "name"):
         return known
     stack = _Stack()
-    asked: dict[tuple[str, str], Asked] = {}
+    asked: dict[tuple[str, str], Import] = {}
     unclear: dict[str, None] = {}
     count, asks, stopped, end, name, frame = 0, False, False, start, "", start
     broken: CheckpointError | None = None
@@ -452,7 +452,7 @@ def scan(
                 if len(asked) + len(unclear) > _TOLD:
                     unclear[f"more than {_TOLD} names"] = None
                 elif isinstance(pair[0], str) and isinstance(pair[1], str):
-                    asked.setdefault((pair[0], pair[1]), Asked(pair[0], pair[1], op.position))
+                    asked.setdefault((pair[0], pair[1]), Import(pair[0], pair[1], op.position))
                 else:
                     unclear[f"a name that is made while it runs (byte {op.position})"] = None
             elif name in _NUMBERED and len(unclear) <= _TOLD:

@@ -32,10 +32,10 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import Collect, Functions, Name, Refused, run
+from safepoint.models.machine import Collect, Functions, Name, RefusedEntry, run
 from safepoint.models.tensors import FORMATS
 
-Key = tuple[str, str]
+Ref = tuple[str, str]
 Types = Iterable[type] | Mapping[str, type]
 
 
@@ -215,13 +215,13 @@ class _NewUuid:
         return UUID(int=number, is_safe=SafeUUID(safe))
 
 
-def _reconstructor(makers: Mapping[Key, Callable[[], Any]], cls: Any, base: Any, state: Any) -> Any:
+def _reconstructor(makers: Mapping[Ref, Callable[[], Any]], cls: Any, base: Any, state: Any) -> Any:
     """Make an object as protocols 0 and 1 do: of these classes, and of no other."""
     _must(type(cls) is Name, type(base) is Name and base.key[1] == "object", state is None)
     return makers[cls.key]()
 
 
-_UUIDS: Final[Mapping[Key, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
+_UUIDS: Final[Mapping[Ref, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
 _ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
 _OTHER: Final = "It is a path of the other operating system. Read it there, or save str(path)."
 PLAIN: Final[Functions] = MappingProxyType(
@@ -247,13 +247,13 @@ PLAIN: Final[Functions] = MappingProxyType(
             for cls in (PurePosixPath, PureWindowsPath, type(Path()))
         },
         **{
-            (module, name): Refused(hint["do"])
+            (module, name): RefusedEntry(hint["do"])
             for hint in FORMATS["hint"]
             for module in hint["modules"]
             for name in hint["names"]
         },
         **{
-            (module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): Refused(_OTHER)
+            (module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): RefusedEntry(_OTHER)
             for module in _PATHLIB
         },
     }
@@ -278,9 +278,9 @@ def functions_for(types: Types) -> Functions:
         same = sum(cls is not other and cls.__name__ == other.__name__ for other in tags)
         tags.setdefault(cls, f"{cls.__name__}{'_' * same}")
     codec = Codec({tag: cls for cls, tag in tags.items()})  # which says what is wrong with them
-    makers: dict[Key, Callable[[], Any]] = dict(_UUIDS)
-    enums: dict[Key, type[Enum]] = {}
-    found: dict[Key, Any] = dict(PLAIN)
+    makers: dict[Ref, Callable[[], Any]] = dict(_UUIDS)
+    enums: dict[Ref, type[Enum]] = {}
+    found: dict[Ref, Any] = dict(PLAIN)
     for keys, cls in listed:
         for key in keys:
             if issubclass(cls, Enum):
@@ -297,13 +297,13 @@ def functions_for(types: Types) -> Functions:
     return found
 
 
-def _listed(types: Any) -> list[tuple[list[Key], type]]:
+def _listed(types: Any) -> list[tuple[list[Ref], type]]:
     if isinstance(types, Mapping):
         return [(_splits(name), cls) for name, cls in types.items()]
     return [([(getattr(t, "__module__", ""), getattr(t, "__qualname__", ""))], t) for t in types]
 
 
-def _splits(name: Any) -> list[Key]:
+def _splits(name: Any) -> list[Ref]:
     """Return each way to part a name into a module and a name in it, which may have a dot, too."""
     words = name.split(".") if type(name) is str else []
     if len(words) < 2 or not all(word.isidentifier() for word in words):
@@ -326,7 +326,7 @@ def _flag(cls: type[Flag], value: Any) -> Flag:
     return found
 
 
-def _named_member(enums: Mapping[Key, type[Enum]], cls: Any, name: Any) -> Enum:
+def _named_member(enums: Mapping[Ref, type[Enum]], cls: Any, name: Any) -> Enum:
     """Find a member by its name, as some Pythons do: in these Enums alone."""
     _must(type(cls) is Name, type(name) is str)
     return enums[cls.key].__members__[name]

@@ -138,7 +138,7 @@ class Schema(dict[str, TensorSpec]):
             )
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor of the table.
 
     Attributes:
@@ -156,7 +156,7 @@ class Entry(NamedTuple):
 
 def read_table(
     head: Any, size: int, limits: ModelLimits = DEFAULT_MODEL_LIMITS
-) -> dict[str, Entry]:
+) -> dict[str, TensorEntry]:
     """Return the tensors of a safetensors file by name, checked against the size of the file.
 
     Args:
@@ -259,7 +259,7 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def _entry(name: str, found: Any, start: int, limits: ModelLimits) -> Entry:
+def _entry(name: str, found: Any, start: int, limits: ModelLimits) -> TensorEntry:
     if problem := name_problem(name):
         raise _wrong(f"has a tensor {quoted(name)}, whose name {problem}")
     said: dict[str, Any] = found if type(found) is dict else {}
@@ -278,7 +278,7 @@ def _entry(name: str, found: Any, start: int, limits: ModelLimits) -> Entry:
     begin, end = offsets
     if elements * width != end - begin:
         raise _wrong(f"gives {quoted(name)} another number of bytes than its shape needs")
-    return Entry(dtype, tuple(shape), start + begin, start + end)
+    return TensorEntry(dtype, tuple(shape), start + begin, start + end)
 
 
 def _are_sizes(found: Any, most: int) -> bool:
@@ -293,7 +293,7 @@ def _are_sizes(found: Any, most: int) -> bool:
 def open_tensors(
     file: BinaryIO | IO[bytes],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
-    check: Callable[[Mapping[str, Entry]], None] | None = None,
+    check: Callable[[Mapping[str, TensorEntry]], None] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of an open safetensors file by name.
 

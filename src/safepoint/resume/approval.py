@@ -378,7 +378,7 @@ def _shorten(value: object) -> str:
     return f"{text[:57]}... ({len(text)} characters, {digest_of(text.encode())})"
 
 
-Verdict = Literal["approved", "denied"]
+Choice = Literal["approved", "denied"]
 """What an approver said."""
 
 
@@ -400,7 +400,7 @@ class Approval:
 
     approver: str
     key: str
-    verdict: Verdict
+    verdict: Choice
     issued: datetime
     expires: datetime
     nonce: str
@@ -497,21 +497,14 @@ class Approver:
         return self._answer("denied", question, lifetime, now)
 
     def _answer(
-        self, verdict: Verdict, question: Question, lifetime: timedelta, now: datetime | None
+        self, verdict: Choice, question: Question, lifetime: timedelta, now: datetime | None
     ) -> str:
         issued = now or datetime.now(UTC)
-        try:
-            expires = spelled(issued + lifetime)
-        except (OverflowError, TypeError):
-            raise ConfigurationError(
-                f"{quoted(lifetime)} is no lifetime of an answer.",
-                "Write lifetime=timedelta(hours=1).",
-            ) from None
         line_2 = write_json(
             {
                 **read_json(question.text[:-1].encode(), _MAX_QUESTION),
                 "approver": self.name,
-                "expires": expires,
+                "expires": spelled(issued + lifetime),
                 "issued": spelled(issued),
                 "nonce": secrets.token_hex(16),
                 "verdict": verdict,

@@ -30,7 +30,7 @@ from safepoint.core.errors import (
     ResumeRefused,
     quoted,
 )
-from safepoint.core.journal import RESUMING, Actor, Entry, Outcome, What
+from safepoint.core.journal import RESUMING, Actor, Entry, EventOutcome, What
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, digest_of, spelled
 from safepoint.resume.answers import in_force
@@ -361,7 +361,7 @@ class Asking(NamedTuple):
         found = self._look(now)[1]
         return found if found and found.note.digest == spent.note.digest else None
 
-    def _log(self, answer: Answer, outcome: Outcome, at: Head) -> None:
+    def _log(self, answer: Answer, outcome: EventOutcome, at: Head) -> None:
         """Write to the journal who approved or denied it, or that the wait ended."""
         action, thread, log = self.question.action, self.question.thread, self.ledger.log
         if not answer and self.question.until:
@@ -464,7 +464,7 @@ class Asking(NamedTuple):
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
-                        "used",
+                        "used" if self._find_spent(notes[::-1], now) else "moved",
                     )
                 return end, self._find_spent(notes[::-1], now)
             if link.label == SPENT and link.kind == "note":
@@ -474,7 +474,7 @@ class Asking(NamedTuple):
         raise ApprovalRefused(
             f"{self._where} is no record of the thread by now.",
             "It was pruned, or the question is of another history. Ask again.",
-            "used",
+            "moved",
         )
 
     def _find_spent(self, notes: list[Link], now: datetime) -> _Spent | None:

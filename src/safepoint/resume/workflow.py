@@ -200,6 +200,7 @@ _SHAPE: Final[dict[str, Any]] = {
     "tools": list,
     "asked": {"action": str, "arguments": dict, "next": str, "then": str, "within": int},
 }
+_SPEND: Final[dict[str, Any]] = {"question": str, "statements": [str]}
 
 
 def _fits(value: Any, shape: Any) -> bool:
@@ -486,7 +487,7 @@ class Wanted:
         """
         ledger, lost, question = self.ledger, self.decision.lost, self._asked(signed)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
-        run.origin = 0 if self.is_latest else self.at.sequence
+        run.back_to = 0 if self.is_latest else self.at.sequence
         details = [*lost]
         if question is not None:
             asking = self.asking(question)
@@ -532,13 +533,15 @@ class Wanted:
             if is_ours and asked.head.sequence < self.latest.sequence:
                 how = "An approval counts once. If that run was interrupted, resume it without."
                 notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
-                if not any(each.nonce in str(note.state) for note in notes):
+                spends = [note.state for note in notes if _fits(note.state, _SPEND)]
+                is_used = any(each.text in spend["statements"] for spend in spends)
+                if not is_used:
                     how = "It was not used. Look at what happened since, and ask again."
                 raise ApprovalRefused(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
                     f" #{self.latest.sequence} by now.",
                     how,
-                    "used",
+                    "used" if is_used else "moved",
                 )
         question = self.question()
         if question is None and opened:
@@ -565,10 +568,10 @@ class Run:
         at: the thread's latest checkpoint, or None.
         head: its sequence, or 0.
         approved: what people approved, for the step that comes next, or None.
-        notes: the gate's notes about tools and permissions that the run no longer has.
+        lost: one sentence for each tool or permission that the run no longer has.
         expired: whether the wait for people ended, and no step has run since.
         denied: whether the run ended by a denial, or because nobody approved in time.
-        origin: the sequence that the run went back to, or 0. The next step starts from there.
+        back_to: the sequence that the run went back to, or 0. The next step starts from there.
     """
 
     workflow: Workflow
@@ -580,7 +583,7 @@ class Run:
     lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
-    origin: int = 0
+    back_to: int = 0
     _at_odds: bool = field(default=False, init=False)
 
     @property
@@ -624,8 +627,8 @@ class Run:
             ResumeRefused: every step has run.
             ConfigurationError: the step did not return what changes.
             ApprovalNeeded: the run waits for people.
-            NotOwner: another worker owns the thread by now. The step did not run.
-            NotOwner: an operator holds the thread. The step did not run.
+            NotOwner: another worker owns the thread by now, or an operator holds it. The step did
+                not run.
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
@@ -664,7 +667,7 @@ class Run:
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload)
-        self.approved, self.expired, self.origin = None, False, 0
+        self.approved, self.expired, self.back_to = None, False, 0
         return checkpoint
 
     def record(self, payload: Payload) -> Checkpoint:
@@ -705,8 +708,8 @@ class Run:
         store = "" if self.at is None else self.at.store
         if self.at is not None and self.at.tenant:  # each may have a thread of that name
             store += f"/@{self.at.tenant}"
-        origin = f"-from-{self.origin}" if self.origin else ""
-        key = f"{store}/{self.thread}/{self.head}{origin}/{name}"
+        fork = f"-from-{self.back_to}" if self.back_to else ""
+        key = f"{store}/{self.thread}/{self.head}{fork}/{name}"
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:
@@ -964,7 +967,7 @@ class Workflow:
                     if run.expired:
                         ended.append(run.finish())
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
-                if not (isinstance(error, ApprovalRefused) and error.kind == "used"):
+                if not (isinstance(error, ApprovalRefused) and error.kind in ("used", "moved")):
                     problems.append(error)
         for problem in problems:
             raise problem

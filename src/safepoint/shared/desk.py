@@ -318,7 +318,7 @@ class Desk:
         raise ApprovalRefused(
             f"{shown.thread} has moved on since it was shown.",
             "Nothing was signed. Look at what it asks now.",
-            "used",
+            "moved",
         )
 
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:

@@ -33,7 +33,7 @@ _TEXTS: Final = 2_000  # of questions, those that are over among them
 _QUESTIONS: Final = 100
 
 
-class _Kept(NamedTuple):
+class _Summary(NamedTuple):
     """What counts of a verified record. The values of the application are not kept.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Kept(NamedTuple):
     agents: dict[str, Any] = {}  # noqa: RUF012
 
     @classmethod
-    def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Kept:
+    def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Summary:
         """Take from a record what counts. Tags stand for types that need not be known."""
         asks = [
             text
@@ -135,7 +135,7 @@ def asked(
     keys = gate.approvers.keys.values()  # revoked ones, too: what was answered then is not open
     people = {name: [key for owner, key in keys if owner == name] for name, _ in keys}
     gate = Gate(gate.policy, Approvers(people) or None)
-    kept, labels, times, notes = list[_Kept](), set[str](), dict[Head, str](), list[Link]()
+    kept, labels, times, notes = list[_Summary](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
         for link in ledger.back(thread):
@@ -157,7 +157,7 @@ def asked(
             head, label = link.opened.head, link.label
             times[head] = link.header.created
             plain, is_last = _parsed(link, data, ledger), label not in labels
-            kept.append(_Kept.of(head, plain, is_last=is_last))
+            kept.append(_Summary.of(head, plain, is_last=is_last))
             roots += kept[-1].is_root
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
@@ -203,7 +203,7 @@ def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
     return [question_of(checkpoint, head, said, payload, app=app)]
 
 
-def _of_adapters(kept: list[_Kept]) -> Iterator[Question]:
+def _of_adapters(kept: list[_Summary]) -> Iterator[Question]:
     """Yield what the records of an adapter ask, and did not go on from, oldest first."""
     states = {each.head: each.graph for each in kept if each.graph}
     for each in kept:

@@ -75,7 +75,7 @@ def _made(schema: str) -> tuple[frozenset[tuple[Any, ...]], bytes]:
         return frozenset(new.execute(_PARTS)), image[:18] + b"\2\2" + image[20:]  # with a log
 
 
-class _Connection:
+class _Handle:
     """The connection of a process. It is closed when it is no longer used."""
 
     cookie: int | None = None
@@ -99,7 +99,7 @@ class _Shared:
 
     def __init__(self) -> None:
         self.lock, self.process = RLock(), os.getpid()
-        self.opened: _Connection | None = None
+        self.opened: _Handle | None = None
         self.is_closed = False
         self.main: tuple[int, ...] | None = None
 
@@ -202,7 +202,7 @@ class Database:
             raise
         return done
 
-    def _begin(self, opened: _Connection, begin: str) -> None:
+    def _begin(self, opened: _Handle, begin: str) -> None:
         """Begin a transaction and check the files and the schema. Wait while others write."""
         sql, end = opened.sql, 0.0
         while True:
@@ -250,7 +250,7 @@ class Database:
 
     # --- the connection
 
-    def _opened(self) -> _Connection:
+    def _opened(self) -> _Handle:
         if self._shared.is_closed:
             raise Unavailable(
                 f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
@@ -266,7 +266,7 @@ class Database:
             found = self._shared.opened = self._open()
         return found
 
-    def _open(self) -> _Connection:
+    def _open(self) -> _Handle:
         self._check_place()
         files = self._state()
         if any(main == _number(files) and pid != os.getpid() for pid, main in [*_OPEN.values()]):
@@ -287,7 +287,7 @@ class Database:
         )
         try:
             self._set_up(sql)
-            return _Connection(sql, files if self._read_only else [files[0], *self._state()[1:]])
+            return _Handle(sql, files if self._read_only else [files[0], *self._state()[1:]])
         except BaseException:
             sql.close()
             raise
@@ -355,7 +355,7 @@ class Database:
                     disk.enforce(disk.record_refusals(str(path), path.lstat()))
                     disk.enforce(disk.hard_link_refusals(str(path), path.lstat))
 
-    def _check_files(self, opened: _Connection) -> None:
+    def _check_files(self, opened: _Handle) -> None:
         """Refuse to continue if somebody has replaced a file.
 
         SQLite would not notice: it keeps using the old open file, which nobody else can find.

@@ -60,7 +60,7 @@ ODD: Final[dict[type, tuple[type[CheckpointError], tuple[Any, ...]]]] = {
 }
 
 
-class Asked:
+class Probe:
     """A storage that is asked, and an AssertionError where it does not answer as it must."""
 
     def __init__(self, storage: Any) -> None:
@@ -144,10 +144,10 @@ def _shown(method: str, given: tuple[Any, ...]) -> str:
     return f"{method}({', '.join(quoted(each) for each in given)})"
 
 
-def claim(*methods: str) -> Callable[[Callable[[Any, Asked], None]], Callable[[Any], None]]:
+def claim(*methods: str) -> Callable[[Callable[[Any, Probe], None]], Callable[[Any], None]]:
     """Make a test of a claim: it is given the storage, if that has the methods."""
 
-    def decorate(body: Callable[[Any, Asked], None]) -> Callable[[Any], None]:
+    def decorate(body: Callable[[Any, Probe], None]) -> Callable[[Any], None]:
         def test(self: StorageSuite) -> None:
             body(self, self._asked(*methods))
 
@@ -213,34 +213,34 @@ class StorageSuite:
         finally:
             self._temp.cleanup()
 
-    def _asked(self, *methods: str) -> Asked:
+    def _asked(self, *methods: str) -> Probe:
         """Open the storage, if it has these methods."""
-        storage = Asked(self.open(self.folder))
+        storage = Probe(self.open(self.folder))
         self._opened.append(storage.storage)
         if lacking := [method for method in methods if not storage.has(method)]:
             raise SkipTest(f"It has no {' and no '.join(lacking)}.")
         return storage
 
-    def _another(self) -> Asked:
+    def _another(self) -> Probe:
         """Open it once more, as another process would."""
         if not self.shared:
             raise SkipTest("It lives in one process: shared = False.")
         return self._asked()
 
-    def _rivals(self, storage: Asked) -> Asked | None:
+    def _rivals(self, storage: Probe) -> Probe | None:
         """Return what racers share: nothing if each can open it, else this opening."""
         if not self.shared and not self.threadsafe:
             raise SkipTest("One thread of one process uses it: nobody can race.")
         return None if self.shared else storage
 
-    def _race(self, count: int, run: Callable[[int, Asked], T], one: Asked | None) -> list[T]:
+    def _race(self, count: int, run: Callable[[int, Probe], T], one: Probe | None) -> list[T]:
         """Let threads run at once, each with its number and an opening of its own, or this one."""
         ready, start = threading.Semaphore(0), threading.Event()
 
         def compete(number: int) -> T:
             # Opened and closed here: some connections belong to the thread that made them.
             try:
-                storage = one or Asked(self.open(self.folder))
+                storage = one or Probe(self.open(self.folder))
             finally:
                 ready.release()
             try:
@@ -265,7 +265,7 @@ class StorageSuite:
     # Append, read, head and threads.
 
     @claim()
-    def test_methods_come_in_whole_sets(self, storage: Asked) -> None:
+    def test_methods_come_in_whole_sets(self, storage: Probe) -> None:
         """It has the four methods, and of pruning and leasing all methods or none."""
         for methods in (REQUIRED, PRUNING, LEASING):
             found = [method for method in methods if storage.has(method)]
@@ -275,7 +275,7 @@ class StorageSuite:
             )
 
     @claim()
-    def test_a_record_comes_back_byte_for_byte(self, storage: Asked) -> None:
+    def test_a_record_comes_back_byte_for_byte(self, storage: Probe) -> None:
         """As `bytes`, also empty or a megabyte long, whatever becomes of the buffer it was in."""
         every = bytes(range(256))
         records = [b"", every, b"\r\n\0\n\x1a", "\ufeff\xe4".encode(), (every * 4000)[:LARGE]]
@@ -290,7 +290,7 @@ class StorageSuite:
             storage.gives(b"b" * LARGE, "read", "b", 1)
 
     @claim()
-    def test_a_second_record_at_a_place_is_refused(self, storage: Asked) -> None:
+    def test_a_second_record_at_a_place_is_refused(self, storage: Probe) -> None:
         """Not even by the same bytes; a refusal leaves nothing, and shows no record."""
         storage.fill("a", 2)
         for sequence, again in ((1, LATE), (1, b"record 1"), (1, b""), (2, LATE)):
@@ -301,7 +301,7 @@ class StorageSuite:
         storage.holds("a", 1, 3)
 
     @claim()
-    def test_threads_do_not_mix(self, storage: Asked) -> None:
+    def test_threads_do_not_mix(self, storage: Probe) -> None:
         """Each has its own records and head, however alike the names, and is listed once."""
         storage.gives([], "threads")
         storage.gives(0, "head", "asked")
@@ -314,7 +314,7 @@ class StorageSuite:
         storage.gives(sorted(NAMES), "threads")
 
     @claim()
-    def test_the_head_is_the_highest_sequence(self, storage: Asked) -> None:
+    def test_the_head_is_the_highest_sequence(self, storage: Probe) -> None:
         """A number, not a text, and 0 without a record; what is not there is `NotFound`."""
         storage.gives(0, "head", "a")
         for sequence in range(1, 13):
@@ -324,7 +324,7 @@ class StorageSuite:
             storage.refuses(NotFound, "read", thread, sequence)
 
     @claim()
-    def test_odd_arguments_are_refused(self, storage: Asked) -> None:
+    def test_odd_arguments_are_refused(self, storage: Probe) -> None:
         """Names, sequences and seconds that are none reach no file and no query."""
         if not self.guarded:
             raise SkipTest("It leaves such arguments to the ledger: guarded = False.")
@@ -351,7 +351,7 @@ class StorageSuite:
         same(beside, [self.folder.name], "What is beside its folder")
 
     @claim()
-    def test_a_place_out_of_order_is_refused(self, storage: Asked) -> None:
+    def test_a_place_out_of_order_is_refused(self, storage: Probe) -> None:
         """A record goes behind the last one alone: a ledger builds on that without a look."""
         for head in (0, 2):
             storage.fill("a", head)
@@ -363,7 +363,7 @@ class StorageSuite:
         storage.holds("a", 1, 3)
 
     @claim()
-    def test_another_opening_sees_each_record(self, storage: Asked) -> None:
+    def test_another_opening_sees_each_record(self, storage: Probe) -> None:
         """At once, and the other way round; and so does one that comes after the first closed."""
         other = self._another()
         for sequence, (writer, reader) in enumerate(((storage, other), (other, storage)), start=1):
@@ -382,7 +382,7 @@ class StorageSuite:
     # Several at once.
 
     @claim()
-    def test_racers_fill_each_place_once(self, storage: Asked) -> None:
+    def test_racers_fill_each_place_once(self, storage: Probe) -> None:
         """Eight want each place, with an opening each, or on one that they share: one gets it."""
         rivals = self._rivals(storage)
         _won(storage, self._race(RACERS, partial(_each_place, "a"), rivals), "a")
@@ -390,18 +390,18 @@ class StorageSuite:
             _won(storage, self._race(RACERS, partial(_each_place, "b"), storage), "b")
 
     @claim()
-    def test_a_reader_sees_whole_records(self, storage: Asked) -> None:
+    def test_a_reader_sees_whole_records(self, storage: Probe) -> None:
         """What the head names can be read, and is whole, while somebody writes."""
         done = threading.Event()
 
-        def write(storage: Asked) -> None:
+        def write(storage: Probe) -> None:
             try:
                 for sequence in range(1, PLACES + 1):
                     storage.append("a", sequence, b"%03d" % sequence * 20_000)
             finally:
                 done.set()
 
-        def look(storage: Asked) -> None:
+        def look(storage: Probe) -> None:
             last = False
             while not last:
                 last = done.is_set()
@@ -414,7 +414,7 @@ class StorageSuite:
     # Base and prune.
 
     @claim(*PRUNING)
-    def test_prune_removes_what_is_below(self, storage: Asked) -> None:
+    def test_prune_removes_what_is_below(self, storage: Probe) -> None:
         """Nothing is read or saved below the base; above it, and beside it, all goes on."""
         storage.fill("a", 12)
         storage.fill("b", 3)
@@ -433,7 +433,7 @@ class StorageSuite:
         storage.gives(["a", "b"], "threads")
 
     @claim(*PRUNING)
-    def test_a_thread_never_moves_backwards(self, storage: Asked) -> None:
+    def test_a_thread_never_moves_backwards(self, storage: Probe) -> None:
         """Nor to where no record is. A prune to the same place seals the base anew."""
         storage.fill("a", 5)
         storage.refuses(NotFound, "prune", "a", 6, b"base")
@@ -446,7 +446,7 @@ class StorageSuite:
         storage.gives(["a"], "threads")
 
     @claim(*PRUNING)
-    def test_a_base_comes_back_byte_for_byte(self, storage: Asked) -> None:
+    def test_a_base_comes_back_byte_for_byte(self, storage: Probe) -> None:
         """A base is bytes that nobody else can change, also if it is empty."""
         storage.fill("a", 2)
         for base in (b"", b"\n", b"0000000009\n", bytes(range(256)) * 20):
@@ -459,7 +459,7 @@ class StorageSuite:
             storage.gives((2, b"base"), "base", "a")
 
     @claim(*PRUNING)
-    def test_a_thread_begins_where_its_base_says(self, storage: Asked) -> None:
+    def test_a_thread_begins_where_its_base_says(self, storage: Probe) -> None:
         """A copy of a pruned thread begins where that does, and goes on from there."""
         for thread, first in (("a", 7), ("b", 2**31), ("c", MAX_SEQUENCE - 1)):
             storage.gives(0, "prune", thread, first, b"base")
@@ -470,7 +470,7 @@ class StorageSuite:
             storage.holds(thread, first, first + 1)
 
     @claim(*PRUNING)
-    def test_another_opening_sees_the_prune(self, storage: Asked) -> None:
+    def test_another_opening_sees_the_prune(self, storage: Probe) -> None:
         """What one opening has pruned is gone for another, and stays gone."""
         other = self._another()
         storage.fill("a", 5)
@@ -483,12 +483,12 @@ class StorageSuite:
             each.refuses(Conflict, "append", "a", 3, LATE)
 
     @claim(*PRUNING)
-    def test_of_prunes_that_race_the_highest_counts(self, storage: Asked) -> None:
+    def test_of_prunes_that_race_the_highest_counts(self, storage: Probe) -> None:
         """Whatever their order: the base is the highest, and nothing above it is gone."""
         storage.fill("a", 12)
         wanted = (3, 9, 5, 7)
 
-        def run(number: int, storage: Asked) -> int:
+        def run(number: int, storage: Probe) -> int:
             return int(storage.prune("a", wanted[number], b"base %d" % wanted[number]))
 
         removed = self._race(4, run, self._rivals(storage))
@@ -499,7 +499,7 @@ class StorageSuite:
     # Scan.
 
     @claim("scan")
-    def test_a_scan_goes_up_and_down(self, storage: Asked) -> None:
+    def test_a_scan_goes_up_and_down(self, storage: Probe) -> None:
         """It hands out each record from the first to the last, in that order, as bytes."""
         storage.fill("a", 12)
         for first, last, step in ((1, 12, 1), (9, 11, 1), (5, 5, 1), (12, 1, -1), (11, 9, -1)):
@@ -507,7 +507,7 @@ class StorageSuite:
             storage.gives(wanted, "scan", "a", first, last)
 
     @claim("scan")
-    def test_a_scan_stops_at_what_is_not_there(self, storage: Asked) -> None:
+    def test_a_scan_stops_at_what_is_not_there(self, storage: Probe) -> None:
         """It hands out what is before that, and says `NotFound`: an end would look like the end."""
         storage.fill("a", 5)
         _scanned(storage, 4, 7, [4, 5])
@@ -518,7 +518,7 @@ class StorageSuite:
             _scanned(storage, 5, 3, [5, 4])
 
     @claim("scan", "prune")
-    def test_a_scan_that_a_prune_overtakes_tells_no_lie(self, storage: Asked) -> None:
+    def test_a_scan_that_a_prune_overtakes_tells_no_lie(self, storage: Probe) -> None:
         """It hands out the right records, or says `NotFound`, and never skips one."""
         storage.fill("a", 9)
         records = iter(storage.scan("a", 1, 9))
@@ -536,7 +536,7 @@ class StorageSuite:
     # Acquire, renew, release and lease.
 
     @claim(*LEASING)
-    def test_a_storage_tells_who_owns_a_thread(self, storage: Asked) -> None:
+    def test_a_storage_tells_who_owns_a_thread(self, storage: Probe) -> None:
         """`lease` returns what `acquire` returned; to own a thread is not to have a record."""
         storage.gives(None, "lease", "a_b")
         first = storage.acquire("a_b", "worker-a", 60)
@@ -551,7 +551,7 @@ class StorageSuite:
         storage.gives(["a_b", "axb"], "threads")
 
     @claim(*LEASING)
-    def test_a_thread_that_is_owned_is_not_taken(self, storage: Asked) -> None:
+    def test_a_thread_that_is_owned_is_not_taken(self, storage: Probe) -> None:
         """Until the lease has ended, or was released, which may be said twice."""
         lease = storage.acquire("a", "worker-a", 60)
         storage.refuses(NotOwner, "acquire", "a", "worker-b", 60)
@@ -566,7 +566,7 @@ class StorageSuite:
         storage.fill("b", 1, fence=storage.taken_over("b", "worker-b").token)
 
     @claim(*LEASING)
-    def test_a_token_is_never_given_twice(self, storage: Asked) -> None:
+    def test_a_token_is_never_given_twice(self, storage: Probe) -> None:
         """Each is higher than the one before, also after a release, an end, a restart, a prune."""
         tokens = [storage.acquire("a", "worker-a", 60).token]
         for sequence in (1, 2):
@@ -583,7 +583,7 @@ class StorageSuite:
         same(tokens, sorted(set(tokens)), "Tokens, which grow,")
 
     @claim(*LEASING)
-    def test_to_renew_keeps_the_token(self, storage: Asked) -> None:
+    def test_to_renew_keeps_the_token(self, storage: Probe) -> None:
         """And moves the end, for everybody who looks, and not under another name."""
         lease = storage.acquire("a", "worker-a", 60)
         renewed = storage.renew(lease, 3600)
@@ -596,10 +596,10 @@ class StorageSuite:
         storage.fill("a", 1, fence=renewed.token)
 
     @claim(*LEASING)
-    def test_one_of_many_racers_owns_a_thread(self, storage: Asked) -> None:
+    def test_one_of_many_racers_owns_a_thread(self, storage: Probe) -> None:
         """Eight workers want a free thread: one gets it, and seven are told."""
 
-        def run(number: int, storage: Asked) -> Lease | None:
+        def run(number: int, storage: Probe) -> Lease | None:
             with suppress(NotOwner):
                 lease: Lease = storage.acquire("a", f"worker-{number}", 60)
                 return lease
@@ -612,7 +612,7 @@ class StorageSuite:
     # Append with a token, and without.
 
     @claim(*LEASING)
-    def test_another_opening_sees_the_owner(self, storage: Asked) -> None:
+    def test_another_opening_sees_the_owner(self, storage: Probe) -> None:
         """Owner and tokens are in the store, and not in the object."""
         other = self._another()
         lease = storage.acquire("a", "worker-a", 60)
@@ -626,7 +626,7 @@ class StorageSuite:
         expect(again.token > lease.token, "A new opening must go on with higher tokens.")
 
     @claim(*LEASING)
-    def test_a_save_without_the_token_is_refused(self, storage: Asked) -> None:
+    def test_a_save_without_the_token_is_refused(self, storage: Probe) -> None:
         """Without one, with a lower or a higher one, also after the lease ended or was released."""
         for thread, seconds in (("a", 60), ("b", SHORT)):
             storage.refuses(NotOwner, "append", thread, 1, LATE, fence=1)
@@ -643,7 +643,7 @@ class StorageSuite:
             storage.holds(thread, 1, 2)
 
     @claim(*LEASING)
-    def test_an_owner_goes_on_if_nobody_came(self, storage: Asked) -> None:
+    def test_an_owner_goes_on_if_nobody_came(self, storage: Probe) -> None:
         """The token decides whose save counts, and the clock does not."""
         lease = storage.acquire("a", "worker-a", SHORT)
         storage.acquire("b", "worker-b", SHORT)
@@ -654,7 +654,7 @@ class StorageSuite:
         storage.refuses(NotOwner, "acquire", "a", "worker-b", 60)
 
     @claim(*LEASING)
-    def test_a_former_owner_can_do_nothing(self, storage: Asked) -> None:
+    def test_a_former_owner_can_do_nothing(self, storage: Probe) -> None:
         """Once another worker has the thread, or the same one anew: no save, renewal, release."""
         for thread, old, new in (
             ("a", storage.acquire("a", "worker-a", SHORT), storage.taken_over("a", "worker-b")),
@@ -669,7 +669,7 @@ class StorageSuite:
             storage.gives(1, "head", thread)
 
     @claim(*LEASING)
-    def test_nothing_of_a_former_owner_lands_after_a_takeover(self, storage: Asked) -> None:
+    def test_nothing_of_a_former_owner_lands_after_a_takeover(self, storage: Probe) -> None:
         """Token and record are looked at in one step: no save slips in between the two."""
         for thread in ("a", "b", "c"):
             old = storage.acquire(thread, "worker-a", SHORT)
@@ -682,9 +682,9 @@ class StorageSuite:
     # Tenants.
 
     @claim("tenant")
-    def test_tenants_do_not_mix(self, storage: Asked) -> None:
+    def test_tenants_do_not_mix(self, storage: Probe) -> None:
         """Each sees its own threads alone, also if others have one of the same name."""
-        owners = [*(Asked(storage.tenant(name)) for name in ("acme", "acme-2")), storage]
+        owners = [*(Probe(storage.tenant(name)) for name in ("acme", "acme-2")), storage]
         for number, each in enumerate(owners, start=1):
             each.gives([], "threads")
             each.gives(0, "head", "a")
@@ -701,29 +701,29 @@ class StorageSuite:
             for each in (acme, storage):
                 each.gives(None, "base", "a")
         first = 2 if storage.has("prune") else 1
-        for number, each in enumerate((Asked(storage.tenant("acme")), other, storage), start=1):
+        for number, each in enumerate((Probe(storage.tenant("acme")), other, storage), start=1):
             each.gives(["a"], "threads")
             each.holds("a", first if each is other else 1, number)
             each.refuses(NotFound, "read", "a", number + 1)
 
     @claim("tenant")
-    def test_every_tenant_with_a_record_is_listed(self, storage: Asked) -> None:
+    def test_every_tenant_with_a_record_is_listed(self, storage: Probe) -> None:
         """For every opening, so that an audit and a copy leave nobody out. A tenant has none."""
         expect(storage.has("tenants"), "A storage that has tenants must list them: tenants().")
         for name in ("acme", "globex"):
-            Asked(storage.tenant(name)).gives([], "threads")
+            Probe(storage.tenant(name)).gives([], "threads")
         storage.fill("a", 1)
         storage.gives([], "tenants")
         for name in ("globex", "acme"):
-            Asked(storage.tenant(name)).fill("a", 2)
+            Probe(storage.tenant(name)).fill("a", 2)
         for each in (storage, self._another() if self.shared else storage):
             each.gives(["acme", "globex"], "tenants")
-        Asked(storage.tenant("acme")).gives([], "tenants")
+        Probe(storage.tenant("acme")).gives([], "tenants")
 
     # Under a ledger.
 
     @claim()
-    def test_a_ledger_saves_and_verifies(self, storage: Asked) -> None:
+    def test_a_ledger_saves_and_verifies(self, storage: Probe) -> None:
         """What a ledger has saved, another one on the same records verifies and goes on with."""
         keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
         ledger, second = (
@@ -740,12 +740,12 @@ class StorageSuite:
         if storage.has("acquire"):
             with ledger.own("a", "worker-a"):
                 ledger.save("a", 5)
-                Asked(second).refuses(NotOwner, "save", "a", 6)
-                Asked(second).refuses(NotOwner, "own", "a", "worker-b")
+                Probe(second).refuses(NotOwner, "save", "a", 6)
+                Probe(second).refuses(NotOwner, "own", "a", "worker-b")
             second.save("a", 6)
 
 
-def _scanned(storage: Asked, first: int, last: int, wanted: list[int]) -> None:
+def _scanned(storage: Probe, first: int, last: int, wanted: list[int]) -> None:
     """Fail unless a scan hands out these, and then says `NotFound`."""
     found: list[bytes] = []
     try:
@@ -757,7 +757,7 @@ def _scanned(storage: Asked, first: int, last: int, wanted: list[int]) -> None:
     raise AssertionError("A scan of what is not there must end with NotFound.")
 
 
-def _takeover(old: Lease, number: int, storage: Asked) -> int:
+def _takeover(old: Lease, number: int, storage: Probe) -> int:
     """Let racer 0 save under the old token for as long as it can, and racer 1 take the thread."""
     fence, record, saved, before, end = old.token, b"old", 0, 0, monotonic() + PATIENCE
     if number:
@@ -773,7 +773,7 @@ def _takeover(old: Lease, number: int, storage: Asked) -> int:
     return before if number else saved
 
 
-def _each_place(thread: str, number: int, storage: Asked) -> list[int]:
+def _each_place(thread: str, number: int, storage: Probe) -> list[int]:
     won = []
     for sequence in range(1, PLACES + 1):
         try:
@@ -785,7 +785,7 @@ def _each_place(thread: str, number: int, storage: Asked) -> list[int]:
     return won
 
 
-def _won(storage: Asked, won: list[list[int]], thread: str) -> None:
+def _won(storage: Probe, won: list[list[int]], thread: str) -> None:
     places = sorted(place for each in won for place in each)
     same(places, [*range(1, PLACES + 1)], "The places that were acknowledged, each to one racer,")
     storage.gives(PLACES, "head", thread)

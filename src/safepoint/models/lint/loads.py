@@ -148,7 +148,7 @@ def loads_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
     Raises:
         Tangled: the file has too many names for the same thing.
     """
-    walk = _Walk(tree)
+    walk = _Finder(tree)
     for (node, kind), what in walk.found.items():
         yield node, kind, what
     for key, (alias, (kind, what)) in walk.aliases.items():
@@ -156,7 +156,7 @@ def loads_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
             yield alias, kind, what
 
 
-class _Walk:
+class _Finder:
     """Looks at each node in the scope that it belongs to. Annotations are left out.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Final, Unpack
 
 from safepoint.core.anchor import is_further
 from safepoint.core.names import Head, check_name
-from safepoint.stores.postgres.connection import Options, Server
+from safepoint.stores.postgres.connection import Options, Session
 
 _READ: Final = (
     "select sequence, digest from safepoint_anchor.heads"
@@ -25,7 +25,7 @@ _TENANTS: Final = "select distinct tenant from safepoint_anchor.heads where stor
 _REWIND: Final = "select safepoint_anchor.rewind($1, $2, $3, $4, $5)"
 
 
-class PostgresAnchor(Server):
+class PostgresAnchor(Session):
     """Keeps the head of each thread in PostgreSQL, for any number of stores.
 
     Give it a login in the anchors' role that `create_schema` created. Do not give that login to

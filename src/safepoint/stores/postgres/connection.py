@@ -38,7 +38,7 @@ except ImportError as _missing:
     ) from _missing
 
 _T = TypeVar("_T")
-Row = tuple[Any, ...]
+Cells = tuple[Any, ...]
 
 PINNED: Final = (
     "-c search_path=pg_catalog,pg_temp -c default_transaction_isolation=read\\ committed"
@@ -129,7 +129,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
 logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
-class Connection(psycopg.Connection[Row]):
+class Connection(psycopg.Connection[Cells]):
     """A connection that closes if the server stops answering, which TCP does not notice."""
 
     seconds: float | None = None
@@ -140,7 +140,7 @@ class Connection(psycopg.Connection[Row]):
     def _state(self) -> tuple[Counter[str], Any]:
         return Counter(), Transformer(self)
 
-    def ask(self, statement: str, values: Sequence[object] = ()) -> list[Row]:
+    def ask(self, statement: str, values: Sequence[object] = ()) -> list[Cells]:
         """Return the rows of a statement, with `$1` for the first value; prepare frequent ones.
 
         Every save uses this, because it takes half the time of a cursor.
@@ -159,7 +159,7 @@ class Connection(psycopg.Connection[Row]):
             self.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
         found = self._answer()
         loading.set_pgresult(found)
-        rows: list[Row] = loading.load_rows(0, found.ntuples, tuple)
+        rows: list[Cells] = loading.load_rows(0, found.ntuples, tuple)
         return rows
 
     def _answer(self) -> Any:
@@ -180,7 +180,7 @@ class Options(TypedDict, total=False):
     wait_seconds: float
 
 
-class Server(Tenants):
+class Session(Tenants):
     """A schema of this package on a server, as one login sees it, for the threads of a process.
 
     Each statement is a transaction of its own. If the connection is lost, the statement is tried
@@ -269,10 +269,10 @@ class Server(Tenants):
                 if connection is not None:
                     pool.putconn(connection)
 
-    def _rows(self, statement: str, *values: object) -> list[Row]:
+    def _rows(self, statement: str, *values: object) -> list[Cells]:
         """Return the rows of a query; if there are none, check that the login may see them."""
 
-        def find(connection: Connection) -> list[Row]:
+        def find(connection: Connection) -> list[Cells]:
             rows = connection.ask(statement, values)
             if not rows:
                 self._check_tenant(connection)
@@ -344,7 +344,7 @@ class Server(Tenants):
             )
 
 
-_OPEN: Final = weakref.WeakSet[Server]()
+_OPEN: Final = weakref.WeakSet[Session]()
 
 
 @atexit.register

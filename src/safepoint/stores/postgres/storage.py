@@ -13,7 +13,7 @@ from safepoint.core.errors import Unavailable
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name
 from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
 from safepoint.stores.checks import record_of, sequence_of, sized
-from safepoint.stores.postgres.connection import Connection, Options, Row, Server, is_lost
+from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
 # In each, `{0}` is the schema, and the first values are tenant, scope, thread and limit.
@@ -49,7 +49,7 @@ _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """The errors that prove that an earlier try of the same record can no longer succeed."""
 
 
-class Records(Server):
+class Records(Session):
     """Reads and appends the records of a part of the schema.
 
     Args:
@@ -169,7 +169,7 @@ class Records(Server):
         query = _NAMES.format(self._schema, "tenant", "scope = $1")
         return self._tenants_in(row[0] for row in self._rows(query, self._scope))
 
-    def _of(self, statement: str, thread: str, *values: int) -> list[Row]:
+    def _of(self, statement: str, thread: str, *values: int) -> list[Cells]:
         """Return the rows that a statement finds for a thread."""
         place = self._tenant, self._scope, check_name("thread", thread)
         return self._rows(statement.format(self._schema), *place, *values)
@@ -364,5 +364,5 @@ class PostgresCheckpointStorage(Records):
         rows = self._call(_KEPT, thread, 0)
         return sequence_of(thread, rows[0][0]) if rows else 1
 
-    def _call(self, statement: str, thread: str, *values: object) -> list[Row]:
+    def _call(self, statement: str, thread: str, *values: object) -> list[Cells]:
         return self._rows(statement, self._tenant, check_name("thread", thread), *values)
