@@ -112,8 +112,8 @@ class Shop(Office):
             Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
             for number in range(questions)
         ]
-        tag = b"\x13langgraph.Interrupt"
-        write({"writes": [Ext(0, tag + packb({"value": each})) for each in asked]})
+        tag = b"\x0flanggraph.Asked"
+        write({"writes": [Ext(0, tag + packb(each)) for each in asked]})
         for _ in range(notes):
             write({})
         if spent:

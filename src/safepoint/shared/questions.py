@@ -20,7 +20,7 @@ from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, R
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import Question, Reason
+from safepoint.resume.approval import Approvers, Question, Reason
 from safepoint.resume.asking import SPENT, Asking
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
@@ -54,7 +54,7 @@ class _Summary(NamedTuple):
         asks = [
             text
             for part in ("writes", "early")
-            for text in _texts(_tagged(plain.get(part), "langgraph.Interrupt"))
+            for text in _tagged(plain.get(part), "langgraph.Asked")
         ]
         graph, agents = dict[str, Any](), dict[str, Any]()
         if "checkpoint" in plain:
@@ -132,6 +132,9 @@ def asked(
         LimitExceeded: what it asks is behind too many records, or it asks too many things.
         CheckpointError: as `open_questions`.
     """
+    keys = gate.approvers.keys.values()  # revoked ones, too: what was answered then is not open
+    people = {name: [key for owner, key in keys if owner == name] for name, _ in keys}
+    gate = Gate(gate.policy, Approvers(people) or None)
     kept, labels, times, notes = list[_Summary](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
@@ -147,7 +150,7 @@ def asked(
                     return [
                         (question, found.created)
                         for question in _of_workflow(found, Payload.unpack(found))
-                        if Asking(ledger, gate, question).find_answer(notes[::-1]) is None
+                        if not Asking(ledger, gate, question).is_answered(notes)
                     ]
             if link.kind == "note" and link.label == SPENT:
                 notes.append(link)
@@ -170,7 +173,7 @@ def asked(
             and question.checkpoint == question.head
             and question.head in times
             and question.reasons == (Reason.ASKED,)
-            and Asking(ledger, gate, question).find_answer(notes[::-1]) is None
+            and not Asking(ledger, gate, question).is_answered(notes)
         ]
     except CheckpointError:
         raise
@@ -259,12 +262,6 @@ def _tagged(plain: Any, tag: str) -> Iterator[Any]:
     elif isinstance(plain, dict | list):
         for each in plain.values() if isinstance(plain, dict) else plain:
             yield from _tagged(each, tag)
-
-
-def _texts(interrupts: Iterator[Any]) -> Iterator[str]:
-    for each in interrupts:
-        if isinstance(each["value"], str):
-            yield each["value"]
 
 
 def _read(text: str) -> Iterator[Question]:
