@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -33,14 +32,12 @@ from tests.integrations.test_approvals import (
     DANA,
     ERIN,
     KEYS,
-    PEOPLE,
     RUN,
     Agents,
     Graph,
     Office,
     Order,
     _ago,
-    _approvers,
     _at_time,
 )
 from tests.unit.test_deciding import Office as Store
@@ -72,10 +69,12 @@ def test_a_thief_of_the_writers_key_hides_no_question(kind: type[Office]) -> Non
     question = office.start()
     short = DANA.approve(question, lifetime=timedelta(minutes=9), now=_ago(minutes=10))
     forged = DANA.approve(question).replace('"approved"', '"denied"')
-    for texts in ([], [forged], [short, ERIN.approve(question)], [ERIN.approve(question)], [7]):
+    other = ERIN.approve(question, now=_ago(minutes=10))
+    for texts in ([], [forged], [short, other], [other], [7]):
         note = {"question": question.text, "statements": texts}
-        with _at_time(ledger, hours=2):  # as the thief would have it
-            office.ledger().note(office.thread, note, label=SPENT)
+        for minutes in (120, -5):  # as the thief would have it
+            with _at_time(ledger, minutes=minutes):
+                office.ledger().note(office.thread, note, label=SPENT)
         assert asked(office) == [question.text]
     note["statements"] = [DANA.deny(question)]
     office.ledger().note(office.thread, note, label=SPENT)
@@ -84,19 +83,15 @@ def test_a_thief_of_the_writers_key_hides_no_question(kind: type[Office]) -> Non
 
 @pytest.mark.parametrize("verdict", ["approve", "deny", "end"])
 @ALL
-def test_nothing_waits_after_its_answer_whatever_becomes_of_the_key(
-    kind: type[Office], verdict: str
-) -> None:
-    """A worker died with the answer; since then it has expired, and its key was revoked."""
+def test_nothing_waits_after_its_answer(kind: type[Office], verdict: str) -> None:
+    """A worker died with it, and the desk does not read the journal, which knows that."""
     ends = verdict == "end"
-    office = kind(dies=True, within=timedelta(seconds=1) if ends else None)
+    office = kind(dies=True, within=timedelta(hours=1) if ends else None)
     question = office.start()
     assert asked(office) == [question.text]
-    time.sleep(1.1 if ends else 0)
-    with suppress(MemoryError):
-        office.look("" if ends else getattr(ERIN, verdict)(question))
-    office.approvers = _approvers(revoked=[PEOPLE["erin"]])
-    with _at_time(days=3):
+    with _at_time(hours=2 if ends else 0):
+        with suppress(MemoryError):
+            office.look("" if ends else getattr(ERIN, verdict)(question))
         assert asked(office) == []
 
 

@@ -362,8 +362,10 @@ def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
 def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
     paused, more = desk.paused(), {**WIDER, **NEWER}
     assert desk.go_on(no(desk.question(**more)), **more).denied
-    run = desk.go_on()
+    told, run = desk.told(), desk.go_on()
     assert (run.denied, run.state, run.payload.tools) == (True, paused.state, run.workflow.tools)
+    assert "order-7 was denied" in refused(ResumeRefused, run.step)
+    assert desk.told() == told  # nobody resumed it
 
 
 # ---------------------------------------------------------------- the writer's key in other hands

@@ -32,7 +32,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import RESUMING, Actor, Entry, EventOutcome, What
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head, digest_of, spelled, with_tenant
+from safepoint.core.names import Head, digest_of, with_tenant
 from safepoint.resume.answers import in_force
 from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
@@ -297,11 +297,10 @@ class Asking(NamedTuple):
     def is_answered(self, notes: Iterable[Link]) -> bool:
         """Tell whether a note answers the question, for whoever has no journal.
 
-        It does if the answer counted when the note was written: an approval may have expired since.
+        Only the journal knows that an answer was used before it expired or its key was revoked.
         """
-        now = spelled(datetime.now(UTC))
-        times = ((each, datetime.fromisoformat(min(each.header.created, now))) for each in notes)
-        return any(self._judge(each, at, is_used=False) is not None for each, at in times)
+        now = datetime.now(UTC)
+        return any(self._judge(each, now, is_used=False) is not None for each in notes)
 
     def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
         """Append a note with the answer, or find one, and tell the journal before it is used."""

@@ -20,7 +20,7 @@ from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, R
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, with_tenant
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import Approvers, Question, Reason
+from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT, Asking
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
@@ -132,9 +132,6 @@ def asked(
         LimitExceeded: what it asks is behind too many records, or it asks too many things.
         CheckpointError: as `open_questions`.
     """
-    keys = gate.approvers.keys.values()  # revoked ones, too: what was answered then is not open
-    people = {name: [key for owner, key in keys if owner == name] for name, _ in keys}
-    gate = Gate(gate.policy, Approvers(people) or None)
     kept, labels, times, notes = list[_Summary](), set[str](), dict[Head, str](), list[Link]()
     roots, size, is_newest = 0, 0, True
     try:
