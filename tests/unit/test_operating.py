@@ -135,6 +135,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "history invoices order-7", 0, "#1 20"),
     (good, "history invoices order-8", 2, "There is no checkpoint of order-8"),
     (good, "history invoices @acme/order-8", 0, "#1 20"),
+    (good, "journal invoices @acme/order-8", 0, "1 20"),
     (
         good,
         "history invoices order-7 3",

@@ -684,24 +684,24 @@ class StorageSuite:
     @claim("tenant")
     def test_tenants_do_not_mix(self, storage: Probe) -> None:
         """Each sees its own threads alone, also if others have one of the same name."""
-        owners = [*(Probe(storage.tenant(name)) for name in ("acme", "acme-2")), storage]
-        for number, each in enumerate(owners, start=1):
+        acme, other = (Probe(storage.tenant(name)) for name in ("acme", "acme-2"))
+        for number, each in enumerate((storage, acme, other), start=1):
             each.gives([], "threads")
             each.gives(0, "head", "a")
             each.fill("a", number)
-        acme, other, _ = owners
         if storage.has("acquire"):
             lease = acme.acquire("a", "worker-a", 60)
             for each in (other, storage):
                 each.gives(None, "lease", "a")
-            acme.refuses(NotOwner, "append", "a", 2, LATE)
+            acme.refuses(NotOwner, "append", "a", 3, LATE)
             acme.release(lease)
         if storage.has("prune"):
             other.prune("a", 2, b"base")
+            other.gives(0, "prune", "a", 1, b"an earlier base")
             for each in (acme, storage):
                 each.gives(None, "base", "a")
         first = 2 if storage.has("prune") else 1
-        for number, each in enumerate((Probe(storage.tenant("acme")), other, storage), start=1):
+        for number, each in enumerate((storage, Probe(storage.tenant("acme")), other), start=1):
             each.gives(["a"], "threads")
             each.holds("a", first if each is other else 1, number)
             each.refuses(NotFound, "read", "a", number + 1)
