@@ -698,8 +698,8 @@ class StorageSuite:
         if storage.has("prune"):
             other.prune("a", 2, b"base")
             other.gives(0, "prune", "a", 1, b"an earlier base")
-            for each in (acme, storage):
-                each.gives(None, "base", "a")
+            for each, base in ((storage, None), (acme, None), (other, (2, b"base"))):
+                each.gives(base, "base", "a")
         first = 2 if storage.has("prune") else 1
         for number, each in enumerate((storage, Probe(storage.tenant("acme")), other), start=1):
             each.gives(["a"], "threads")
