@@ -51,7 +51,7 @@ class CheckpointError(Exception):
         super().__init__(self.what, self.do)
         self.kind = kind
         # A traceback shows this below the message, and `str(error)` stays one line.
-        name = _known_as(type(self))
+        name = _name_of(type(self))
         self.add_note(f"Explained by: safepoint explain {name} (on the site: {_address(name)})")
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class CheckpointError(Exception):
 
     @property
     def address(self) -> str:  # noqa: D102  among the attributes above
-        return _address(_known_as(type(self)))
+        return _address(_name_of(type(self)))
 
 
 class InvalidId(CheckpointError, ValueError):
@@ -204,7 +204,7 @@ def missing(what: str, extra: str) -> MissingPackage:
     )
 
 
-def _known_as(kind: type[CheckpointError]) -> str:
+def _name_of(kind: type[CheckpointError]) -> str:
     """Name the nearest class of this tree: its own, or the one that an application built on."""
     return next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
 

@@ -24,7 +24,7 @@ from safepoint.core.names import (
     check_sequence,
     digest_of,
     is_digest,
-    spelled,
+    stamp,
 )
 
 
@@ -292,7 +292,7 @@ def seal(
     header = Header(
         app=check_word(app),
         cipher=cipher,
-        created=spelled(created),
+        created=stamp(created),
         digest=digest_of(payload),
         kind=kind,
         label=check_word(label, "a label"),
@@ -310,21 +310,21 @@ def seal(
             " cipher, a time without a zone, or a first record that has a previous one.",
             "Write records with Ledger.save.",
         )
-    return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
+    return _compose(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
 
 
 def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
     """Return the record resealed by `key`. Its digest and every link to it stay the same."""
-    return _sealed(bytes(opened.header), opened.payload, key, use)
+    return _compose(bytes(opened.header), opened.payload, key, use)
 
 
-def _sealed(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
+def _compose(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
     return b"%b\n%b\n%b" % (sign_line(line_2, key, use), line_2, payload)
 
 
 def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
     """Return line 1 of an envelope: the format, the key's id, and the signature of line 2."""
-    signature = base64.b64encode(key.sign(_signed(line_2, use)))
+    signature = base64.b64encode(key.sign(_prefix(line_2, use)))
     return b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
 
 
@@ -336,7 +336,7 @@ def read_line(line_1: bytes) -> tuple[str, bytes] | None:
 
 def is_signed(line_2: bytes, signature: bytes, key: Key, use: Use) -> bool:
     """Tell whether `key` signed line 2 for this use."""
-    return key.verify(_signed(line_2, use), signature)
+    return key.verify(_prefix(line_2, use), signature)
 
 
 def open_sealed(
@@ -427,7 +427,7 @@ def open_sealed(
 _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
 
 
-def _signed(line_2: bytes, use: Use) -> bytes:
+def _prefix(line_2: bytes, use: Use) -> bytes:
     return _PREFIX[use] + line_2
 
 
