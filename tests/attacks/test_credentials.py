@@ -57,22 +57,6 @@ def test_what_an_administrator_of_the_store_cuts_off_is_missed(orders: Database)
     assert seen.value.what == "order-7 ends at #1, and the anchor has seen #2."
 
 
-def test_the_three_logins_and_the_key_together_do_not_change_the_past(orders: Database) -> None:
-    """Whoever runs code in a worker has them. They can go on, and not back."""
-    ledger = ledger_of(orders, 1)
-    before = [ledger.storage.read("order-7", each) for each in (1, 2)]
-    ledger.save("order-7", {"payee": "mally", "status": "approved"})
-    with pytest.raises(psycopg.Error, match=r"^a head of the anchor never goes back"):
-        run_as(orders.anchor, "update safepoint_anchor.heads set sequence = 1")
-    for statement in ("delete from safepoint_anchor.heads", "truncate safepoint_anchor.heads"):
-        with pytest.raises(psycopg.Error, match=r"^permission denied for table heads"):
-            run_as(orders.anchor, statement)
-    with pytest.raises(psycopg.Error, match=r"^permission denied for table records"):
-        run_as(orders.journal, "delete from safepoint_journal.records")
-    assert [ledger.storage.read("order-7", each) for each in (1, 2)] == before
-    assert ledger.verify("order-7") == 3
-
-
 def test_a_head_that_was_moved_too_far_stops_loads_until_the_anchors_operator_sets_it_back(
     orders: Database,
 ) -> None:
@@ -83,18 +67,6 @@ def test_a_head_that_was_moved_too_far_stops_loads_until_the_anchors_operator_se
         ledger_of(orders, 1).latest("order-7")
     PostgresAnchor(orders.anchor_operator).rewind("invoices", "order-7", honest)
     assert ledger_of(orders, 1).latest("order-7").state["status"] == "cancelled"
-
-
-def test_neither_operator_rolls_back_alone(orders: Database) -> None:
-    """The one takes records out, and is noticed. The other one cannot touch a record."""
-    with pytest.raises(psycopg.Error, match=r"^permission denied for schema safepoint"):
-        run_as(orders.anchor_operator, "select safepoint.discard('', 'order-7', 1)")
-    rewind = "select safepoint_anchor.rewind('', 'invoices', 'order-7', null, null)"
-    with pytest.raises(psycopg.Error, match=r"^permission denied for function rewind"):
-        run_as(orders.operator, rewind)
-    run_as(orders.operator, "select safepoint.discard('', 'order-7', 1)")
-    with pytest.raises(RolledBack):
-        ledger_of(orders, 1).latest("order-7")
 
 
 def test_whoever_holds_both_operators_logins_rolls_back_on_record(orders: Database) -> None:

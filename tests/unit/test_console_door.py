@@ -257,12 +257,6 @@ def test_an_attack_is_refused_and_without_its_one_thing_gets_in(
     assert is_strict(admitted)
 
 
-def test_each_attack_names_the_flaw_that_it_comes_from() -> None:
-    names = [each.name for each in ATTACKS]
-    assert len(set(names)) == len(names)
-    assert all(each.flaw for each in ATTACKS)
-
-
 def test_the_application_sees_what_was_sent(own: Console) -> None:
     form = own.form()
     own.behind.reached.clear()

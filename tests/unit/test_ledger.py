@@ -24,7 +24,6 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Keyring,
     Ledger,
-    LimitExceeded,
     NotFound,
     NotOwner,
     RolledBack,
@@ -164,14 +163,6 @@ def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
     with pytest.raises(EncodeError):
         opened(storage).save("other", object())
     assert opened(storage).threads() == [THREAD]
-
-
-def test_a_huge_record_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    storage = Memory()
-    monkeypatch.setattr(storage, "head", lambda _: 1)
-    monkeypatch.setattr(storage, "read", lambda *_: b"x" * (17 * 1024 * 1024))
-    with pytest.raises(LimitExceeded):
-        opened(storage).latest(THREAD)
 
 
 def test_no_refusal_shows_state_or_key() -> None:

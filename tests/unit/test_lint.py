@@ -216,19 +216,6 @@ def test_a_notebook_that_cannot_be_looked_at_is_a_finding(content: str, why: str
     assert finding.what == f"This was not looked at: it is not a notebook ({why})."
 
 
-def test_a_name_prints_no_line_of_its_own(out: Out) -> None:
-    name = "a:b,c%\n::error x\x1b[0m\udcff\u202e.py"
-    Path(os.fsencode(name).decode("utf-8", "surrogateescape")).write_text(LOAD)
-    for format_ in ("text", "github"):
-        code, lines, _ = out(name, "--format", format_)
-        assert (code, len(lines)) == (1, 2)
-        assert "".join(lines).isascii()
-        assert "".join(lines).isprintable()
-    start = "::warning file=a%3Ab%2Cc%25%0A%3A%3Aerror x"
-    assert lines[0].startswith(start)
-    assert "title=SP23.sl01::" in lines[0]
-
-
 # --- as a check of the audit, and on our own code -----------------------------------------------
 
 

@@ -8,11 +8,9 @@ import pytest
 
 from benchmarks import scanners
 from benchmarks.rates import Found, Share, Verdict, on_page, tables
-from publish.charts import CHART, PAGE, draw_bars, generated, read_bars
-from publish.project import Project
+from publish.charts import read_bars
 from tests.corpus.gadgets import GADGETS
 from tests.harness.optional import need
-from tests.harness.svg import svg_problems
 
 
 @pytest.fixture(scope="module")
@@ -78,17 +76,3 @@ def test_the_chart_shows_the_table(page: str) -> None:
         ("picklescan 1.0.5", (163, 196), (8, 171)),
     ]
     assert [one.loads for one in bars] == [False] * 4 + [True] * 2
-
-
-def test_the_chart_is_as_every_drawing_should_be(page: str) -> None:
-    for bars in (read_bars(page),):
-        svg = draw_bars(bars)
-        assert svg_problems(svg) == []
-        assert svg == draw_bars(bars)
-
-
-def test_the_build_draws_it_from_the_page(tmp_path: Path, page: str) -> None:
-    (tmp_path / "docs/security").mkdir(parents=True)
-    (tmp_path / "docs" / PAGE).write_text(page, encoding="utf-8")
-    (tmp_path / "mkdocs.yml").write_text(f"nav: [{{Scanners: {PAGE}}}]\n", encoding="utf-8")
-    assert generated(Project(tmp_path))[CHART] == draw_bars(read_bars(page))
