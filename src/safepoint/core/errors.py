@@ -15,11 +15,11 @@ CheckpointError
 ├── Unavailable          the storage, anchor, journal or answers cannot be used
 │   └── Unsafe           a place, key or runtime that others could use
 ├── ResumeRefused        the run is not resumed, and no step ran
-├── ApprovalNeeded       the gate wants a person's yes first
+├── ApprovalNeeded       the gate wants a person's approval first
 ├── ApprovalRefused      an approval that does not count
 ├── ModelRefused         a model that is not loaded, saved or converted
 ├── MissingPackage       an optional package is not installed
-└── ConfigurationError   an argument of the wrong kind
+└── ConfigurationError   an argument or a setting that cannot be used
 ```
 
 An error says what happened and what to do next, on one line. It carries no state and no key.
@@ -188,7 +188,7 @@ class MissingPackage(CheckpointError, ImportError):
 
 
 class ConfigurationError(CheckpointError, TypeError):
-    """An argument is of the wrong kind. The message says what to write."""
+    """An argument or a setting cannot be used. The message says what to write."""
 
 
 def missing(what: str, extra: str) -> MissingPackage:

@@ -1,4 +1,4 @@
-"""Ledger: a storage with its keys and its anchor. Applications use nothing else."""
+"""Ledger: a storage with its keys and its anchor, which saves and loads what a program gives it."""
 
 from __future__ import annotations
 
