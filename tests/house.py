@@ -45,19 +45,21 @@ class Memory(InMemoryCheckpointStorage):
     """A storage in the hands of somebody who can write it."""
 
     def put(self, thread: str, sequence: int, record: bytes) -> None:
-        self._records.setdefault(thread, {})[sequence] = record
-        self._heads[thread] = max(self._records[thread])
+        at = self._tenant, thread
+        self._records.setdefault(at, {})[sequence] = record
+        self._heads[at] = max(self._records[at])
 
     def remove(self, thread: str, *sequences: int) -> None:
+        at = self._tenant, thread
         for sequence in sequences:
-            del self._records[thread][sequence]
-        self._heads[thread] = max(self._records[thread], default=0)
+            del self._records[at][sequence]
+        self._heads[at] = max(self._records[at], default=0)
 
     def put_base(self, thread: str, first: int, record: bytes) -> None:
-        self._bases[thread] = first, record
+        self._bases[self._tenant, thread] = first, record
 
     def remove_base(self, thread: str) -> None:
-        del self._bases[thread]
+        del self._bases[self._tenant, thread]
 
 
 class Plain(Memory):

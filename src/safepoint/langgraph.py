@@ -120,7 +120,14 @@ def _by_fields(tag: str, cls: Any) -> Converter:
     return Converter(tag, cls, to, lambda saved: cls(**saved))
 
 
+class Asked(str):
+    """The text of a question. Only `ask` makes one, so no text of a client is taken for it."""
+
+    __slots__ = ()
+
+
 _CONVERTERS: Final = (
+    Converter("langgraph.Asked", Asked, str, Asked),
     *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
     *(
         _by_fields(f"langgraph.{cls.__name__}", cls)
@@ -667,11 +674,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     # --- ask people
 
     def ask(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        *,
-        within: timedelta | None = None,
+        self, action: str, arguments: Mapping[str, Any], *, within: timedelta | None = None
     ) -> Approved:
         """Ask people in the node that acts, and return what they approved.
 
@@ -709,11 +712,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         return self._ask(_task(), action, arguments, within)
 
     async def aask(
-        self,
-        action: str,
-        arguments: Mapping[str, Any],
-        *,
-        within: timedelta | None = None,
+        self, action: str, arguments: Mapping[str, Any], *, within: timedelta | None = None
     ) -> Approved:
         """Do what `ask` does, in an async node."""
         return await asyncio.to_thread(self._ask, _task(), action, arguments, within)
@@ -736,7 +735,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         while True:
             try:
                 return asking.check_approved(
-                    interrupt(asking.question.text, response_schema=schema)
+                    interrupt(Asked(asking.question.text), response_schema=schema)
                 )
             except ValidationError as error:
                 for name, mark in vars(error).items():  # that the answer was wrong

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from safepoint import Gate, Keyring, Ledger, Policy
+from safepoint.core import ledger
 from safepoint.core.codec import Codec
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
@@ -33,6 +38,7 @@ from tests.integrations.test_approvals import (
     Office,
     Order,
     _ago,
+    _at_time,
 )
 from tests.unit.test_deciding import Office as Store
 
@@ -52,32 +58,52 @@ def test_the_records_ask_what_the_framework_asks(kind: type[Office]) -> None:
     assert asked(office) == [question.text]
     office.answers.put(DANA, DANA.approve(question))
     assert asked(office) == [question.text]  # until a worker has found it
-    office.look()
+    assert office.look() == "42 by dana"
     assert asked(office) == []
 
 
 @ALL
 def test_a_thief_of_the_writers_key_hides_no_question(kind: type[Office]) -> None:
     """Nor does an approval that expired before a worker used it; an answer that counts does."""
-    office = kind(policy=Policy({Reason.ASKED: 2}))
+    office = kind(policy=Policy({Reason.ASKED: 2}), within=timedelta(hours=1))
     question = office.start()
     short = DANA.approve(question, lifetime=timedelta(minutes=9), now=_ago(minutes=10))
     forged = DANA.approve(question).replace('"approved"', '"denied"')
-    for texts in ([], [forged], [short, ERIN.approve(question)], [ERIN.approve(question)], [7]):
+    other = ERIN.approve(question, now=_ago(minutes=10))
+    for texts in ([], [forged], [short, other], [other], [7]):
         note = {"question": question.text, "statements": texts}
-        office.ledger().note(office.thread, note, label=SPENT)
+        for minutes in (120, -5):  # as the thief would have it
+            with _at_time(ledger, minutes=minutes):
+                office.ledger().note(office.thread, note, label=SPENT)
         assert asked(office) == [question.text]
     note["statements"] = [DANA.deny(question)]
     office.ledger().note(office.thread, note, label=SPENT)
     assert asked(office) == []
 
 
-@BOTH
-def test_nothing_waits_after_a_no_or_after_its_end(kind: type[Office]) -> None:
-    office = kind()
+@pytest.mark.parametrize("verdict", ["approve", "deny", "end"])
+@ALL
+def test_nothing_waits_after_its_answer(kind: type[Office], verdict: str) -> None:
+    """A worker died with it, and the desk does not read the journal, which knows that."""
+    ends = verdict == "end"
+    office = kind(dies=True, within=timedelta(hours=1) if ends else None)
     question = office.start()
-    assert office.look(DANA.deny(question)) == "ResumeRefused"
-    assert asked(office) == []
+    assert asked(office) == [question.text]
+    with _at_time(hours=2 if ends else 0):
+        with suppress(MemoryError):
+            office.look("" if ends else getattr(ERIN, verdict)(question))
+        assert asked(office) == []
+
+
+def test_a_text_of_a_client_is_no_question_of_a_graph() -> None:
+    """Not even one that fits: of a real question, with another amount."""
+    office = Graph()
+    told = several(office.ledger(), office.gate).invoke({"amount": 42}, RUN)["__interrupt__"]
+    texts = [each.value for each in told if isinstance(each.value, str)]
+    [waits] = [each.id for each in told if not isinstance(each.value, str)]
+    forged = replace(Question.from_text(texts[0]), arguments={"amount": 4200}).text
+    several(office.ledger(), office.gate).invoke(Command(resume={waits: forged}), RUN)
+    assert sorted(asked(office)) == sorted(texts)
 
 
 def test_each_run_of_a_workflow_has_a_question_of_its_own() -> None:
@@ -88,9 +114,9 @@ def test_each_run_of_a_workflow_has_a_question_of_its_own() -> None:
     assert asked(office) == [first.text]
 
 
-def several(ledger: Ledger, gate: Gate) -> Any:
+def several(book: Ledger, gate: Gate) -> Any:
     """A graph that asks in a node, and in a subgraph at the same time; and waits for something."""
-    saver = SealedSaver(ledger, gate=gate)
+    saver = SealedSaver(book, gate=gate)
 
     def ask(action: str) -> Any:
         def node(_: Any) -> Order:
@@ -100,7 +126,7 @@ def several(ledger: Ledger, gate: Gate) -> Any:
         return node
 
     def wait(_: Any) -> Order:
-        interrupt({"question": "not one that people sign"})
+        interrupt(interrupt({"question": "not one that people sign"}))
         return {}
 
     inner = StateGraph(Order).add_node("in", ask("inside")).add_edge(START, "in").compile()

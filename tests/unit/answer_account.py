@@ -228,12 +228,12 @@ class Shelf(Memory):
 
     @property
     def chains(self) -> dict[str, dict[int, bytes]]:
-        return {chain: dict(kept) for chain, kept in self._records.items() if kept}
+        return {chain: dict(kept) for (_, chain), kept in self._records.items() if kept}
 
     @chains.setter
     def chains(self, records: dict[str, dict[int, bytes]]) -> None:
-        self._records = {chain: dict(kept) for chain, kept in records.items()}
-        self._heads = {chain: max(kept) for chain, kept in records.items() if kept}
+        self._records = {("", chain): dict(kept) for chain, kept in records.items()}
+        self._heads = {("", chain): max(kept) for chain, kept in records.items() if kept}
 
 
 class Seen(InMemoryAnchor):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
-from safepoint.console.index import Alarm, Done, Page, Row, Status
+from safepoint.console.index import Alarm, Done, Page, Row, Spot, Status
 from safepoint.console.pages import render
 from safepoint.console.signing import Signature, Signed, Subject
 from safepoint.core.errors import ConfigurationError
@@ -45,26 +46,27 @@ def rows(text: str | None) -> dict[str, list[Row]]:
     asked = question("deploy.production/eu-central", 0, arguments={}, **other)
     refund = question("refund", 26, app="refund@1")
     said = question(arguments={"to": text or "ACME"}, next=(text or "")[:99])
+    bills, refunds = partial(Spot, "invoices"), partial(Spot, "refunds")
     return {
         "waiting": [
-            Row(*3 * (text or "order-7",), wait._replace(question=said, needed=2, yes=(ops,))),
-            Row("invoices", "acme", "order-8", wait),
-            Row("refunds", "", LONG, wait._replace(question=refund, needed=3, yes=("a", "b"))),
-            Row("refunds", "", "r-14", wait._replace(question=asked, is_answerable=False)),
+            Row(Spot(*[text or "7"] * 3), wait._replace(question=said, needed=2, yes=(ops,))),
+            Row(bills("acme", "order-8"), wait),
+            Row(refunds("", LONG), wait._replace(question=refund, needed=3, yes=("a", "b"))),
+            Row(refunds("", "r-14"), wait._replace(question=asked, is_answerable=False)),
         ],
-        "held": [Row("invoices", "", "order-4", wait._replace(holds=(hold,)))],
-        "denied": [Row("invoices", "", "order-9", wait._replace(no=(replace(denial, why=why),)))],
-        "expired": [Row("refunds", "acme", "order-1", wait._replace(question=question(hours=-30)))],
+        "held": [Row(bills("", "order-4"), wait._replace(holds=(hold,)))],
+        "denied": [Row(bills("", "order-9"), wait._replace(no=(replace(denial, why=why),)))],
+        "expired": [Row(refunds("acme", "order-1"), wait._replace(question=question(hours=-30)))],
     }
 
 
 def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the lists in each of their states: the template, and what it shows."""
     broken = "The record of order-13/3 is not what was sealed. Nothing of it was decoded."
-    names = (text or each for each in ("invoices", "", "order-13", "SealBroken", broken))
-    alarms = [Alarm._make((*names, False, False))]
-    alarms.append(Alarm("refunds", "acme", "order-2", "RolledBack", text or "It ends at #4.", True))
-    away = Alarm(text or "payroll", "", "", "Unavailable", text or "It is not there.", False)
+    where = Spot(*(text or each for each in ("invoices", "", "order-13")))
+    alarms = [Alarm(where, text or "SealBroken", text or broken)]
+    alarms.append(Alarm(Spot("refunds", "acme", "r-2"), "RolledBack", text or "It ends.", True))
+    away = Alarm(Spot(text or "payroll"), "Unavailable", text or "It is not there.")
     ended = Status(10_000, 10_000, 3, NOW - timedelta(seconds=12))
     nothing, found = Page([], 1, 1), rows(text)
 
@@ -86,12 +88,12 @@ def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
 def done(text: str | None) -> list[Done]:
     """Return what was answered, or ended."""
     found, why = rows(text), text or "the payee is not in our books"
-    place, asked = found["waiting"][0][:3], found["waiting"][0].wait.question
+    place, asked = found["waiting"][0].spot, found["waiting"][0].wait.question
     over = found["expired"][0]
     return [
-        Done(*place, asked, "approved", NOW, text or "dana"),
-        Done(*place, question(), "denied", NOW - HOUR, text or "erin", why),
-        Done(*over[:3], over.wait.question, "expired", NOW - 30 * HOUR),
+        Done(place, asked, "approved", NOW, text or "dana"),
+        Done(place, question(), "denied", NOW - HOUR, text or "erin", why),
+        Done(over.spot, over.wait.question, "expired", NOW - 30 * HOUR),
     ]
 
 

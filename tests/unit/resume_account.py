@@ -6,7 +6,6 @@ resumption and each payment against what people said.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import defaultdict
 from collections.abc import Iterator
@@ -368,12 +367,12 @@ class Storage(Memory):
                 self.world.append(thread, sequence, record)
 
     def put(self, thread: str, sequence: int, record: bytes) -> None:
-        self._records.setdefault(thread, {})
+        self._records.setdefault(("", thread), {})
         super().put(thread, sequence, record)
 
     def replace(self, records: dict[str, dict[int, bytes]]) -> None:
-        self._records = copy.deepcopy(records)
-        self._heads = {thread: max(kept) for thread, kept in records.items() if kept}
+        self._records = {("", thread): dict(kept) for thread, kept in records.items()}
+        self._heads = {("", thread): max(kept) for thread, kept in records.items() if kept}
 
     def restore(self, records: dict[str, dict[int, bytes]]) -> None:
         """Put everything back that there ever was."""
@@ -382,7 +381,7 @@ class Storage(Memory):
 
     @property
     def copied(self) -> dict[str, dict[int, bytes]]:
-        return copy.deepcopy(self._records)
+        return {thread: dict(kept) for (_, thread), kept in self._records.items()}
 
 
 class Anchor(InMemoryAnchor):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -76,8 +75,8 @@ class Counting(InMemoryCheckpointStorage):
 
     def holds(self, chains: dict[str, dict[int, bytes]]) -> None:
         """Hold this, as if the adversary had put it there, and nothing else."""
-        self._records = {chain: dict(records) for chain, records in chains.items() if records}
-        self._heads = {chain: max(records) for chain, records in self._records.items()}
+        self._records = {("", chain): dict(records) for chain, records in chains.items() if records}
+        self._heads = {place: max(records) for place, records in self._records.items()}
 
     def read(self, thread: str, sequence: int) -> bytes:
         self.reads += 1
@@ -130,7 +129,7 @@ class Office(Desk):
     @property
     def chains(self) -> dict[str, dict[int, bytes]]:
         """A copy of the place of the answers, in the order in which the chains were begun."""
-        return copy.deepcopy(self.kept._records)
+        return {chain: dict(records) for (_, chain), records in self.kept._records.items()}
 
     @property
     def chain(self) -> dict[int, bytes]:
@@ -196,12 +195,8 @@ def test_a_no_that_was_put_holds_for_whichever_version_looks() -> None:
     """A deploy comes between erin's no and the worker that finds it."""
     desk = Office(within=DAY)
     desk.answers.put(erin, erin.deny(desk.asked()))
-    newer: State = {
-        "version": "2",
-        "migrations": [Migration("", "2", dict)],
-        "tools": [Tool("bank")],
-    }
-    assert desk.resumed(**newer).denied
+    newer: State = {"version": "2", "migrations": [Migration("", "2", dict)]}
+    assert desk.resumed(tools=[Tool("bank")], **newer).denied
     assert desk.resumed().denied
     assert desk.paid == []
 
@@ -298,8 +293,8 @@ def test_nobody_stops_a_run_by_what_is_no_answer(what: str) -> None:
     desk.answers._append(erin, "", chain, NONSENSE[what](question), MOST)
     desk.resumed(dana.approve(question))
     assert len(desk.paid) == 1
-    said = [type(each) for each in desk.answers.every(PEOPLE, OPERATORS)]
-    assert (said[1:] == []) == (what in ("another field", "a list"))
+    said = [isinstance(each, CheckpointError) for each in desk.answers.every(PEOPLE, OPERATORS)]
+    assert said == [False] + [True] * (what not in ("another field", "a list"))
 
 
 @pytest.mark.parametrize("first", ["yes", "no"])
@@ -327,7 +322,7 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     question = desk.asked()
     desk.answers.put(erin, erin.deny(question))
     [chain] = desk.chains
-    desk.kept._records[chain][1] = b"x"  # and whatever was done to the chain
+    desk.kept._records["", chain][1] = b"x"  # and whatever was done to the chain
     people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
     gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
     refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
@@ -462,10 +457,8 @@ def test_after_the_end_no_yes_counts_whatever_the_clock_does_then() -> None:
         assert (run.denied, run.expired, run.next) == (True, True, None)
     assert desk.ledger().latest("order-7").sequence == 2
     assert desk.paid == []
-    assert [each for each in desk.told() if each.startswith("expire")] == [
-        "expire intended #2",
-        "expire done #3",
-    ]
+    said = [each for each in desk.told() if each.startswith("expire")]
+    assert said == ["expire intended #2", "expire done #3"]
 
 
 def test_a_yes_to_a_question_without_an_end_does_not_lengthen_the_wait() -> None:
@@ -727,10 +720,8 @@ def test_limits_that_say_nothing_are_refused() -> None:
             Gate(Policy(may={"pay": [may]}), listed)
     Gate(Policy(may={"pay": [May(people=16)]}), many)
     for up_to in (-1, 1.5, True, Decimal("NaN")):
-        refused(
-            ConfigurationError,
-            lambda up_to=up_to: Policy(may={"pay": [May(up_to)]}),  # type: ignore[misc]
-        )
+        with pytest.raises(ConfigurationError):
+            Policy(may={"pay": [May(up_to)]})  # type: ignore[arg-type]
     desk = Office()
     desk.gate = Gate(Policy({Reason.ASKED: 1}, may={"refund": [May()]}), people)
     question = desk.asked()

@@ -67,16 +67,10 @@ def refusal(why: type[CheckpointError] | str, act: Any, *arguments: Any, **optio
 
 
 def told(question: Question) -> dict[str, Any]:
-    return {
-        "tenant": question.tenant,
-        "thread": question.thread,
-        "next": question.next,
-        "done": list(question.done),
-        "scope": question.scope,
-        "until": question.until,
-        "then": question.then,
-        "arguments": write_json(question.arguments, 2**20).decode(),
-    }
+    names = ("tenant", "thread", "next", "scope", "until", "then")
+    arguments = write_json(question.arguments, 2**20).decode()
+    shown = {name: getattr(question, name) for name in names}
+    return {**shown, "done": list(question.done), "arguments": arguments}
 
 
 @pytest.mark.parametrize("vector", PUBLISHED["questions"], ids=lambda vector: vector["name"])
@@ -197,15 +191,8 @@ def test_what_was_looked_at_is_what_is_signed() -> None:
 
 def test_what_is_shown_is_all_of_it_on_lines_of_its_own() -> None:
     tricky = "42\n\u202e thread: x    more" + "y" * 9_000
-    question = ask(
-        arguments={
-            "a\u2028b": tricky,
-            "big": 10**50,
-            "when": date(2026, 1, 2),
-            "by": Decimal("1.0"),
-        },
-        details=("The tool mail is new.",),
-    )
+    odd = {"a\u2028b": tricky, "big": 10**50, "when": date(2026, 1, 2), "by": Decimal("1.0")}
+    question = ask(arguments=odd, details=("The tool mail is new.",))
     lines = question.described
     assert lines == [
         "action: 'pay'",
@@ -323,11 +310,8 @@ def test_an_approval_counts_from_a_minute_before_it_was_given_and_not_at_its_end
 # ---------------------------------------------------------------- whose answer counts
 
 
-def test_an_approver_has_a_name() -> None:
+def test_a_key_belongs_to_one_person_with_a_name_and_is_public() -> None:
     refusal(InvalidId, Approver, "Dana Scully", DANA_KEY)
-
-
-def test_a_key_belongs_to_one_person_and_is_public() -> None:
     refusal(InvalidId, Approvers, {"d\n": DANA_KEY.public})
     refusal(Unsafe, Approvers, {"dana": DANA_KEY.public, "erin": DANA_KEY.public})
     refusal(Unsafe, Approvers, {"dana": DANA_KEY})

@@ -618,7 +618,7 @@ def test_no_type_of_yours_is_needed(desk: Desk) -> None:
 
 def test_a_thread_that_does_not_verify_is_an_error(desk: Desk) -> None:
     desk.asks()
-    records = desk.storage._records["order-7"]
+    records = desk.storage._records["", "order-7"]
     genuine, records[2] = records[2], records[2].replace(b"42.00", b"99.00")
     assert [each.id for each in audit(desk.ledger(), rule="SP12")] == ["SP12.seal-broken"]
     records[2] = genuine
@@ -653,7 +653,7 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     forged = {"done": ["fetch", "ask", "pay", "ask_more", "pay_more"], "state": {}}
     desk.ledger().save("order-7", forged, app="invoice@1")
     assert found(cipher=Toy()) == hidden("error")  # it chose plaintext
-    records = desk.storage._records["order-7"]
+    records = desk.storage._records["", "order-7"]
     records[2] = records[2][:-9] + b"x" + records[2][-8:]
     assert ("SP12.seal-broken", "error") in found()
 

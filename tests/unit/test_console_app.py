@@ -447,7 +447,7 @@ def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
         form = tab.get("/run/invoices/order-7").form("approve")
         sent = tab.post(form)
         terminal.sign()
-        assert "in order-7 of the tenant acme" in tab.follow(sent).text
+        assert "in @acme/order-7" in tab.follow(sent).text
         until(lambda: "1 of 1 yes" in tab.get("/").text)
         assert tab.get("/").text.count("order-7") == 1
 

@@ -24,7 +24,7 @@ from safepoint import (
     Workflow,
 )
 from safepoint.console import index as indexing
-from safepoint.console.index import PER_PAGE, Index
+from safepoint.console.index import PER_PAGE, Index, Spot
 from safepoint.core.names import ANSWERS, Head, digest_of
 from safepoint.core.record import Place, seal
 from safepoint.places import Store
@@ -112,8 +112,8 @@ class Shop(Office):
             Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
             for number in range(questions)
         ]
-        tag = b"\x13langgraph.Interrupt"
-        write({"writes": [Ext(0, tag + packb({"value": each})) for each in asked]})
+        tag = b"\x0flanggraph.Asked"
+        write({"writes": [Ext(0, tag + packb(each)) for each in asked]})
         for _ in range(notes):
             write({})
         if spent:
@@ -149,11 +149,11 @@ def opened() -> Iterator[Callable[..., Index]]:
 
 
 def threads(index: Index, state: Any = "waiting") -> list[str]:
-    return [row.thread for row in index.page(state).rows]
+    return [row.spot.thread for row in index.page(state).rows]
 
 
 def alarms(index: Index) -> list[tuple[str, str, bool]]:
-    return [(each.thread, each.error, each.is_hidden) for each in index.alarms()]
+    return [(each.spot.thread, each.error, each.is_hidden) for each in index.alarms()]
 
 
 def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> None:
@@ -166,23 +166,23 @@ def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> No
     assert index.status()[:3] == (PER_PAGE + 3, PER_PAGE + 3, 1)
     first, second = index.page("waiting", 1), index.page("waiting", 2)
     assert first[1:] == (1, 2)
-    assert [row.thread for row in index.page("waiting", 9).rows] == [r.thread for r in second.rows]
-    found = [row.thread for row in (*first.rows, *second.rows)]
+    assert [row.spot for row in index.page("waiting", 9).rows] == [r.spot for r in second.rows]
+    found = [row.spot.thread for row in (*first.rows, *second.rows)]
     assert found == ["report-1", *(f"order-{n:02}" for n in range(PER_PAGE + 1, 0, -1)), "order-00"]
     assert {row.wait.needed for row in first.rows} == {2}
 
     question = shop.pays().question(shop.ledger(), "order-07")
     shop.answers.put(shop.person("dana"), shop.person("dana").deny(question))
     shop.answers.hold(shop.person("opal"), "invoices", "order-08", why="odd")
-    index.look_again("orders", "", "order-07")
-    index.look_again("orders", "", "order-08")
+    index.look_again(Spot("orders", "", "order-07"))
+    index.look_again(Spot("orders", "", "order-08"))
     index.look(whole=False)
     assert index.counts() == {"waiting": PER_PAGE + 1, "held": 1, "denied": 1, "expired": 0}
     assert (threads(index, "denied"), threads(index, "held")) == (["order-07"], ["order-08"])
 
 
 def said(index: Index) -> list[tuple[str, str, str, str]]:
-    return [(each.thread, each.result, each.by, each.why) for each in index.done()[0]]
+    return [(each.spot.thread, each.result, each.by, each.why) for each in index.done()[0]]
 
 
 def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
@@ -200,7 +200,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     shop.answers.put(dana, dana.deny(runs[1].question), why="no")
     shop.answers.hold(shop.person("opal"), "invoices", "order-3", why="odd")
     assert "order-2" not in [each[0] for each in said(index)]
-    index.look_again("orders", "acme", "order-2")
+    index.look_again(Spot("orders", "acme", "order-2"))
     index.look(whole=False)
     assert sorted(said(index), key=lambda each: each[1:]) == [
         ("order-1", "approved", "dana", ""),
@@ -210,7 +210,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     ]
     times = [each.at for each in index.done()[0]]
     assert times == sorted(times, reverse=True)
-    assert index.done()[0][0].tenant == "acme"
+    assert index.done()[0][0].spot.tenant == "acme"
     assert index.done()[1] == {"orders": ""}
 
     chain = sha256(f"answer {shop.keys['erin'].id} {runs[2].question.text}".encode()).hexdigest()
@@ -276,7 +276,7 @@ def test_a_pass_verifies_each_record(make: Any, opened: Any) -> None:
     shop.change("order-1", 1, b"done", b"dane")
     shop.storage.append("aaa", 1, b"junk")  # by which somebody would hide it among others
     index.look(whole=True)
-    index.look_again("orders", "", "order-1")
+    index.look_again(Spot("orders", "", "order-1"))
     for _ in range(2):
         assert [each[:1] for each in alarms(index)] == [("order-1",), ("aaa",)]
         assert (threads(index), index.status().unanchored) == (["order-2"], 1)
@@ -305,7 +305,7 @@ def test_no_run_takes_the_place_of_others(
     shop.graph("graph", **written)
     index = opened(orders=shop)
     index.look(whole=True)
-    found = [row.more for row in index.page("waiting").rows if row.thread == "graph"]
+    found = [row.more for row in index.page("waiting").rows if row.spot.thread == "graph"]
     assert (found, "order-1" in threads(index)) == (rows, True)
     assert [each.error for each in index.alarms()] == [error] * bool(error)
     if "spent" not in written:
@@ -327,7 +327,7 @@ def test_what_moves_is_seen_in_a_round(make: Any, opened: Any) -> None:
     shop.answers.put(dana, dana.approve(run.question))
     index.look(whole=False)
     (row,) = index.page("waiting").rows
-    assert (row.thread, row.wait.yes) == ("order-2", ("dana",))
+    assert (row.spot.thread, row.wait.yes) == ("order-2", ("dana",))
     erin = shop.person("erin")
     shop.answers.put(erin, erin.deny(run.question))
     index.look(whole=False)
@@ -350,7 +350,7 @@ def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
     assert threads(index) == ["order-2"]
     until(lambda: len(index.alarms()) == 1)
     (alarm,) = index.alarms()
-    assert (alarm.store, alarm.thread, alarm.error[-11:]) == ("orders", "", "Unavailable")
+    assert (alarm.spot, alarm.error[-11:]) == (("orders", "", ""), "Unavailable")
     assert index.counts()["waiting"] == 1
     (shop.folder / "away").rename(shop.folder / part)
     until(lambda: not index.alarms())
@@ -373,21 +373,21 @@ def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:
     shop.pays().start(shop.ledger(cipher=Toy()).tenant("dark"), "order-7")
     index = opened(orders=shop, others=other)
     index.look(whole=True)
-    rows = [row[:3] for row in index.page("waiting").rows]
+    rows = [row.spot for row in index.page("waiting").rows]
     wanted = [(s, t, "order-7") for s in ("orders", "others") for t in ("", "acme", "globex")]
     assert sorted(rows) == wanted
     (dark,) = index.alarms()
-    assert dark[:4] == ("orders", "dark", "", "DecodeError")
+    assert dark[:2] == (("orders", "dark", ""), "DecodeError")
     assert dark.text.startswith("1 threads are encrypted")
 
     shop.remove("@acme/order-7")
     opal = other.person("opal")
     other.answers.hold(opal, "invoices", "order-7", tenant="globex", why="odd")
     index.look(whole=True)
-    rows = [row[:3] for row in index.page("waiting").rows]
+    rows = [row.spot for row in index.page("waiting").rows]
     assert sorted(rows) == [each for n, each in enumerate(wanted) if n not in (1, 5)]
-    assert [each[:4] + each[5:] for each in index.alarms()] == [
-        dark[:4] + dark[5:],
-        ("orders", "acme", "order-7", "RolledBack", True, True),
+    assert [each[:2] + each[3:] for each in index.alarms()] == [
+        dark[:2] + dark[3:],
+        (("orders", "acme", "order-7"), "RolledBack", True, True),
     ]
     assert index.counts()["held"] == 1

@@ -147,7 +147,7 @@ def test_after_an_accepted_loss_nothing_is_cut_off_the_journal_unseen() -> None:
     case.spend(DANA.approve(case.question))
     case.book.accept_loss(THREAD)
     entries = case.journal._view.storage
-    entries._heads[THREAD] -= 2  # type: ignore[attr-defined]
+    entries._heads["", THREAD] -= 2  # type: ignore[attr-defined]
     case.journal._view.known.clear()  # as in another process
     case.book = case.ledger()
     with pytest.raises(SealBroken, match="the anchor has seen"):

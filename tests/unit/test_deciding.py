@@ -156,7 +156,7 @@ class Office:
     def digests(self) -> dict[str, str]:
         """Read what is asked, as a person reads it."""
         text = self.run("waiting", "invoices", "--full")[1]
-        blocks = re.findall(r"^(\S+) (?:of the tenant \S+ )?wants .*?digest: (\S+)$", text, 24)
+        blocks = re.findall(r"^(\S+) wants .*?digest: (\S+)$", text, 24)
         return dict(blocks)
 
 
@@ -265,16 +265,16 @@ def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Offi
         office.flow().start(office.ledger().tenant(tenant), thread="order-7")
     out = office.run("waiting", "invoices", "--full")[1]
     digests = re.findall(r"digest: (\S+)", out)
-    assert "order-7 of the tenant acme wants 'pay'" in out
-    assert "globex" not in office.run("waiting", "invoices", "--tenant", "acme")[1]
+    assert "@acme/order-7 wants 'pay'" in out
+    assert "globex" not in office.run("waiting", "invoices", "@acme")[1]
     assert office.say("approve", "order-7", digests[0])[0] == 2  # nobody's thread
-    assert office.say("approve", "order-7", digests[0], "--tenant", "globex")[0] == 1
-    assert office.say("approve", "order-7", digests[0], "--tenant", "acme")[0] == 0
-    flow, opal = office.flow(), ("--as", "opal", "--key", "opal.key", "--tenant", "acme")
-    assert office.run("hold", "invoices", "order-7", *opal, "--reason", "?")[0] == 0
+    assert office.say("approve", "@globex/order-7", digests[0])[0] == 1
+    assert office.say("approve", "@acme/order-7", digests[0])[0] == 0
+    flow, opal = office.flow(), ("invoices", "@acme/order-7", "--as", "opal", "--key", "opal.key")
+    assert office.run("hold", *opal, "--reason", "?")[0] == 0
     with pytest.raises(NotOwner, match="has held"):
         flow.resume(office.ledger().tenant("acme"), "order-7")
-    assert office.run("release", "invoices", "order-7", *opal)[0] == 0
+    assert office.run("release", *opal)[0] == 0
     assert flow.resume(office.ledger().tenant("acme"), "order-7").state["paid"] == 42
     with pytest.raises(ApprovalNeeded):
         flow.resume(office.ledger().tenant("globex"), "order-7")
@@ -335,7 +335,8 @@ REFUSED: dict[str, tuple[int, str]] = {
     "approve invoices order-7 --as dana --key dana.pub --digest {}": (2, "The file dana.pub holds"),
     "approve invoices order-7 --as dana --key nowhere --digest {}": (2, "The key file nowhere"),
     "approve invoices order-7 --as dana --key dana.key --digest x": (1, "order-7 asks something"),
-    "approve invoices order-7 --as dana --key dana.key --digest {} --tenant acme": (2, "There is"),
+    "approve invoices @acme/order-7 --as dana --key dana.key": (2, "There is no thread '@acme/"),
+    "approve invoices @acme --as dana --key dana.key": (2, "There is no thread '@acme/'"),
     "approve invoices done --as dana --key dana.key": (1, "done waits for nobody."),
     "approve invoices late --as dana --key dana.key": (1, "The wait of late ended at"),
     "approve nowhere order-7 --as dana --key dana.key": (2, "There is no store nowhere"),

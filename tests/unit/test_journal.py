@@ -241,8 +241,7 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
         assert {e.tenant for e in of.journal.show()} == {tenant}
     counts = {f"@{tenant}/{chain}": 1 for tenant in ("acme", "other") for chain in ("journal", "t")}
     assert journal.counts() == counts
-    assert [e.what for e in journal.show(thread="t", tenant="acme")] == ["save"]
-    assert [e.tenant for e in journal.show(tenant="acme")] == ["acme"] * 2
+    assert [e.what for e in journal.tenant("acme").show(thread="t")] == ["save"]
     assert {e.tenant for e in journal.show()} == {"acme", "other"}
     assert list(journal.show(thread="t")) == []
     with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
@@ -251,9 +250,7 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
     of_acme = folder / "journal" / "@acme" / "t"
     shutil.copytree(of_acme, folder / "journal" / "@other" / "t", dirs_exist_ok=True)
     assert journal_at(folder).tenant("acme").verify() == 2
-    with pytest.raises(
-        SealBroken, match="tenant other is the one of t #1 of store journal, tenant acme"
-    ):
+    with pytest.raises(SealBroken, match=r"tenant other is the one of t #1 of .*, tenant acme"):
         journal_at(folder).verify()
     shutil.rmtree(folder / "journal" / "@other")
     with pytest.raises(SealBroken, match="the anchor has seen"):

@@ -599,10 +599,10 @@ def test_without_a_journal_nothing_is_saved(house: House) -> None:
 def test_each_failure_to_verify_is_written_down(house: House, *, cut: bool) -> None:
     for amount in (41, 42):
         house.ledger().save(THREAD, {"amount": amount})
-    records = house.storage._records[THREAD]
+    records = house.storage._records["", THREAD]
     if cut:
         del records[2]
-        house.storage._heads[THREAD] = 1
+        house.storage._heads["", THREAD] = 1
     else:
         records[2] = records[2].replace(b"amount\x2a", b"amount\x2b")
     for look in (
@@ -638,20 +638,20 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
 def test_what_an_operator_does_is_written_down_or_does_not_happen(house: House) -> None:
     for _ in range(3):
         house.ledger().save(THREAD, {})
-    before = dict(house.storage._records[THREAD])
+    before = dict(house.storage._records["", THREAD])
     for what, act in ACTS.items():
         with pytest.raises(
             ConfigurationError if what == "erase" else Unavailable,
             match=r"There is no room|is not deleted",
         ):
             act(house.ledger(journal=FullDisk(0)))
-    assert (house.storage._records[THREAD], house.storage.base(THREAD)) == (before, None)
+    assert (house.storage._records["", THREAD], house.storage.base(THREAD)) == (before, None)
     assert (house.ledger().owners.other("order-8"), len(house.told())) == (None, 3)
     for what, act in ACTS.items():
         if what == "erase":  # of what is deleted by now
             with pytest.raises(Unavailable, match="There is no room"):
                 act(house.ledger(journal=FullDisk(0)))
-            assert len(house.storage._records[THREAD]) == 3
+            assert len(house.storage._records["", THREAD]) == 3
         act(house.ledger())
         told = [line for line in house.told() if line.startswith(what)]
         # A tombstone is a record, and its digest is in the entry that was written before it.

@@ -65,10 +65,9 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     with pytest.raises(RolledBack, match="the anchor has seen"):
         acme.latest(THREAD)
     shutil.copytree(tmp_path / "s/@globex", tmp_path / "s/@acme")
-    with pytest.raises(SealBroken, match="of store invoices, tenant acme is the one of order-7 #3"):
-        acme.latest(THREAD)
-    with pytest.raises(SealBroken, match=r"of store invoices, tenant globex\. Somebody"):
-        ledger.tenant("acme").latest(THREAD)
+    for each in (acme, ledger.tenant("acme")):
+        with pytest.raises(SealBroken, match=r"tenant acme is the one of .*, tenant globex\. Some"):
+            each.latest(THREAD)
     with pytest.raises(ConfigurationError, match="tenant globex means nothing in store invoices"):
         globex.copy_to(opened(Memory()))
 

@@ -86,6 +86,7 @@ def test_a_deleted_thread_says_so(storage: Memory, anchor: Anchored) -> None:
         for use in (
             *(USES[name] for name in ("latest", "load", "history", "save")),
             lambda ledger: ledger.load(THREAD, 6),
+            lambda ledger: next(ledger.back(THREAD)),
             lambda ledger: ledger.save(THREAD, {}, after=6),
         ):
             with pytest.raises(

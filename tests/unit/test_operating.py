@@ -130,11 +130,11 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
     (good, "verify invoices --signatures", 0, "2 threads verified, with 4 records."),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
-    (good, "verify invoices order-8 --tenant acme", 0, "1 thread verified, with 1 record.\n"),
+    (good, "verify invoices @acme/order-8", 0, "1 thread verified, with 1 record.\n"),
     (good, "verify invoices order-8", 2, "order-8: NotFound: There is no checkpoint of order-8"),
     (good, "history invoices order-7", 0, "#1 20"),
     (good, "history invoices order-8", 2, "There is no checkpoint of order-8"),
-    (good, "history invoices order-8 --tenant acme", 0, "#1 20"),
+    (good, "history invoices @acme/order-8", 0, "#1 20"),
     (
         good,
         "history invoices order-7 3",

@@ -302,7 +302,7 @@ def test_who_did_what_is_there_for_another_process_and_another_name_is_apart(
         other.tenant("acme").record(event(8, tenant="acme"))
         assert [entry.sequence for entry in auditor.show()] == [1, 2, 3]
         assert other.counts() == {"order-7": 1, "@acme/order-7": 1}
-        assert list(journal.show(tenant="acme")) == []
+        assert list(journal.tenant("acme").show()) == []
         assert [entry.number for entry in list(auditor.show())[-2:]] == [2, 3]
         assert (auditor.verify(), other.verify()) == (3, 2)
         with pytest.raises(Unavailable, match="permission denied"):

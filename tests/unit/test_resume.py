@@ -362,8 +362,10 @@ def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
 def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
     paused, more = desk.paused(), {**WIDER, **NEWER}
     assert desk.go_on(no(desk.question(**more)), **more).denied
-    run = desk.go_on()
+    told, run = desk.told(), desk.go_on()
     assert (run.denied, run.state, run.payload.tools) == (True, paused.state, run.workflow.tools)
+    assert "order-7 was denied" in refused(ResumeRefused, run.step)
+    assert desk.told() == told  # nobody resumed it
 
 
 # ---------------------------------------------------------------- the writer's key in other hands
@@ -744,7 +746,7 @@ def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
     desk.paused()
     other = Desk()
     other.paused()
-    desk.storage._records["order-7"][2] = other.storage.read("order-7", 2)
+    desk.storage._records["", "order-7"][2] = other.storage.read("order-7", 2)
     assert "is not the one" in refused(SealBroken, lambda: desk.ledger().load("order-7", 2))
     assert "is not the one that #3 was sealed upon" in refused(SealBroken, lambda: desk.question(2))
 

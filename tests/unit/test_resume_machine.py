@@ -768,8 +768,10 @@ class Answering(RuleBasedStateMachine):
         last = desk.state(thread, desk.end(thread))
         if desk.holds(thread):
             return ("NotOwner",)
-        if "asked" not in last.payload or (desk.is_over(thread) and not given):
-            return ("",)
+        over = desk.is_over(thread) and not given
+        if "asked" not in last.payload or over:
+            # A no whose key was revoked before the journal had its use does not count.
+            return ("", "ApprovalNeeded") if over and desk.revoked else ("",)
         if question is None:  # it is answered, unless it is too much for anybody
             lapsed = ("ApprovalNeeded", "ApprovalRefused")
             # Of what nobody can approve the wait may have ended: it goes on, and pays nothing.

@@ -84,15 +84,15 @@ def changes_line_ends(_: Any, real: Any, *place: Any) -> Any:
 @breaks("a_record_comes_back_byte_for_byte", "append")
 def aliases(self: Any, real: Any, thread: str, sequence: int, record: Any, **options: Any) -> None:
     real(thread, sequence, record, **options)
-    self._records[thread][sequence] = record
+    self._records[self._tenant, thread][sequence] = record
 
 
 @breaks("a_second_record_at_a_place_is_refused", "append")
 def overwrites(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    if self._records.get(thread, {}).pop(sequence, None) is not None:
-        self._heads[thread] = sequence - 1
+    if self._records.get((self._tenant, thread), {}).pop(sequence, None) is not None:
+        self._heads[self._tenant, thread] = sequence - 1
     real(thread, sequence, *more, **options)
 
 
@@ -100,7 +100,7 @@ def overwrites(
 def takes_the_same_bytes_again(
     self: Any, real: Any, thread: str, sequence: int, record: bytes, **options: Any
 ) -> None:
-    if self._records.get(thread, {}).get(sequence) != record:
+    if self._records.get((self._tenant, thread), {}).get(sequence) != record:
         real(thread, sequence, record, **options)
 
 
@@ -108,7 +108,7 @@ def takes_the_same_bytes_again(
 def shows_the_record(
     self: Any, real: Any, thread: str, sequence: int, record: bytes, **options: Any
 ) -> None:
-    if sequence in self._records.get(thread, ()):
+    if sequence in self._records.get((self._tenant, thread), ()):
         raise Conflict(f"There is no room for {record!r}.", "Look again.")
     real(thread, sequence, record, **options)
 
@@ -117,7 +117,7 @@ def shows_the_record(
 def says_it_on_two_lines(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    if sequence in self._records.get(thread, ()):
+    if sequence in self._records.get((self._tenant, thread), ()):
         raise Conflict("It is taken.\nBy somebody.", "Look again.")
     real(thread, sequence, *more, **options)
 
@@ -126,23 +126,24 @@ def says_it_on_two_lines(
 def takes_names_for_numbers(self: Any, real: Any, thread: str) -> Any:
     """As a column without a strict type does."""
     if thread.isdigit() and str(int(thread)) != thread:
-        self._records[thread] = self._records.setdefault(str(int(thread)), {})
+        number = self._tenant, str(int(thread))
+        self._records[self._tenant, thread] = self._records.setdefault(number, {})
     return real(thread)
 
 
 @breaks("the_head_is_the_highest_sequence", "head")
 def orders_numbers_as_text(self: Any, _: Any, thread: str) -> int:
-    return int(max(map(str, self._records.get(thread, {0: b""}))))
+    return int(max(map(str, self._records.get((self._tenant, thread), {0: b""}))))
 
 
 @breaks("the_head_is_the_highest_sequence", "read")
 def raises_a_key_error(self: Any, _: Any, thread: str, sequence: int) -> Any:
-    return self._records[thread][sequence]
+    return self._records[self._tenant, thread][sequence]
 
 
 @breaks("odd_arguments_are_refused", "head")
 def takes_any_name(self: Any, _: Any, thread: Any) -> Any:
-    return self._heads.get(thread, 0)
+    return self._heads.get((self._tenant, thread), 0)
 
 
 @breaks("a_place_out_of_order_is_refused", "append")
@@ -152,7 +153,7 @@ def refuses_a_gap_too_late(
     if sequence <= self.head(thread) + 1:
         real(thread, sequence, *more, **options)
         return
-    self._records.setdefault(thread, {})[sequence] = more[0]
+    self._records.setdefault((self._tenant, thread), {})[sequence] = more[0]
     raise RolledBack("There is a gap.", "Close it.")
 
 
@@ -162,40 +163,40 @@ def keeps_a_record_at_any_free_place(
 ) -> None:
     if sequence <= self.head(thread) + 1:
         real(thread, sequence, record, **options)
-    self._records[thread][sequence] = record
-    self._heads[thread] = max(self._records[thread])
+    self._records[self._tenant, thread][sequence] = record
+    self._heads[self._tenant, thread] = max(self._records[self._tenant, thread])
 
 
 @breaks("racers_fill_each_place_once", "append")
 def looks_and_then_writes(
     self: Any, _: Any, thread: str, sequence: int, record: bytes, **options: Any
 ) -> None:
-    if sequence in self._records.get(thread, ()):
+    if sequence in self._records.get((self._tenant, thread), ()):
         raise Conflict("It is taken.", "Look again.")
     sleep(0.001)
-    self._records.setdefault(thread, {})[sequence] = record
-    self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+    self._records.setdefault((self._tenant, thread), {})[sequence] = record
+    self._heads[self._tenant, thread] = max(sequence, self._heads.get((self._tenant, thread), 0))
 
 
 @breaks("a_reader_sees_whole_records", "append")
 def shows_the_head_too_early(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    self._heads[thread] = max(sequence, self._heads.get(thread, 0))
+    self._heads[self._tenant, thread] = max(sequence, self._heads.get((self._tenant, thread), 0))
     sleep(0.002)
     real(thread, sequence, *more, **options)
 
 
 @breaks("prune_removes_what_is_below", "prune")
 def only_keeps_a_base(self: Any, _: Any, thread: str, first: int, base: bytes) -> int:
-    self._bases[thread] = first, base
+    self._bases[self._tenant, thread] = first, base
     return first - 1
 
 
 @breaks("a_thread_never_moves_backwards", "prune")
 def moves_backwards(self: Any, real: Any, thread: str, first: int, base: bytes) -> Any:
     removed = real(thread, first, base)
-    self._bases[thread] = first, base
+    self._bases[self._tenant, thread] = first, base
     return removed
 
 
@@ -203,8 +204,8 @@ def moves_backwards(self: Any, real: Any, thread: str, first: int, base: bytes) 
 def begins_anywhere(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
-    if thread in self._bases and not self.head(thread):
-        self._bases[thread] = sequence, self._bases[thread][1]
+    if (self._tenant, thread) in self._bases and not self.head(thread):
+        self._bases[self._tenant, thread] = sequence, self._bases[self._tenant, thread][1]
     real(thread, sequence, *more, **options)
 
 
@@ -221,7 +222,7 @@ def counts_in_32_bits(_: Any, real: Any, thread: str) -> Any:
 
 @breaks("of_prunes_that_race_the_highest_counts", "prune")
 def prunes_without_a_lock(self: Any, real: Any, thread: str, first: int, base: bytes) -> int:
-    below = [sequence for sequence in self._records[thread] if sequence < first]
+    below = [sequence for sequence in self._records[self._tenant, thread] if sequence < first]
     sleep(0.01)
     real(thread, first, base)
     return len(below)
@@ -242,25 +243,25 @@ def ends_a_scan_in_silence(_: Any, real: Any, *given: Any) -> Iterator[bytes]:
 
 @breaks("a_scan_that_a_prune_overtakes_tells_no_lie", "scan")
 def skips_what_is_missing(self: Any, _: Any, thread: str, first: int, last: int) -> Any:
-    records = self._records[thread]
+    records = self._records[self._tenant, thread]
     return (records[each] for each in range(first, last + 1) if each in records)
 
 
 @breaks("a_storage_tells_who_owns_a_thread", "threads")
 def lists_what_is_owned(self: Any, real: Any) -> list[str]:
-    return sorted({*real(), *self._owners})
+    return sorted({*real(), *(thread for _, thread in self._owners)})
 
 
 @breaks("a_thread_that_is_owned_is_not_taken", "acquire")
 def lets_anybody_in(self: Any, real: Any, thread: str, owner: str, seconds: float) -> Any:
-    self._owners[thread] = replace(self._ownership(thread), holder=None)
+    self._owners[self._tenant, thread] = replace(self._ownership(thread), holder=None)
     return real(thread, owner, seconds)
 
 
 @breaks("a_token_is_never_given_twice", "release")
 def begins_tokens_anew(self: Any, real: Any, lease: Any) -> None:
     real(lease)
-    self._owners.pop(lease.thread)
+    self._owners.pop((self._tenant, lease.thread))
 
 
 @breaks("to_renew_keeps_the_token", "renew")
@@ -272,7 +273,7 @@ def renews_with_a_new_token(self: Any, _: Any, lease: Any, seconds: float) -> An
 def looks_and_then_owns(self: Any, _: Any, thread: str, step: Any) -> Any:
     after = step(self._ownership(thread))
     sleep(0.01)
-    self._owners[thread] = after
+    self._owners[self._tenant, thread] = after
     return after
 
 
@@ -303,7 +304,7 @@ def goes_by_the_clock(self: Any, real: Any, thread: str, *given: Any, **options:
 
 @breaks("a_former_owner_can_do_nothing", "release")
 def releases_for_anybody(self: Any, _: Any, lease: Any) -> None:
-    self._owners[lease.thread] = replace(self._ownership(lease.thread), holder=None)
+    self._owners[self._tenant, lease.thread] = replace(self._ownership(lease.thread), holder=None)
 
 
 @breaks("nothing_of_a_former_owner_lands_after_a_takeover", "append")

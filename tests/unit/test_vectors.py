@@ -233,9 +233,9 @@ def test_the_implementation_shows_or_refuses_a_journal(vector: Vector, tmp_path:
     journal = Journal(storage, keys=keys, name=vector["store"], anchor=anchor)
 
     def act() -> list[str]:
-        fields = json.loads(vector["shows"][0]) if "shows" in vector else {"thread": None}
-        of = {"thread": fields["thread"], "tenant": fields["tenant"]} if fields["thread"] else {}
-        return [said(entry) for entry in journal.show(**of)]
+        fields = json.loads(vector.get("shows", ['{"tenant":"","thread":null}'])[0])
+        scope = journal.tenant(fields["tenant"]) if fields["tenant"] else journal
+        return [said(entry) for entry in scope.show(thread=fields["thread"])]
 
     assert outcome(act) == vector.get("refused", vector.get("shows"))
     assert outcome(journal.verify) == vector.get("refused", len(vector["records"]))

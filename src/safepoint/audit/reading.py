@@ -28,7 +28,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits
 from safepoint.core.record import Checkpoint, Opened
 from safepoint.resume.approval import Question, peek
-from safepoint.resume.asking import SPENT
+from safepoint.resume.asking import SPENT, read_note
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.states import view_of
 from safepoint.shared.terminal import tick
@@ -215,11 +215,9 @@ def _entry(checkpoint: Checkpoint) -> Frame:
 
 def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
     """Yield what a note spends, if it is one of this package, and about something."""
-    with suppress(DecodeError, ApprovalRefused, AttributeError, TypeError):
-        found = inspect_state(plain, limits)
-        texts = tuple(found.get("statements"))
-        if all(isinstance(text, str) for text in texts):
-            yield Spend(opened.checkpoint(None), Question.from_text(found.get("question")), texts)
+    with suppress(DecodeError, ApprovalRefused):
+        text, signed = read_note(inspect_state(plain, limits))
+        yield Spend(opened.checkpoint(None), Question.from_text(text), tuple(signed))
 
 
 def _rule(refusal: CheckpointError) -> str:

@@ -25,10 +25,10 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
-from safepoint.core.names import check_name
+from safepoint.core.names import check_name, with_tenant
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
-from safepoint.shared.desk import Desk, Verb, Wait, where
+from safepoint.shared.desk import Desk, Verb, Wait
 from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
 from safepoint.stores import disk
 
@@ -83,8 +83,8 @@ def _waiting(options: argparse.Namespace) -> int:
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:
-                    kind = type(error).__name__
-                    alarms.append(f"ALARM: {where(desk.ledger, thread)}: {kind}: {error}")
+                    named = with_tenant(desk.ledger.tenant_name, thread)
+                    alarms.append(f"ALARM: {named}: {type(error).__name__}: {error}")
     for wait in sorted(waits, key=lambda each: (each.question.until or "9999", each.since)):
         for line in wait.lines(full=options.full):
             print("\n".join(rows(line, 1)))
@@ -174,7 +174,7 @@ def _order(options: argparse.Namespace) -> int:
         thread = desk.thread(options.thread)
         desk.check_operator(options.person)
         operator, warning = _signer(options)
-        which = f"by {options.person}: {where(desk.ledger, thread)}."
+        which = f"by {options.person}: {with_tenant(desk.ledger.tenant_name, thread)}."
         if "reason" in options:
             order = desk.hold(thread, operator, why=options.reason)
             said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."

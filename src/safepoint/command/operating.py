@@ -15,6 +15,7 @@ import stat
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +31,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name, check_sequence, stamp
+from safepoint.core.names import check_name, check_sequence, stamp, with_tenant
 from safepoint.core.record import Opened
 from safepoint.places import (
     PLACES,
@@ -115,13 +116,8 @@ def _stopped(options: argparse.Namespace, word: str) -> int | None:
 
 
 def _store(options: argparse.Namespace) -> Store:
-    return read(options.config).store(options.name)
-
-
-def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = False) -> Ledger:
-    ledger = _store(options).opened(stack, write=write)
-    ours = options.tenant in ("", ledger.tenant_name)
-    return ledger if ours else ledger.tenant(options.tenant)
+    store = read(options.config).store(options.name)
+    return replace(store, tenant=getattr(options, "tenant", "") or store.tenant)
 
 
 def _init(options: argparse.Namespace) -> int:
@@ -187,10 +183,8 @@ ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
 
 def _verify(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger = _opened(options, stack)
-        scopes = [ledger]
-        if options.thread is None:
-            scopes += map(ledger.tenant, ledger.tenants())
+        ledger = _store(options).opened(stack)
+        scopes = [ledger, *map(ledger.tenant, () if options.thread else ledger.tenants())]
         threads = [
             (each, thread)
             for each in scopes
@@ -212,7 +206,9 @@ def _verify(options: argparse.Namespace) -> int:
                     records += count
                 except CheckpointError as error:
                     wrong[status_of(error)] += 1
-                    broken.append(f"{_named(each, thread)}: {type(error).__name__}: {error}")
+                    broken.append(
+                        f"{with_tenant(each.tenant_name, thread)}: {type(error).__name__}: {error}"
+                    )
         print(end="".join(f"{line}\n" for line in broken))
         found = counted(len(threads) - wrong.total(), "thread")
         print(f"{found} verified, with {counted(records, 'record')}.")
@@ -230,10 +226,6 @@ def _verify(options: argparse.Namespace) -> int:
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
-def _named(ledger: Ledger, thread: str) -> str:
-    return f"@{ledger.tenant_name}/{thread}" if ledger.tenant_name else thread
-
-
 def _newest(ledger: Ledger, thread: str) -> Opened:
     """Return the newest record, a tombstone too."""
     view = view_of(ledger)
@@ -242,7 +234,7 @@ def _newest(ledger: Ledger, thread: str) -> Opened:
 
 def _history(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger = _opened(options, stack)
+        ledger = _store(options).opened(stack)
         if options.thread is None:
             if options.state:
                 options.refuse("--state needs a THREAD")
@@ -266,10 +258,10 @@ def _threads(threads: list[tuple[Ledger, str]]) -> int:
     worst = 0
     for ledger, thread in threads:
         try:
-            print(f"{_named(ledger, thread)} {_line(_newest(ledger, thread))}")
+            print(f"{with_tenant(ledger.tenant_name, thread)} {_line(_newest(ledger, thread))}")
         except CheckpointError as error:
             worst = max(worst, status_of(error))
-            print(f"{_named(ledger, thread)} {type(error).__name__}: {error}")
+            print(f"{with_tenant(ledger.tenant_name, thread)} {type(error).__name__}: {error}")
     if not threads:
         print("No thread.", file=sys.stderr)
     return worst
@@ -314,13 +306,15 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
 
 def _journal(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        journal = _store(options).journal_of(stack, write=False)
+        store = _store(options)
+        journal = store.journal_of(stack, write=False)
         if journal is None:
             raise ConfigurationError(
                 f"Store {options.name} has no journal.",
                 "safepoint init adds one in the default places; settings name it with journal.",
             )
-        entries = [*journal.show(thread=options.thread, tenant=options.tenant)]
+        scope = journal.tenant(store.tenant) if store.tenant else journal
+        entries = [*scope.show(thread=options.thread)]
         for entry in entries:
             print(entry)
         if not entries:

@@ -21,7 +21,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
-from safepoint.console.index import Index
+from safepoint.console.index import Index, Spot
 from safepoint.console.pages import render, run_address
 from safepoint.console.record import record_of
 from safepoint.console.signing import Act, Forms, FormUsed, Signed, Signer, Signing, Subject, Task
@@ -32,10 +32,11 @@ from safepoint.core.errors import (
     NotFound,
     ResumeRefused,
 )
+from safepoint.core.names import with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import MAX_WHY, Order
 from safepoint.resume.approval import Approver, shown
-from safepoint.shared.desk import Desk, State, Verb, Wait, where
+from safepoint.shared.desk import Desk, State, Verb, Wait
 from safepoint.shared.terminal import status_of
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
@@ -169,7 +170,7 @@ class Console:
         number = asked.fields.get("page", "")
         page = self._index.page(state, int(number) if re.fullmatch("[0-9]{1,6}", number) else 1)
         alarms, status = self._index.alarms(), self._index.status()
-        dark = [each for each in alarms if not each.thread or each.error == "LimitExceeded"]
+        dark = [each for each in alarms if not each.spot.thread or each.error == "LimitExceeded"]
         return self._page(
             *("waiting", state.capitalize()),
             active=state,
@@ -260,7 +261,8 @@ class Console:
     def _signed(self, subject: Subject, person: Approver) -> Signed:
         """Verify once more, sign the very question that was shown, and put it with the answers."""
         with self._desk(subject, write=True) as desk:
-            run, name, why = where(desk.ledger, subject.thread), person.name, subject.why
+            run = with_tenant(subject.tenant, subject.thread)
+            name, why = person.name, subject.why
             because = f" The reason: {shown(why)}." if why else ""
             put = " It was put with the answers, where workers look."
             if desk.answers is None:
@@ -281,7 +283,7 @@ class Console:
                 with suppress(CheckpointError):  # it is released, whatever this says
                     said += f" Holds that are left: {len(desk.holds(subject.thread))}."
                 done = Signed(said + put, order.text)
-        self._index.look_again(subject.store, subject.tenant, subject.thread)
+        self._index.look_again(Spot(*subject[1:4]))
         return done
 
     def _signature(self, asked: _Input) -> Response:

@@ -46,16 +46,19 @@ _DARK: Final = (
     " known: look at them where the cipher is."
 )
 
-Spot = tuple[str, str, str]
-"""A thread: its store, its tenant or "", its name."""
+
+class Spot(NamedTuple):
+    """A thread: its store, its tenant or "", and its name; without that, all of them."""
+
+    store: str
+    tenant: str = ""
+    thread: str = ""
 
 
 class Row(NamedTuple):
     """A run that waits, verified when it was put on this page; `more` is what else it asks."""
 
-    store: str
-    tenant: str
-    thread: str
+    spot: Spot
     wait: Wait
     more: int = 0
 
@@ -64,18 +67,14 @@ class Alarm(NamedTuple):
     """A run that does not verify or that the storage hides; without a thread, all of a store.
 
     Attributes:
-        store: the name of its store.
-        tenant: whose it is, or "".
-        thread: its name, or "".
+        spot: which it is.
         error: the kind of the error.
         text: what is wrong, and what to do.
         is_hidden: whether the storage ends it before what the anchor has seen.
         is_known: whether the anchor knows it. Whoever writes the storage can make up others.
     """
 
-    store: str
-    tenant: str
-    thread: str
+    spot: Spot
     error: str
     text: str
     is_hidden: bool = False
@@ -86,9 +85,7 @@ class Done(NamedTuple):
     """Something that was answered, or that ended with nobody's answer.
 
     Attributes:
-        store: the name of its store.
-        tenant: whose run it is, or "".
-        thread: the run.
+        spot: the run.
         question: what it asked.
         result: "approved", "denied" or "expired".
         at: when somebody signed that, by their clock, or when the wait ended.
@@ -96,9 +93,7 @@ class Done(NamedTuple):
         why: the reason that they gave, or "".
     """
 
-    store: str
-    tenant: str
-    thread: str
+    spot: Spot
     question: Question
     result: str
     at: datetime
@@ -160,7 +155,7 @@ class _Desks(ExitStack):
 
     def of(self, store: str, tenant: str = "") -> Desk:
         """Return the desk of a store, or of a tenant, opened if it is not."""
-        place = store, tenant, ""
+        place = Spot(store, tenant)
         if place not in self._open:
             if tenant:
                 self._open[place] = self.of(store).of(tenant)
@@ -215,7 +210,7 @@ class Index:
                     break
                 fresh |= {spot: self._verified(desks, spot) for spot in new}
         rows = [
-            Row(*spot, wait, more)
+            Row(spot, wait, more)
             for spot, entry, more in part
             for wait in fresh.get(spot, ())
             if wait.digest == entry.digest
@@ -237,10 +232,8 @@ class Index:
         with self._lock:
             found = list({**self._failed, **self._broken}.values())
             away = list(self._away.values())
-            dark = Counter(spot[:2] for spot in self._encrypted)
-        away += [
-            Alarm(*place, "", "DecodeError", _DARK.format(number)) for place, number in dark.items()
-        ]
+            dark = Counter(spot._replace(thread="") for spot in self._encrypted)
+        away += [Alarm(spot, "DecodeError", _DARK.format(many)) for spot, many in dark.items()]
         found.sort(key=lambda each: (not each.is_hidden, not each.is_known, each))
         return [*sorted(away), *found]
 
@@ -254,7 +247,7 @@ class Index:
         What people signed was verified by the last pass, and what expired right now.
         """
         expired = [
-            Done(*row[:3], row.wait.question, "expired", datetime.fromisoformat(until))
+            Done(row.spot, row.wait.question, "expired", datetime.fromisoformat(until))
             for row in self.page("expired").rows
             if (until := row.wait.question.until)
         ]
@@ -289,16 +282,16 @@ class Index:
 
     # --- look at threads
 
-    def look_again(self, store: str, tenant: str, thread: str) -> None:
+    def look_again(self, spot: Spot) -> None:
         """Have the background look at a thread soon: something was put with its answers."""
-        self._again.append((store, tenant, thread))
+        self._again.append(spot)
         self._wake.set()
 
     def _verified(self, desks: _Desks, spot: Spot) -> list[Wait]:
         """Return what a thread waits for, for a page; nothing if its store is away."""
-        if spot[0] not in self._away:
-            with self._losing(spot[0]):
-                return self._look(desks.of(*spot[:2]), spot)
+        if spot.store not in self._away:
+            with self._losing(spot.store):
+                return self._look(desks.of(spot.store, spot.tenant), spot)
         return []
 
     def _look(self, desk: Desk, spot: Spot, *, whole: bool = False) -> list[Wait]:
@@ -316,18 +309,18 @@ class Index:
         is_broken = whole
         try:
             if whole:
-                desk.ledger.verify(spot[2])
+                desk.ledger.verify(spot.thread)
             is_broken = False
-            waits = desk.waits(spot[2], whole=False)
+            waits = desk.waits(spot.thread, whole=False)
         except ThreadDeleted:
             pass
         except Exception as error:  # noqa: BLE001  whatever it is, it is one thread's
             if isinstance(error, Unavailable):
                 _check_there(desk)
-            is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot[2])
+            is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot.thread)
             if not is_dark:
                 told = type(error).__name__, str(error)
-                alarm = Alarm(*spot, *told, *_is_known(desk.ledger, spot[2]))
+                alarm = Alarm(spot, *told, *_is_known(desk.ledger, spot.thread))
         with self._lock:
             if whole:
                 _put(self._broken, spot, alarm if is_broken else None)
@@ -349,7 +342,7 @@ class Index:
         except Exception as error:  # noqa: BLE001  nothing ends the thread that looks
             text = f"{store} could not be looked at. {error}"
             with self._lock:
-                self._away[store] = Alarm(store, "", "", type(error).__name__, text)
+                self._away[store] = Alarm(Spot(store), type(error).__name__, text)
 
     # --- the background
 
@@ -419,7 +412,7 @@ class Index:
             if store not in self._away:
                 with self._losing(store):
                     desk = desks.of(store, tenant)
-                    self._look(desk, (store, desk.ledger.tenant_name, thread))
+                    self._look(desk, Spot(store, desk.ledger.tenant_name, thread))
         self._recall(desks, *stores)
 
     def _recall(self, desks: _Desks, *stores: str) -> None:
@@ -449,18 +442,18 @@ class Index:
         ends, tenant = _ends(desk.ledger), desk.ledger.tenant_name
         names = {*ends, *desk.ledger.threads()} if whole else ends.keys()
         spots = {spot for spot in self._ends if spot[:2] == (store, tenant)}
-        spots |= {(store, tenant, thread) for thread in names}
+        spots |= {Spot(store, tenant, thread) for thread in names}
         if whole:
-            threads, anchor = sorted(spot[2] for spot in spots), desk.ledger.anchor
+            threads, anchor = sorted(spot.thread for spot in spots), desk.ledger.anchor
             with anchor_errors("list", "the threads"):
                 known = set(anchor.threads(desk.ledger.store)) if anchor else set[str]()
             return _Tour(store, desk, ends, threads, len({*threads} - known))
-        moved = {spot for spot in spots if ends.get(spot[2], 0) != self._ends.get(spot)}
+        moved = {spot for spot in spots if ends.get(spot.thread, 0) != self._ends.get(spot)}
         with self._lock:
             kept = self._entries.keys() | self._failed.keys() | self._broken.keys()
             open_ones = spots & kept - moved
         again = heapq.nsmallest(_AGAIN, open_ones, key=lambda spot: self._looked[spot])
-        return _Tour(store, desk, ends, [spot[2] for spot in (*sorted(moved), *again)])
+        return _Tour(store, desk, ends, [spot.thread for spot in (*sorted(moved), *again)])
 
     def _tour(self, desks: _Desks, tour: _Tour, *, whole: bool) -> None:
         """Look at the threads of one scope."""
@@ -474,7 +467,7 @@ class Index:
                 if self._stop.is_set():
                     return
                 self._catch_up(desks)
-                spot = store, desk.ledger.tenant_name, thread
+                spot = Spot(store, desk.ledger.tenant_name, thread)
                 self._look(desk, spot, whole=whole or spot in self._broken)
                 self._ends[spot] = tour.ends.get(thread, 0)
                 if whole:
@@ -512,7 +505,7 @@ def _answered(store: str, desk: Desk) -> tuple[list[Done], str]:
         elif (asked := said.question).store == ledger.store:
             revoked = ", whose key is revoked by now" * (said.key in people[0].revoked)
             result = said.verdict, said.issued, f"{said.approver}{revoked}", said.why
-            rows.append(Done(store, asked.tenant, asked.thread, asked, *result))
+            rows.append(Done(Spot(store, asked.tenant, asked.thread), asked, *result))
     return rows, f"{counted(len(errors), 'answer')} cannot be shown. {errors[0]}" if errors else ""
 
 

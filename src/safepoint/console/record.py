@@ -29,7 +29,7 @@ from safepoint.core.names import Head, check_name, thread_text
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import Approval, Question
-from safepoint.resume.asking import SPENT
+from safepoint.resume.asking import SPENT, read_note
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.desk import Desk, Verb, Wait
@@ -294,13 +294,12 @@ class _History:
 
     def _who(self, opened: Opened) -> Iterator[str]:
         """Yield who stands behind a record, as far as signatures tell."""
-        header, statements = opened.header, list[Any]()
+        header, statements = opened.header, list[str]()
         try:
             if header.kind == "note" and header.label == SPENT:
-                note = self._json(opened)
-                statements = note["statements"]
+                text, statements = read_note(self._json(opened))
                 if not statements:
-                    asked = Question.from_text(note["question"])
+                    asked = Question.from_text(text)
                     how = (
                         f"the wait had ended, then {asked.then}"
                         if asked.until
@@ -311,8 +310,6 @@ class _History:
                 yield self._statement(text, header)
         except CheckpointError as error:
             self.record.unread["history"] = _named(error)
-        except (KeyError, TypeError):
-            yield "what it says of answers cannot be read"
 
     def _statement(self, text: str, header: Header) -> str:
         try:

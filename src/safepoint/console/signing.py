@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Final, Literal, NamedTuple
 
 from safepoint.core.errors import ApprovalRefused, CheckpointError, LimitExceeded, ResumeRefused
-from safepoint.core.names import digest_of
+from safepoint.core.names import digest_of, with_tenant
 from safepoint.resume.approval import Approver, Question
 from safepoint.shared.terminal import no_echo, rows, unlock
 
@@ -318,8 +318,8 @@ class Signing:
     def _unlocked(self, task: Task) -> Approver:
         """Unlock the key for one signature. Each prompt names what that is for."""
         (act, _, tenant, thread, *_), (name, file) = task.subject, task.signer
-        run = f"{thread} of the tenant {tenant}" if tenant else thread
-        lines = f"{name} signs: {act.upper()} {run}", f"digest: {task.subject.digest or '(none)'}"
+        does = f"{act.upper()} {with_tenant(tenant, thread)}"
+        lines = f"{name} signs: {does}", f"digest: {task.subject.digest or '(none)'}"
         what = "\n".join(row for line in lines for row in rows(line, 2))
         return Approver(name, unlock(file, what, within=PATIENCE))
 

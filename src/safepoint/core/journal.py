@@ -48,6 +48,7 @@ from safepoint.core.names import (
     is_digest,
     journal_of,
     stamp,
+    with_tenant,
 )
 from safepoint.core.record import Opened, Place, seal
 from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
@@ -329,18 +330,14 @@ class Journal:
             done = view.append(chain, write).header
         return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
-    def show(
-        self, *, thread: str | None = None, what: str | None = None, tenant: str = ""
-    ) -> Iterator[Entry]:
-        """Yield the entries by time. Each is verified with all earlier ones of its chain.
+    def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
+        """Yield the entries by time, those of all tenants too. All before each is verified.
 
         The entries of one chain stay in order, even if their times are not.
 
         Args:
             thread: only entries about this thread. Other chains are not read.
             what: only entries of this kind.
-            tenant: the tenant of the thread. Without a thread: only entries of this tenant, or of
-                all tenants if it is empty.
 
         Raises:
             SealBroken: an entry was edited, moved or removed, or a chain ends before what the
@@ -348,8 +345,7 @@ class Journal:
             Unavailable: it cannot be read.
         """
         with _as_journal_errors():
-            scope = self._view.for_tenant(tenant) if tenant else self._view
-            chains = _chains(scope) if thread is None else [(scope, thread)]
+            chains = _chains(self._view) if thread is None else [(self._view, thread)]
             shown = ([*map(_entry, view.back(chain))][::-1] for view, chain in chains)
             for entry in merge(*shown, key=lambda each: (each.at, each.tenant, each.chain)):
                 if thread in (None, entry.thread) and what in (None, entry.what):
@@ -392,9 +388,7 @@ class Journal:
         """
         with _as_journal_errors():
             return {
-                f"@{view.tenant}/{chain}" if view.tenant else chain: sum(
-                    1 for _ in map(_entry, view.back(chain))
-                )
+                with_tenant(view.tenant, chain): sum(1 for _ in map(_entry, view.back(chain)))
                 for view, chain in _chains(self._view)
             }
 

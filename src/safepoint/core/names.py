@@ -149,6 +149,11 @@ def check_tenant(name: object, within: str = "") -> str:
     return check_name("tenant", name)
 
 
+def with_tenant(tenant: str, thread: str) -> str:
+    """Return a thread as people write it: `order-7`, or `@acme/order-7` if it is a tenant's."""
+    return f"@{tenant}/{thread}" if tenant else thread
+
+
 def check_sequence(sequence: object) -> int:
     """Return `sequence` if it is a whole number from 1 up to `MAX_SEQUENCE`.
 

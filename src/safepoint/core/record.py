@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
-from safepoint.core.errors import (
-    InvalidId,
-    LimitExceeded,
-    RolledBack,
-    SealBroken,
-    quoted,
-)
+from safepoint.core.errors import InvalidId, LimitExceeded, RolledBack, SealBroken, quoted
 from safepoint.core.keys import Key, Keyring, Revoked, SigningKey
 from safepoint.core.names import (
     DEFAULT_LIMITS,
@@ -395,7 +389,8 @@ def open_sealed(
     if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
     if digest is not None and digest != own_digest:
-        raise SealBroken(f"{shown} is not the one that #{place.sequence + 1} was sealed upon.")
+        what = f"{shown} is not the one that #{place.sequence + 1} was sealed upon."
+        raise SealBroken(what, kind="chain")
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)

@@ -461,7 +461,7 @@ def check_place(thread: object, sequence: object) -> None:
     check_sequence(sequence)
 
 
-class InMemoryCheckpointStorage(Leasing):
+class InMemoryCheckpointStorage(Leasing, Tenants):
     """Keeps records in this process, as bytes, until it ends.
 
     It stores copies, so changing a buffer after `append` has no effect. Several threads of one
@@ -477,41 +477,27 @@ class InMemoryCheckpointStorage(Leasing):
     def __init__(self, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._clock = clock
         self._lock = Lock()
-        self._records: dict[str, dict[int, bytes]] = {}
-        self._heads: dict[str, int] = {}
-        self._bases: dict[str, tuple[int, bytes]] = {}
-        self._owners: dict[str, Ownership] = {}
-        self._tenant = ""
-        self._tenants: dict[str, InMemoryCheckpointStorage] = {}
-
-    def tenant(self, name: str) -> InMemoryCheckpointStorage:
-        """Return the storage of one tenant, which sees only its own threads.
-
-        Raises:
-            InvalidId: the name is outside the grammar.
-            ConfigurationError: this is a tenant's storage itself.
-        """
-        check_tenant(name, self._tenant)
-        with self._lock:
-            scope = self._tenants.setdefault(name, InMemoryCheckpointStorage(clock=self._clock))
-            scope._tenant = name  # noqa: SLF001  of our own kind
-            return scope
+        # By tenant and thread.
+        self._records: dict[tuple[str, str], dict[int, bytes]] = {}
+        self._heads: dict[tuple[str, str], int] = {}
+        self._bases: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._owners: dict[tuple[str, str], Ownership] = {}
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
     ) -> None:
         """Store a copy of `record` at `(thread, sequence)`, directly after the last record."""
         check_place(thread, sequence)
-        data = bytes(record)
+        data, at = bytes(record), (self._tenant, thread)
         with self._lock:
-            self._owners.get(thread, Ownership(thread)).check_fence(fence)
-            head, first = self._heads.get(thread, 0), self._first(thread)
+            self._ownership(thread).check_fence(fence)
+            head, first = self._heads.get(at, 0), self._first(thread)
             if sequence <= head or sequence < first:
                 raise taken(thread, sequence, first)
             if sequence != (head + 1 if head else first or 1):
                 raise ahead(thread, sequence, head)
-            self._records.setdefault(thread, {})[sequence] = data
-            self._heads[thread] = sequence
+            self._records.setdefault(at, {})[sequence] = data
+            self._heads[at] = sequence
 
     def read(self, thread: str, sequence: int) -> bytes:
         """Return the record exactly as it was appended.
@@ -522,7 +508,7 @@ class InMemoryCheckpointStorage(Leasing):
         """
         check_place(thread, sequence)
         with self._lock:
-            record = self._records.get(thread, {}).get(sequence)
+            record = self._records.get((self._tenant, thread), {}).get(sequence)
             if record is None:
                 raise no_record(thread, sequence, self._first(thread))
             return record
@@ -533,16 +519,15 @@ class InMemoryCheckpointStorage(Leasing):
         Raises:
             InvalidId: the thread is outside the grammar.
         """
-        return self._heads.get(check_name("thread", thread), 0)
+        return self._heads.get((self._tenant, check_name("thread", thread)), 0)
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
-        return list(self._heads)
+        return [thread for tenant, thread in list(self._heads) if tenant == self._tenant]
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record."""
-        with self._lock:
-            return [name for name, scope in self._tenants.items() if scope.threads()]
+        return self._tenants_in(tenant for tenant, _ in list(self._heads))
 
     def base(self, thread: str) -> tuple[int, bytes] | None:
         """Return the first remaining sequence and the base that `prune` stored, or None.
@@ -550,7 +535,7 @@ class InMemoryCheckpointStorage(Leasing):
         Raises:
             InvalidId: the thread is outside the grammar.
         """
-        return self._bases.get(check_name("thread", thread))
+        return self._bases.get((self._tenant, check_name("thread", thread)))
 
     def prune(self, thread: str, first: int, base: bytes) -> int:
         """Store `base`, then remove every record below `first`. A thread never moves backwards.
@@ -565,14 +550,14 @@ class InMemoryCheckpointStorage(Leasing):
             NotFound: there are records, and none at `first`.
         """
         check_place(thread, first)
-        data = bytes(base)
+        data, at = bytes(base), (self._tenant, thread)
         with self._lock:
             if first < self._first(thread):
                 return 0
-            records = self._records.get(thread, {})
+            records = self._records.get(at, {})
             if records and first not in records:
                 raise no_record(thread, first, 0)
-            self._bases[thread] = first, data
+            self._bases[at] = first, data
             below = [sequence for sequence in records if sequence < first]
             for sequence in below:
                 del records[sequence]
@@ -582,7 +567,7 @@ class InMemoryCheckpointStorage(Leasing):
         """Return the head and its record; 0 and None for a thread without records."""
         head = self.head(thread)
         with self._lock:
-            return head, self._records.get(thread, {}).get(head)
+            return head, self._records.get((self._tenant, thread), {}).get(head)
 
     def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
         """Return the records from `first` to `last`, downwards if `last` is lower.
@@ -595,13 +580,13 @@ class InMemoryCheckpointStorage(Leasing):
         return (self.read(thread, sequence) for sequence in span(first, last))
 
     def _ownership(self, thread: str) -> Ownership:
-        return self._owners.get(thread, Ownership(thread))
+        return self._owners.get((self._tenant, thread), Ownership(thread))
 
     def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
         with self._lock:
-            after = step(self._owners.get(thread, Ownership(thread)))
-            self._owners[thread] = after
+            after = step(self._ownership(thread))
+            self._owners[self._tenant, thread] = after
             return after
 
     def _first(self, thread: str) -> int:
-        return self._bases[thread][0] if thread in self._bases else 0
+        return self._bases.get((self._tenant, thread), (0, b""))[0]

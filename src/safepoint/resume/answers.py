@@ -328,9 +328,8 @@ class Answers:
                             continue
                         said = approvers.open(stored["answer"], revoked=True)
                         _, key = approvers.keys[opened.key]
-                        if said.key != key.id or chain != _chain(
-                            "answer", key, said.question.subject
-                        ):
+                        right = _chain("answer", key, said.question.subject)
+                        if said.key != key.id or chain != right:
                             raise _misplaced(chain)
                         yield replace(said, why=str(stored.get("why", "")))
             except CheckpointError as error:
@@ -385,10 +384,8 @@ def _parse(name: str, place: Place, record: str, opened: Opened) -> Order:
     """Return the order in a verified record."""
     said = read_json(opened.payload, _LIMITS.state_bytes)
     what = said["order"]
-    if (said["store"], said["tenant"], said["thread"]) != place[:3] or what not in (
-        "hold",
-        "release",
-    ):
+    is_here = (said["store"], said["tenant"], said["thread"]) == place[:3]
+    if not is_here or what not in ("hold", "release"):
         raise _misplaced(opened.header.thread)
     at = datetime.fromisoformat(opened.header.created)
     hold = said["hold"] if what == "release" else opened.digest

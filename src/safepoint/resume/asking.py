@@ -32,7 +32,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import RESUMING, Actor, Entry, EventOutcome, What
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head, digest_of
+from safepoint.core.names import Head, digest_of, with_tenant
 from safepoint.resume.answers import in_force
 from safepoint.resume.approval import Approval, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
@@ -106,6 +106,21 @@ class _Spent(NamedTuple):
         return 1 if _is_denied(self.answer) else 2, self.note.sequence
 
 
+def read_note(value: object) -> tuple[str, list[str]]:
+    """Return what a note about an answer says: the question's text, and what people signed.
+
+    Nobody signed it if the wait ended, or if nobody had to approve.
+
+    Raises:
+        DecodeError: it is not what a worker writes.
+    """
+    match value:
+        case {"question": str(question), "statements": list(texts)}:
+            if all(isinstance(text, str) for text in texts):
+                return question, texts
+    raise DecodeError("A note about an answer cannot be read.", "Find out who wrote it.")
+
+
 def _is_denied(answer: Iterable[Approval]) -> bool:
     return any(each.verdict == "denied" for each in answer)
 
@@ -174,12 +189,11 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
     for each in in_force(gate.answers.orders(store, thread, operators, tenant=tenant), operators):
         who = Actor(each.by, f"signature of key {each.key}")
         ledger.log.write("hold", "done", thread, detail=str(each), actor=who)
-        whose = f" --tenant {tenant}" if tenant else ""
         raise NotOwner(
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
-            f"No step runs. An operator ends it: safepoint release {store} {thread}{whose}"
-            f" --digest {each.hold}, or answers.release in code.",
+            f"No step runs. An operator ends it: safepoint release {store}"
+            f" {with_tenant(tenant, thread)} --digest {each.hold}, or answers.release in code.",
             "held",
         )
 
@@ -275,15 +289,18 @@ class Asking(NamedTuple):
                 error.question = self.question
                 raise
 
-    def find_answer(self, notes: list[Link] | None = None) -> Answer | None:
-        """Return the answer that was spent, or None if the question is open.
+    def find_answer(self) -> Answer | None:
+        """Return the answer that was spent, or None if the question is open."""
+        spent = self._find_end(datetime.now(UTC))[1]
+        return None if spent is None or spent.is_unfinished else spent.answer
 
-        Args:
-            notes: the notes about answers, oldest first, if the caller has read them.
+    def is_answered(self, notes: Iterable[Link]) -> bool:
+        """Tell whether a note answers the question, for whoever has no journal.
+
+        Only the journal knows that an answer was used before it expired or its key was revoked.
         """
         now = datetime.now(UTC)
-        spent = self._find_end(now)[1] if notes is None else self._find_spent(notes, now)
-        return None if spent is None or spent.is_unfinished else spent.answer
+        return any(self._judge(each, now, is_used=False) is not None for each in notes)
 
     def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
@@ -349,11 +366,8 @@ class Asking(NamedTuple):
             log.write("expire", outcome, thread, at, action)
         for each in answer:
             what: What = "deny" if each.verdict == "denied" else "approve"
-            who, detail = (
-                Actor(each.approver, f"signature of key {each.key}"),
-                f"nonce {each.nonce}",
-            )
-            log.write(what, outcome, thread, at, f"{action} {detail}".lstrip(), actor=who)
+            who = Actor(each.approver, f"signature of key {each.key}")
+            log.write(what, outcome, thread, at, f"{action} nonce {each.nonce}".lstrip(), actor=who)
 
     def _too_late(self, answer: Answer) -> ApprovalRefused:
         how = "the wait has ended"
@@ -417,14 +431,11 @@ class Asking(NamedTuple):
 
     def _texts(self, signed: object) -> list[str]:
         """Return each signed text once, from a caller or from a note."""
-        texts = [signed] if signed and isinstance(signed, str) else signed
+        texts: Any = [signed] if signed and isinstance(signed, str) else signed
         if not texts and (self.refuses_repeats or self.gate.answers is not None):
             return []  # nobody answered yet, or all answers are in their place
-        if (
-            not isinstance(texts, list)
-            or not 0 < len(texts) <= MAX_APPROVERS
-            or not all(isinstance(text, str) for text in texts)
-        ):
+        is_list = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
+        if not is_list or not 0 < len(texts) <= MAX_APPROVERS:
             raise ApprovalRefused(
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
                 "Show people the question, and answer with what approver.approve(question) gave.",
@@ -505,18 +516,18 @@ class Asking(NamedTuple):
         """
         approvers, asked = self.gate.approvers, self.question
         try:
-            texts: Any = note.state.get("statements")
-            if isinstance(texts, list) and len(texts) == 1:
+            question, texts = read_note(note.state)
+            if len(texts) == 1:
                 denial = approvers.open(texts[0], revoked=is_used)
                 if denial.verdict == "denied" and denial.question.subject == asked.subject:
                     return (denial,)
-            if note.state.get("question") != asked.text:
+            if question != asked.text:
                 return None
             left = asked.left(now)
-            if texts == [] and left is not None:
+            if not texts and left is not None:
                 return () if is_used or left <= timedelta(0) else None
             return self._check_enough(texts, [], now)
-        except (AttributeError, DecodeError):  # not what a worker writes
+        except DecodeError:
             return None
         except _REFUSED as error:
             if is_used and error.kind == "key":  # its owner may have denied it

@@ -34,7 +34,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import RESUMING
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of
+from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, with_tenant
 from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import THEN, Question, Reason, end_of, signable
 from safepoint.resume.asking import (
@@ -705,11 +705,9 @@ class Run:
         return f"Run({self.workflow.name!r}, {self.thread!r}, next={self.next!r}{how})"
 
     def _call(self, name: str) -> Call:
-        store = "" if self.at is None else self.at.store
-        if self.at is not None and self.at.tenant:  # each may have a thread of that name
-            store += f"/@{self.at.tenant}"
+        store, tenant = (self.at.store, self.at.tenant) if self.at else ("", "")
         fork = f"-from-{self.back_to}" if self.back_to else ""
-        key = f"{store}/{self.thread}/{self.head}{fork}/{name}"
+        key = f"{store}/{with_tenant(tenant, self.thread)}/{self.head}{fork}/{name}"
         return Call(self.thread, name, self.head, key, self.approved, self.expired)
 
     def _check_still_here(self, name: str) -> None:

@@ -24,7 +24,7 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import digest_of, thread_name
+from safepoint.core.names import digest_of, thread_name, with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
@@ -99,7 +99,7 @@ class Wait(NamedTuple):
         asked = self.question
         until = datetime.fromisoformat(asked.until) if asked.until else None
         end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "for as long as nobody answers"
-        yield f"{where(self.ledger, asked.thread)} wants {shown(asked.action)}"
+        yield f"{with_tenant(self.ledger.tenant_name, asked.thread)} wants {shown(asked.action)}"
         yield f"    since {self.since:%Y-%m-%d %H:%M} UTC, {end}{', which is over' * self.is_over}"
         yield from (f"    {each}" for each in self.said)
         if full:
@@ -160,9 +160,10 @@ class Desk:
         for name in dict.fromkeys((named, thread_name(named))):
             if name in self.ledger.threads():
                 return name
+        whole = with_tenant(self.ledger.tenant_name, named)
         raise NotFound(
-            f"There is no thread {quoted(named)} in {where(self.ledger)}.",
-            "Name it as safepoint waiting lists it, and --tenant if it is a tenant's.",
+            f"There is no thread {quoted(whole)} in {self.ledger.store}.",
+            "Name it as safepoint waiting lists it.",
         )
 
     def waits(self, thread: str, *, whole: bool = True) -> list[Wait]:
@@ -418,9 +419,3 @@ def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | Checkpoi
                 yield name, count
         except CheckpointError as error:
             yield name, error
-
-
-def where(ledger: Ledger, thread: str = "") -> str:
-    """Name a thread, or a store, with its tenant."""
-    tenant = f" of the tenant {ledger.tenant_name}" if ledger.tenant_name else ""
-    return f"{thread or ledger.store}{tenant}"

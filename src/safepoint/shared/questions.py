@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from safepoint.core.chain import plain_of
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ResumeRefused
 from safepoint.core.ledger import Ledger, Link
-from safepoint.core.names import Head
+from safepoint.core.names import Head, with_tenant
 from safepoint.core.record import Checkpoint
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT, Asking
@@ -54,7 +54,7 @@ class _Summary(NamedTuple):
         asks = [
             text
             for part in ("writes", "early")
-            for text in _texts(_search(plain.get(part), "langgraph.Interrupt"))
+            for text in _search(plain.get(part), "langgraph.Asked")
         ]
         graph, agents = dict[str, Any](), dict[str, Any]()
         if "checkpoint" in plain:
@@ -147,7 +147,7 @@ def find_asked(
                     return [
                         (question, found.created)
                         for question in _of_workflow(found, Payload.unpack(found))
-                        if Asking(ledger, gate, question).find_answer(notes[::-1]) is None
+                        if not Asking(ledger, gate, question).is_answered(notes)
                     ]
             if link.kind == "note" and link.label == SPENT:
                 notes.append(link)
@@ -170,7 +170,7 @@ def find_asked(
             and question.checkpoint == question.head
             and question.head in times
             and question.reasons == (Reason.ASKED,)
-            and Asking(ledger, gate, question).find_answer(notes[::-1]) is None
+            and not Asking(ledger, gate, question).is_answered(notes)
         ]
     except CheckpointError:
         raise
@@ -184,10 +184,10 @@ def find_asked(
 
 
 def _too_much(ledger: Ledger, thread: str, why: str) -> LimitExceeded:
-    tenant = f" --tenant {ledger.tenant_name}" if ledger.tenant_name else ""
+    named = with_tenant(ledger.tenant_name, thread)
     return LimitExceeded(
         f"What {thread} asks {why}: too much to look into among many threads.",
-        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {thread}{tenant}",
+        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {named}",
     )
 
 
@@ -259,12 +259,6 @@ def _search(plain: Any, tag: str) -> Iterator[Any]:
     elif isinstance(plain, dict | list):
         for each in plain.values() if isinstance(plain, dict) else plain:
             yield from _search(each, tag)
-
-
-def _texts(interrupts: Iterator[Any]) -> Iterator[str]:
-    for each in interrupts:
-        if isinstance(each["value"], str):
-            yield each["value"]
 
 
 def _read(text: str) -> Iterator[Question]:

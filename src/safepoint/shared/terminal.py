@@ -61,10 +61,19 @@ _EVERY: Final = 0.2  # seconds
 
 _GIVEN: Final = {
     "NAME": "the name of the store",
-    "THREAD": "the name of the thread",
+    "THREAD": "the name of the thread; that of a tenant is @TENANT/THREAD",
     "SEQUENCE": "which of its records",
     "FILE": "the file of the key",
 }
+
+
+class _Thread(argparse.Action):
+    """Takes a thread as it is listed, and a tenant alone where a thread may be left out."""
+
+    def __call__(self, _: Any, options: argparse.Namespace, given: Any, *__: object) -> None:
+        named = given or ""
+        tenant, _, thread = named[1:].partition("/") if named[:1] == "@" else ("", "", named)
+        options.tenant, options.thread = tenant, thread or (None if self.nargs else "")
 
 
 def add(
@@ -78,7 +87,7 @@ def add(
         what: what it does, in a few words.
         run: the function that does it, None if the command has commands of its own.
         given: the names of its arguments; one that may be left out ends with `?`. A store brings
-            the option for the settings, and a thread that for its tenant.
+            the option for the settings.
         named: more for argparse, such as a description that says more.
     """
     about = f"{what[:1].upper()}{what[1:]}."
@@ -91,11 +100,10 @@ def add(
         shown = each.rstrip("?")
         more: dict[str, Any] = {"nargs": "?"} if each != shown else {}
         more |= {"type": int} if shown == "SEQUENCE" else {}
+        more |= {"action": _Thread} if shown == "THREAD" else {}
         parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **more)
         if shown == "NAME":
             add_config(parser)
-        elif shown == "THREAD":
-            parser.add_argument("--tenant", metavar="NAME", default="", help="whose thread it is")
     return parser
 
 
