@@ -537,7 +537,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
     answers |= {each.tag: each.cls for each in plain}
     tags = {cls: tag for tag, cls in answers.items()}
 
-    def spelled(expected: Any) -> list[Any]:
+    def tag_type(expected: Any) -> list[Any]:
         """Return the tag of a type, and the tags of its type arguments."""
         tag = tags.get(get_origin(expected) or expected)
         if tag is None:
@@ -548,23 +548,23 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
                 if isinstance(expected, type)
                 else "Ask for one type, such as bool, or a dataclass that you list.",
             )
-        return [tag, *map(spelled, get_args(expected))]
+        return [tag, *map(tag_type, get_args(expected))]
 
-    def meant(tag: str, *of: list[Any]) -> Any:
-        return answers[tag][tuple(meant(*each) for each in of)] if of else answers[tag]
+    def find_type(tag: str, *of: list[Any]) -> Any:
+        return answers[tag][tuple(find_type(*each) for each in of)] if of else answers[tag]
 
-    def asked(event: af.WorkflowEvent[Any]) -> dict[str, Any]:
+    def take_event(event: af.WorkflowEvent[Any]) -> dict[str, Any]:
         """Return the fields of a pending request, with the tag of its answer's type."""
         return {
             "request_id": event.request_id,
             "source_executor_id": event.source_executor_id,
             "request_data": event.data,
-            "response_type": spelled(event.response_type),
+            "response_type": tag_type(event.response_type),
         }
 
-    def ask(saved: dict[str, Any]) -> af.WorkflowEvent[Any]:
-        expected = meant(*saved["response_type"])
+    def make_event(saved: dict[str, Any]) -> af.WorkflowEvent[Any]:
+        expected = find_type(*saved["response_type"])
         return af.WorkflowEvent.request_info(**saved | {"response_type": expected})
 
     nested = _converter(af.WorkflowCheckpoint, _flatten, af.WorkflowCheckpoint.from_dict)
-    return [*plain, _converter(af.WorkflowEvent, asked, ask), nested]
+    return [*plain, _converter(af.WorkflowEvent, take_event, make_event), nested]

@@ -610,7 +610,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return thread
         return self._thread(ident, lambda known: known.tops.get(key.space))
 
-    def _sought(self, ident: str, key: _Label, control: RunControl | None = None) -> _Walk:
+    def _seek(self, ident: str, key: _Label, control: RunControl | None = None) -> _Walk:
         """Return a thread after looking for a checkpoint in it."""
         thread = self._known(ident, key)
         newest = thread.tops.get(key.space)
@@ -654,7 +654,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread, control):
-            thread = self._sought(place.thread, key, control)
+            thread = self._seek(place.thread, key, control)
             if key not in thread.checkpoints:
                 self._early[self._whose(place.thread), key].append(made)
                 return
@@ -709,17 +709,17 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 "In an async node write await saver.aask(...). If the node is not, invoke the graph"
                 " in a thread of its own.",
             )
-        return self._ask(_running(), action, arguments, within)
+        return self._ask(_task(), action, arguments, within)
 
     async def aask(
         self, action: str, arguments: Mapping[str, Any], *, within: timedelta | None = None
     ) -> Approved:
         """Do what `ask` does, in an async node."""
-        return await asyncio.to_thread(self._ask, _running(), action, arguments, within)
+        return await asyncio.to_thread(self._ask, _task(), action, arguments, within)
 
     @for_one
     def _ask(self, info: ExecutionInfo, *asked: Any) -> Approved:
-        asking = self._asking(info, *asked)
+        asking = self._ask_at(info, *asked)
         refused = list[CheckpointError]()
 
         def spend(signed: object) -> tuple[Approval, ...]:
@@ -747,7 +747,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
                 raise
 
-    def _asking(
+    def _ask_at(
         self,
         info: ExecutionInfo,
         action: str,
@@ -758,7 +758,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         check_askable(self.gate, self.ledger, "A node")
         check_wait(within)
         thread = str(info.thread_id)
-        name, at = self._saved(thread, info)
+        name, at = self._await(thread, info)
         self._check_free(thread, name)
         question = Question(
             store=self.ledger.store,
@@ -794,14 +794,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
 
-    def _saved(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
+    def _await(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
         """Wait until a checkpoint is saved, as LangGraph does not, and return its place."""
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             with self._lock(thread):
                 for space in _around(info):
                     key = _Label.of(space, info.checkpoint_id)
-                    known = self._sought(thread, key)
+                    known = self._seek(thread, key)
                     if at := known.checkpoints.get(key):
                         return known.name, at
                 self._check_run(thread, _control(get_config()))
@@ -1096,7 +1096,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     aprune = in_thread(prune)
 
 
-def _running() -> ExecutionInfo:
+def _task() -> ExecutionInfo:
     """Return the running task."""
     info = None
     with suppress(RuntimeError):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from safepoint.attacks import GatedTarget, Medium
 from safepoint.core.anchor import Anchor
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import spelled
+from safepoint.core.names import stamp
 from safepoint.core.storage import Lease, Ownership
 from safepoint.stores.files import LEASE, read_lease, write_lease
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
@@ -99,7 +99,7 @@ class Rows(Medium):
         """Return the columns that say such a lease of a thread."""
         owned = Ownership(thread) if lease is None else read_lease(LEASE, thread, lease)
         holder = owned.holder
-        owner, ends = (None, None) if holder is None else (holder.owner, spelled(holder.expires))
+        owner, ends = (None, None) if holder is None else (holder.owner, stamp(holder.expires))
         return {"token": owned.token, "owner": owner, "expires": ends}
 
     def write(self, name: str, data: bytes) -> None:

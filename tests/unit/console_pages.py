@@ -12,7 +12,7 @@ from safepoint.console.index import Alarm, Done, Page, Row, Spot, Status
 from safepoint.console.pages import render
 from safepoint.console.signing import Signature, Signed, Subject
 from safepoint.core.errors import ConfigurationError
-from safepoint.core.names import Head, spelled
+from safepoint.core.names import Head, stamp
 from safepoint.resume.answers import Order
 from safepoint.resume.approval import Approver, Approvers, Question
 from safepoint.shared.desk import Wait
@@ -30,7 +30,7 @@ LONG: Final = "refund-of-a-very-long-name-for-a-customer-who-called-twice-today"
 def question(action: str = "pay", hours: float = 3, **given: Any) -> Question:
     """Return what a run asks, with a deadline from now."""
     head = Head(3, f"sha256:{'a' * 64}")
-    until = spelled(NOW + hours * HOUR) if hours else ""
+    until = stamp(NOW + hours * HOUR) if hours else ""
     usual = {"app": "invoice@2", "reasons": ("asked",), "arguments": {"amount": 42, "to": "ACME"}}
     rest = {"action": action, "tools": f"sha256:{'b' * 64}", "until": until, **usual, **given}
     return Question("invoices", "order-7", head, head, **rest)

@@ -28,7 +28,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.names import Head
-from safepoint.resume.approval import SKEW, Question, signable, unverified
+from safepoint.resume.approval import SKEW, Question, peek, signable
 from tests.unit.approval_helpers import (
     APPROVERS,
     DANA,
@@ -130,7 +130,7 @@ def test_a_genuine_answer_says_who_answered_what_and_when() -> None:
     assert approval.text == TEXT
     assert APPROVERS.open(TEXT.replace("\n", "\r\n").strip()).text == TEXT
     assert APPROVERS.open(ERIN.deny(QUESTION)).verdict == "denied"
-    said = [unverified(text).get("verdict") for text in (ERIN.deny(QUESTION), TEXT, "", "x\n[]")]
+    said = [peek(text).get("verdict") for text in (ERIN.deny(QUESTION), TEXT, "", "x\n[]")]
     assert said == ["denied", "approved", None, None]
     assert APPROVERS.open(DANA.approve(QUESTION)).issued - datetime.now(UTC) < SKEW
     nonces = {APPROVERS.open(DANA.approve(QUESTION)).nonce for _ in range(9)}

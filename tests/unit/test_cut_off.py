@@ -13,7 +13,7 @@ import pytest
 from safepoint import InMemoryAnchor, Keyring, Ledger, RolledBack, SigningKey
 from safepoint.core.errors import ApprovalRefused, NotOwner, SealBroken
 from safepoint.core.journal import Journal
-from safepoint.core.names import Head, spelled
+from safepoint.core.names import Head, stamp
 from safepoint.resume.approval import Question
 from safepoint.resume.asking import Answer, Asking, check_held
 from tests.house import DANA, KEYS, OPAL, STORE, THREAD, Counting, House, Memory, opened
@@ -36,7 +36,7 @@ class Case(House):
         return Asking(self.book, self.gate, self.question, lambda _: False, {}).spend(text)
 
     def expire(self) -> None:
-        ended = spelled(datetime.now(UTC) - timedelta(hours=1))
+        ended = stamp(datetime.now(UTC) - timedelta(hours=1))
         self.question = replace(self.question, until=ended)
         assert self.spend(None) == ()
 

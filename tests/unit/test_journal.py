@@ -34,7 +34,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.journal import Entry, Event, Journal
-from safepoint.core.names import spelled
+from safepoint.core.names import stamp
 from tests.harness.crash import failed, killed
 from tests.house import KEY, KEYS, Memory, opened
 
@@ -72,8 +72,7 @@ def test_what_was_recorded_is_told_in_order_and_by_question() -> None:
     first, second = journal.show()
     assert (recorded, first.number, first.actor.name) == (first, 1, "dana")
     assert str(second) == (
-        f"1 {spelled(second.at)} save intended orders/a #7 sha256:aaaaaaaaaaaa 'w' (by 'login'):"
-        " 'x'"
+        f"1 {stamp(second.at)} save intended orders/a #7 sha256:aaaaaaaaaaaa 'w' (by 'login'): 'x'"
     )
     assert list(journal.show(thread="order-7")) == [first]
     assert list(journal.show(what="save")) == [second]

@@ -28,7 +28,7 @@ from safepoint.audit.finding import (
 )
 from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.files import stranger_refusals
-from safepoint.core.names import spelled
+from safepoint.core.names import stamp
 from safepoint.core.storage import MAX_SECONDS, is_thread
 from safepoint.places import is_beside, is_database
 from safepoint.stores.database import BESIDE
@@ -223,7 +223,7 @@ def _lease(
         return
     if lease is None:
         return
-    until = {"name": name, "lease": lease, "expires": spelled(lease.expires)}
+    until = {"name": name, "lease": lease, "expires": stamp(lease.expires)}
     if lease.expires - now > _LONGEST:
         yield finding("SP07.too-long", where, hours=MAX_SECONDS // 3600, **until)
     elif lease.expires <= now:

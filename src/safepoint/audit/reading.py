@@ -27,7 +27,7 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits
 from safepoint.core.record import Checkpoint, Opened
-from safepoint.resume.approval import Question, unverified
+from safepoint.resume.approval import Question, peek
 from safepoint.resume.asking import SPENT, read_note
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.states import view_of
@@ -75,7 +75,7 @@ class Spend(NamedTuple):
         """Whether it is said to end the run: by a no, or because nobody answered in time."""
         if not self.texts:
             return self.question.until != "" and self.question.then == "deny"
-        return any(unverified(text).get("verdict") == "denied" for text in self.texts)
+        return any(peek(text).get("verdict") == "denied" for text in self.texts)
 
 
 @dataclass(frozen=True, slots=True)

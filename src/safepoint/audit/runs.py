@@ -23,7 +23,7 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import Head, spelled
+from safepoint.core.names import Head, stamp
 from safepoint.resume.answers import in_force
 from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import Decision, Gate, compare
@@ -335,7 +335,7 @@ def _right(link: Turn, asked: Question, source: Frame) -> Question:
         arguments=dict(ask.arguments) if ask else {},
         next=link.payload.done[-1],
         done=asked.done if is_migrated else done,
-        until=spelled(over) if over else "",
+        until=stamp(over) if over else "",
         then=ask.then if ask and over else "deny",
     )
 

@@ -107,7 +107,7 @@ def _answer(options: argparse.Namespace) -> int:
         desk.check(verb, options.person)
         if desk.ledger.anchor is None:
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
-        wait = desk.chosen(thread, options.digest)
+        wait = desk.choose(thread, options.digest)
         desk.check_open(wait, verb, options.person)
         if not _is_meant(wait, verb, options.digest):
             print("Nothing was signed.", file=sys.stderr)
@@ -172,7 +172,7 @@ def _order(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         thread = desk.thread(options.thread)
-        desk.ordering(options.person)
+        desk.check_operator(options.person)
         operator, warning = _signer(options)
         which = f"by {options.person}: {with_tenant(desk.ledger.tenant_name, thread)}."
         if "reason" in options:

@@ -31,7 +31,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name, check_sequence, spelled, with_tenant
+from safepoint.core.names import check_name, check_sequence, stamp, with_tenant
 from safepoint.core.record import Opened
 from safepoint.places import (
     PLACES,
@@ -394,7 +394,7 @@ def _rotate(options: argparse.Namespace) -> int:
         return 0
     key, made = SigningKey.from_file(coming), datetime.fromtimestamp(coming.stat().st_mtime, UTC)
     print(f"To sign from now on: key {key.id}, in place of {signs.id}, which verifies.")
-    print(f"It was made at {spelled(made)}. A worker that was not restarted since then refuses")
+    print(f"It was made at {stamp(made)}. A worker that was not restarted since then refuses")
     print("what is sealed with it.")
     if (stopped := _stopped(options, name)) is not None:
         return stopped

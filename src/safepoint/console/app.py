@@ -249,14 +249,14 @@ class Console:
         with self._desk(subject) as desk:
             if subject.question is None:
                 holds = [each.hold for each in desk.holds(desk.thread(subject.thread))]
-                desk.ordering(name)
+                desk.check_operator(name)
                 if subject.act == "release" and subject.hold not in holds:
                     raise ResumeRefused(
                         f"That hold of {subject.thread} has been released already.",
                         "Nothing was signed. Look at the run again.",
                     )
                 return
-            desk.standing(subject.question, cast(Verb, subject.act), name)
+            desk.recheck(subject.question, cast(Verb, subject.act), name)
 
     def _signed(self, subject: Subject, person: Approver) -> Signed:
         """Verify once more, sign the very question that was shown, and put it with the answers."""

@@ -149,7 +149,7 @@ class Record:
         if self.ended or operator is None:
             return self.ended or "This console has no operator's key."
         try:
-            self.desk.ordering(operator)
+            self.desk.check_operator(operator)
         except CheckpointError as error:
             return error.what
         return ""

@@ -58,7 +58,7 @@ from safepoint.core.storage import (
     RetentionStorage,
     ScanningStorage,
     TenantStorage,
-    missing,
+    no_record,
 )
 
 _REMEMBERED: Final = 1024
@@ -335,7 +335,7 @@ class View:
                 if sequence is not None and number < sequence:
                     break
             if sequence is not None:
-                raise missing(thread, sequence, self._first(thread))
+                raise no_record(thread, sequence, self._first(thread))
             raise NotFound(
                 f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.",
                 "Check the name of the thread and the storage's path. If both are right, nothing"
@@ -558,7 +558,7 @@ class View:
             CheckpointError: its end does not verify, or the storage or the anchor refused.
         """
         options = {} if fence is None else {"fence": fence}
-        end = self._remembered(thread)
+        end = self._recall(thread)
         if end is None or after not in (None, end.state, end.head):
             end = self._end_to_build_on(thread, after)
         for left in range(TRIES - 1, -1, -1):
@@ -626,7 +626,7 @@ class View:
 
     # --- what this process knows of its threads: it spares a read, and shows what is cut off
 
-    def _remembered(self, thread: str) -> End | None:
+    def _recall(self, thread: str) -> End | None:
         known = self.known.get(thread)
         if known is None or known.is_deleted:
             return None

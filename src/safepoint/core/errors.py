@@ -15,11 +15,11 @@ CheckpointError
 ├── Unavailable          the storage, anchor, journal or answers cannot be used
 │   └── Unsafe           a place, key or runtime that others could use
 ├── ResumeRefused        the run is not resumed, and no step ran
-├── ApprovalNeeded       the gate wants a person's yes first
+├── ApprovalNeeded       the gate wants a person's approval first
 ├── ApprovalRefused      an approval that does not count
 ├── ModelRefused         a model that is not loaded, saved or converted
 ├── MissingPackage       an optional package is not installed
-└── ConfigurationError   an argument of the wrong kind
+└── ConfigurationError   an argument or a setting that cannot be used
 ```
 
 An error says what happened and what to do next, on one line. It carries no state and no key.
@@ -51,7 +51,7 @@ class CheckpointError(Exception):
         super().__init__(self.what, self.do)
         self.kind = kind
         # A traceback shows this below the message, and `str(error)` stays one line.
-        name = _known_as(type(self))
+        name = _name_of(type(self))
         self.add_note(f"Explained by: safepoint explain {name} (on the site: {_address(name)})")
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class CheckpointError(Exception):
 
     @property
     def address(self) -> str:  # noqa: D102  among the attributes above
-        return _address(_known_as(type(self)))
+        return _address(_name_of(type(self)))
 
 
 class InvalidId(CheckpointError, ValueError):
@@ -188,7 +188,7 @@ class MissingPackage(CheckpointError, ImportError):
 
 
 class ConfigurationError(CheckpointError, TypeError):
-    """An argument is of the wrong kind. The message says what to write."""
+    """An argument or a setting cannot be used. The message says what to write."""
 
 
 def missing(what: str, extra: str) -> MissingPackage:
@@ -204,7 +204,7 @@ def missing(what: str, extra: str) -> MissingPackage:
     )
 
 
-def _known_as(kind: type[CheckpointError]) -> str:
+def _name_of(kind: type[CheckpointError]) -> str:
     """Name the nearest class of this tree: its own, or the one that an application built on."""
     return next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
 

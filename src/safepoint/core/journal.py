@@ -47,7 +47,7 @@ from safepoint.core.names import (
     check_tenant,
     is_digest,
     journal_of,
-    spelled,
+    stamp,
     with_tenant,
 )
 from safepoint.core.record import Opened, Place, seal
@@ -106,7 +106,7 @@ def _valid(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def _shortened(detail: str) -> str:
+def _cut_text(detail: str) -> str:
     text = _valid(detail)
     if len(text) <= MAX_DETAIL:
         return text
@@ -224,7 +224,7 @@ class Entry(Event):
             place += f" #{self.sequence}"
         if self.digest is not None:
             place += f" {self.digest[:19]}"
-        line = f"{self.number} {spelled(self.at)} {self.what} {self.outcome} {place} {self.actor}"
+        line = f"{self.number} {stamp(self.at)} {self.what} {self.outcome} {place} {self.actor}"
         return f"{line}: {self.detail!a}" if self.detail else line
 
 
@@ -318,7 +318,7 @@ class Journal:
         view = self._view.for_tenant(event.tenant)
         key = view.keys.signing
         said = {name: getattr(event, name) for name in _SAID}  # an Entry of another one has more
-        said["detail"] = _shortened(event.detail)
+        said["detail"] = _cut_text(event.detail)
         actor = {"how": event.actor.how, "name": event.actor.name}
         payload, chain = write_json({**said, "actor": actor}, LIMITS.state_bytes), event.chain
 
@@ -418,7 +418,7 @@ def _entry(opened: Opened) -> Entry:
         said = {**fields, "actor": Actor(**fields["actor"])}
         created = datetime.fromisoformat(header.created)
         entry = Entry(**said, number=header.sequence, at=created)
-        whole = fields.keys() == set(_SAID) and _shortened(entry.detail) == entry.detail
+        whole = fields.keys() == set(_SAID) and _cut_text(entry.detail) == entry.detail
         here = (entry.tenant, entry.chain) == (header.tenant, header.thread)
         if whole and here:  # show(thread=…) looks there
             return entry

@@ -1,4 +1,4 @@
-"""Ledger: a storage with its keys and its anchor. Applications use nothing else."""
+"""Ledger: a storage with its keys and its anchor, which saves and loads what a program gives it."""
 
 from __future__ import annotations
 
@@ -326,10 +326,10 @@ class Ledger:
     ) -> tuple[bytes, Opened]:
         key, now, options = self.keys.signing, datetime.now(UTC), fields._asdict()
         if self.cipher is not None and fields.kind in ("state", "note"):
-            options["cipher"], payload = self._closed(self.cipher, payload, place)
+            options["cipher"], payload = self._encrypt(self.cipher, payload, place)
         return seal(payload, place, key, created=now, previous=previous, **options)
 
-    def _closed(self, cipher: Cipher, plain: bytes, place: Place) -> tuple[str, bytes]:
+    def _encrypt(self, cipher: Cipher, plain: bytes, place: Place) -> tuple[str, bytes]:
         most = self.codec.limits.state_bytes + 2048
         with cipher_errors(EncodeError, "encrypt"):
             closed = cipher.close(plain, place)
@@ -368,7 +368,7 @@ class Ledger:
         check_name("thread", thread)
         check_sequence(sequence.sequence if isinstance(sequence, Head) else sequence)
         with self.log.watching("verify", thread, quiet=READING):
-            return self._decoded(self._view.at(thread, sequence))
+            return self._decode(self._view.at(thread, sequence))
 
     def latest(self, thread: str) -> Checkpoint:
         """Return the newest state, verified. It never falls back to an older one.
@@ -384,7 +384,7 @@ class Ledger:
         """
         check_name("thread", thread)
         with self.log.watching("verify", thread, quiet=READING):
-            return self._decoded(self._view.at(thread))
+            return self._decode(self._view.at(thread))
 
     def history(self, thread: str) -> Iterator[Checkpoint]:
         """Return each state, oldest first, once the whole thread is verified.
@@ -402,7 +402,7 @@ class Ledger:
                 refuse_deleted(opened)  # a tombstone is last, and must be seen first
             for opened in self._view.forward(thread):
                 if opened.header.kind != "note":
-                    yield self._decoded(opened)
+                    yield self._decode(opened)
 
     def back(self, thread: str) -> Iterator[Link]:
         """Return each state and note, newest first, each verified by its successor.
@@ -435,7 +435,7 @@ class Ledger:
             opened = None
             for opened in self._view.back(thread):
                 refuse_deleted(opened)
-                yield Link(opened, self._decoded)
+                yield Link(opened, self._decode)
             if opened is None:
                 self._view.at(thread)  # which says that there is none
 
@@ -454,7 +454,7 @@ class Ledger:
         """
         return self._view.tenants()
 
-    def _decoded(self, opened: Opened) -> Checkpoint:
+    def _decode(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
         return opened.checkpoint(self.codec.decode(plain_of(opened, self.cipher)))
 

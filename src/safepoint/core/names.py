@@ -201,7 +201,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-def spelled(moment: datetime) -> str:
+def stamp(moment: datetime) -> str:
     """Return an aware time in UTC in the form that all records use."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
-from safepoint.core.errors import (
-    InvalidId,
-    LimitExceeded,
-    RolledBack,
-    SealBroken,
-    quoted,
-)
+from safepoint.core.errors import InvalidId, LimitExceeded, RolledBack, SealBroken, quoted
 from safepoint.core.keys import Key, Keyring, Revoked, SigningKey
 from safepoint.core.names import (
     DEFAULT_LIMITS,
@@ -24,7 +18,7 @@ from safepoint.core.names import (
     check_sequence,
     digest_of,
     is_digest,
-    spelled,
+    stamp,
 )
 
 
@@ -292,7 +286,7 @@ def seal(
     header = Header(
         app=check_word(app),
         cipher=cipher,
-        created=spelled(created),
+        created=stamp(created),
         digest=digest_of(payload),
         kind=kind,
         label=check_word(label, "a label"),
@@ -310,21 +304,21 @@ def seal(
             " cipher, a time without a zone, or a first record that has a previous one.",
             "Write records with Ledger.save.",
         )
-    return _sealed(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
+    return _compose(line_2, payload, key, use), Opened(header, digest_of(line_2), key.id, payload)
 
 
 def reseal(opened: Opened, key: SigningKey, use: Use = "record") -> bytes:
     """Return the record resealed by `key`. Its digest and every link to it stay the same."""
-    return _sealed(bytes(opened.header), opened.payload, key, use)
+    return _compose(bytes(opened.header), opened.payload, key, use)
 
 
-def _sealed(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
+def _compose(line_2: bytes, payload: bytes, key: SigningKey, use: Use) -> bytes:
     return b"%b\n%b\n%b" % (sign_line(line_2, key, use), line_2, payload)
 
 
 def sign_line(line_2: bytes, key: SigningKey, use: Use) -> bytes:
     """Return line 1 of an envelope: the format, the key's id, and the signature of line 2."""
-    signature = base64.b64encode(key.sign(_signed(line_2, use)))
+    signature = base64.b64encode(key.sign(_prefix(line_2, use)))
     return b"%b %b %b" % (FORMAT.encode(), key.id.encode(), signature)
 
 
@@ -336,7 +330,7 @@ def read_line(line_1: bytes) -> tuple[str, bytes] | None:
 
 def is_signed(line_2: bytes, signature: bytes, key: Key, use: Use) -> bool:
     """Tell whether `key` signed line 2 for this use."""
-    return key.verify(_signed(line_2, use), signature)
+    return key.verify(_prefix(line_2, use), signature)
 
 
 def open_sealed(
@@ -395,7 +389,8 @@ def open_sealed(
     if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
     if digest is not None and digest != own_digest:
-        raise SealBroken(f"{shown} is not the one that #{place.sequence + 1} was sealed upon.")
+        what = f"{shown} is not the one that #{place.sequence + 1} was sealed upon."
+        raise SealBroken(what, kind="chain")
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
@@ -427,7 +422,7 @@ def open_sealed(
 _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
 
 
-def _signed(line_2: bytes, use: Use) -> bytes:
+def _prefix(line_2: bytes, use: Use) -> bytes:
     return _PREFIX[use] + line_2
 
 

@@ -17,7 +17,7 @@ from safepoint.core.errors import (
     NotFound,
     NotOwner,
 )
-from safepoint.core.names import check_name, check_sequence, check_tenant, spelled
+from safepoint.core.names import check_name, check_sequence, check_tenant, stamp
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
@@ -94,7 +94,7 @@ class Ownership:
         if holder is not None and holder.owner != owner and now < holder.expires <= latest:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
-                f" {spelled(holder.expires)}.",
+                f" {stamp(holder.expires)}.",
                 "Wait until then, or let that worker release it. If it is dead for certain, own the"
                 " thread under its name: what it saves is refused from then on.",
             )
@@ -437,7 +437,7 @@ def ahead(thread: str, sequence: int, head: int) -> Conflict:
     return Conflict(f"Thread '{thread}' is at checkpoint {head}, so {sequence} does not follow.")
 
 
-def missing(thread: str, sequence: int, first: int) -> NotFound:
+def no_record(thread: str, sequence: int, first: int) -> NotFound:
     """Return the error for a missing record; `first` is where the thread begins."""
     if sequence < first:
         return NotFound(
@@ -510,7 +510,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
         with self._lock:
             record = self._records.get((self._tenant, thread), {}).get(sequence)
             if record is None:
-                raise missing(thread, sequence, self._first(thread))
+                raise no_record(thread, sequence, self._first(thread))
             return record
 
     def head(self, thread: str) -> int:
@@ -556,7 +556,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
                 return 0
             records = self._records.get(at, {})
             if records and first not in records:
-                raise missing(thread, first, 0)
+                raise no_record(thread, first, 0)
             self._bases[at] = first, data
             below = [sequence for sequence in records if sequence < first]
             for sequence in below:

@@ -110,7 +110,7 @@ def load_checkpoint(
         NotFound: there is no such file; or there are keys, and no seal.
         Unavailable: it cannot be read.
         MissingPackage: PyTorch is not installed.
-        ConfigurationError: an argument is of the wrong kind.
+        ConfigurationError: a schema cannot be checked; or there is a seal, and no keys.
     """
     if schema is not None and safe is False and not isolated:
         raise ConfigurationError(

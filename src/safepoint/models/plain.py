@@ -75,7 +75,7 @@ def read_pickle(
     Raises:
         DecodeError: it is malformed, or holds more than such data. The message says what.
         LimitExceeded: it is too large, too deep or has too many values.
-        ConfigurationError: an argument is of the wrong kind; or a type could not be restored
+        ConfigurationError: a name in `types` has no module, or a type could not be restored
             faithfully. As for `Codec`.
     """
     return run(data, functions=functions_for(types), limits=limits)

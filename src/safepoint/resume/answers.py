@@ -194,7 +194,7 @@ class Answers:
         value = {**said, "store": place.store, "tenant": place.tenant, "thread": place.thread}
         chain = _chain("order", operator.key, f"{place.store}/{place.thread}")
         record, opened = self._append(operator, place.tenant, chain, value, ORDERS)
-        return _ordered(operator.name, place, record.decode(), opened)
+        return _parse(operator.name, place, record.decode(), opened)
 
     def _append(
         self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
@@ -280,7 +280,7 @@ class Answers:
                     # What is copied is what was verified.
                     again = open_sealed(record, opened.header.place, view.keys, use="order")
                 with suppress(*_NONSENSE):
-                    found.append(_ordered(name, place, record.decode(), again))
+                    found.append(_parse(name, place, record.decode(), again))
         return found
 
     def verify(self, *people: Approvers, tenant: str = "") -> int:
@@ -380,7 +380,7 @@ def _chain(kind: str, key: Key, about: str) -> str:
     return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
 
 
-def _ordered(name: str, place: Place, record: str, opened: Opened) -> Order:
+def _parse(name: str, place: Place, record: str, opened: Opened) -> Order:
     """Return the order in a verified record."""
     said = read_json(opened.payload, _LIMITS.state_bytes)
     what = said["order"]

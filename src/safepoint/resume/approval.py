@@ -31,7 +31,7 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.keys import Key, Keyring, SigningKey, VerifyingKey
-from safepoint.core.names import Head, check_name, digest_of, is_digest, spelled
+from safepoint.core.names import Head, check_name, digest_of, is_digest, stamp
 from safepoint.core.record import check_word, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
@@ -187,7 +187,7 @@ class Question:
     @cached_property
     def text(self) -> str:
         """The question as it is sent to a person: one line of canonical JSON."""
-        return self._spelled(_FIELDS)
+        return self._write(_FIELDS)
 
     @cached_property
     def subject(self) -> str:
@@ -195,14 +195,14 @@ class Question:
 
         If no step asks for anything, it is the whole question.
         """
-        return self._spelled(_SUBJECT) if self.action else self.text
+        return self._write(_SUBJECT) if self.action else self.text
 
-    def _spelled(self, names: Iterable[str]) -> str:
+    def _write(self, names: Iterable[str]) -> str:
         values = {name: getattr(self, name) for name in names}
         for name, each in values.items():
             if isinstance(each, (Head, tuple)):
                 values[name] = asdict(each) if isinstance(each, Head) else list(map(str, each))
-        return f"{_encoded(values, _MAX_QUESTION).decode('ascii')}\n"
+        return f"{_encode(values, _MAX_QUESTION).decode('ascii')}\n"
 
     @classmethod
     def from_text(cls, text: str) -> Question:
@@ -212,7 +212,7 @@ class Question:
             ApprovalRefused: it is not a question.
         """
         try:
-            return _question(read_json(_unwrapped(text, "question").encode(), _MAX_QUESTION))
+            return _question(read_json(_unwrap(text, "question").encode(), _MAX_QUESTION))
         except ApprovalRefused:
             raise
         except _MALFORMED as error:
@@ -300,21 +300,21 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """
     if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
         raise ConfigurationError("It is no action with named arguments.", _ASK)
-    line = _encoded({"arguments": arguments}, _MAX_ARGUMENTS)
+    line = _encode({"arguments": arguments}, _MAX_ARGUMENTS)
     copy: dict[str, Any] = read_json(line, _MAX_ARGUMENTS)["arguments"]
     return copy
 
 
 def end_of(created: datetime, within: timedelta) -> str:
     """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
-    return spelled(created + min(within, datetime.max.replace(tzinfo=UTC) - created))
+    return stamp(created + min(within, datetime.max.replace(tzinfo=UTC) - created))
 
 
 def _are_named(arguments: object) -> bool:
     return type(arguments) is dict and all(type(name) is str for name in arguments)
 
 
-def _encoded(values: dict[str, Any], most: int) -> bytes:
+def _encode(values: dict[str, Any], most: int) -> bytes:
     try:
         return write_json(values, most)
     except EncodeError as error:
@@ -327,7 +327,7 @@ def _encoded(values: dict[str, Any], most: int) -> bytes:
         ) from None
 
 
-def _unwrapped(text: str, what: str) -> str:
+def _unwrap(text: str, what: str) -> str:
     """Return a text as it was sent: mail and forms change line ends and add some.
 
     The content of a line is not changed. The signature covers it.
@@ -352,14 +352,14 @@ def shown(value: object) -> str:
 
 def _difference(answered: Question, asked: Question) -> str:
     """Return the field in which two questions differ, and both values."""
-    ours, theirs = _labelled(answered), _labelled(asked)
+    ours, theirs = _label(answered), _label(asked)
     # By what is shown: 1 == True in Python, and nobody who approves the one approves the other.
     name = next(each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each))
     ours, theirs = ({name: "(nothing)", **each} for each in (ours, theirs))
     return f"the {name} {ours[name]}, and the question has {theirs[name]}"
 
 
-def _labelled(question: Question) -> dict[str, str]:
+def _label(question: Question) -> dict[str, str]:
     names = [each.name for each in fields(Question) if each.name != "arguments"]
     arguments = {f"argument {_shorten(name)}:": value for name, value in question.arguments.items()}
     values = {**{name: getattr(question, name) for name in names}, **arguments}
@@ -440,7 +440,7 @@ class Approval:
         """
         if now >= self.expires:
             raise ApprovalRefused(
-                f"{self} expired at {spelled(self.expires)}, and it is {spelled(now)}.",
+                f"{self} expired at {stamp(self.expires)}, and it is {stamp(now)}.",
                 f"Ask {self.approver} again.",
             )
         left = self.question.left(max(now, self.issued))
@@ -451,7 +451,7 @@ class Approval:
             )
         if self.issued - now > SKEW:
             raise ApprovalRefused(
-                f"{self} was issued at {spelled(self.issued)}, and it is only {spelled(now)}: that"
+                f"{self} was issued at {stamp(self.issued)}, and it is only {stamp(now)}: that"
                 f" is more than the {SKEW.seconds} seconds by which clocks may differ.",
                 f"Set the clocks of this machine and of {self.approver} right, then ask again.",
             )
@@ -504,8 +504,8 @@ class Approver:
             {
                 **read_json(question.text[:-1].encode(), _MAX_QUESTION),
                 "approver": self.name,
-                "expires": spelled(issued + lifetime),
-                "issued": spelled(issued),
+                "expires": stamp(issued + lifetime),
+                "issued": stamp(issued),
                 "nonce": secrets.token_hex(16),
                 "verdict": verdict,
             },
@@ -637,7 +637,7 @@ class Approvers:
                 key is revoked, or it speaks for somebody else.
         """
         # 1. the size, and the grammar of line 1
-        line_1, _, line_2 = _unwrapped(text, "approval").encode("utf-8", "replace").partition(b"\n")
+        line_1, _, line_2 = _unwrap(text, "approval").encode("utf-8", "replace").partition(b"\n")
         found = read_line(line_1)
         if found is None:
             raise ApprovalRefused(
@@ -681,7 +681,7 @@ class Approvers:
         return approval
 
 
-def unverified(text: str) -> dict[str, Any]:
+def peek(text: str) -> dict[str, Any]:
     """Return the content of a statement without verifying it; nothing if it is not a statement."""
     try:
         said = read_json(text.split("\n")[1].encode(), MAX_BYTES)
@@ -719,6 +719,6 @@ def _is_moment(text: str) -> bool:
 
 def _moment(text: str) -> datetime:
     moment = datetime.fromisoformat(text)
-    if spelled(moment) != text:
+    if stamp(moment) != text:
         raise ValueError
     return moment

@@ -291,7 +291,7 @@ class Asking(NamedTuple):
 
     def find_answer(self) -> Answer | None:
         """Return the answer that was spent, or None if the question is open."""
-        spent = self._look(datetime.now(UTC))[1]
+        spent = self._find_end(datetime.now(UTC))[1]
         return None if spent is None or spent.is_unfinished else spent.answer
 
     def is_answered(self, notes: Iterable[Link]) -> bool:
@@ -308,7 +308,7 @@ class Asking(NamedTuple):
         for left in range(TRIES, -1, -1):
             self.ledger.owners.keep(thread)
             check_held(self.gate, self.ledger, thread)
-            end, spent = self._look(now)
+            end, spent = self._find_end(now)
             if spent is not None and not self._is_overruled(spent, signed, now):
                 break
             ours = self._decide(signed, now)
@@ -318,7 +318,7 @@ class Asking(NamedTuple):
             texts = {"question": self.question.text, "statements": [each.text for each in ours]}
             try:
                 mine = self.ledger.note(thread, self.tag | texts, label=SPENT, after=end).digest
-                spent = self._look(now)[1]
+                spent = self._find_end(now)[1]
                 break
             except Conflict:  # others were faster, and what they wrote may be an answer
                 if not left:
@@ -330,11 +330,11 @@ class Asking(NamedTuple):
             if leaves or (self.refuses_repeats and (ours or (spent.answer and signed))):
                 raise self._too_late(spent.answer)
         anchor_end(self.ledger, thread)
-        spent = self._look_again(spent, now)  # a denial may have come meanwhile, or a hold
+        spent = self._find_again(spent, now)  # a denial may have come meanwhile, or a hold
         check_held(self.gate, self.ledger, thread)
         if spent is not None and spent.used is None:
             self._log(spent.answer, "done", spent.note.opened.head)
-            spent = self._look_again(spent, now)  # another worker may have been first
+            spent = self._find_again(spent, now)  # another worker may have been first
         if spent is None:
             raise ApprovalRefused(
                 f"{self._where} goes on too late: before the journal had the answer, it expired, or"
@@ -352,11 +352,11 @@ class Asking(NamedTuple):
             return is_open and _is_denied(self._decide(signed, now))
         return False
 
-    def _look_again(self, spent: _Spent | None, now: datetime) -> _Spent | None:
+    def _find_again(self, spent: _Spent | None, now: datetime) -> _Spent | None:
         """Return an answer as the journal has it now, or None if it no longer counts."""
         if spent is None or spent.used is not None:
             return spent
-        found = self._look(now)[1]
+        found = self._find_end(now)[1]
         return found if found and found.note.digest == spent.note.digest else None
 
     def _log(self, answer: Answer, outcome: EventOutcome, at: Head) -> None:
@@ -385,7 +385,7 @@ class Asking(NamedTuple):
         A denial in the place of the answers does not expire. It comes before any approval and
         before the end of the wait.
         """
-        stored, left = self._stored(), self.question.left(now)
+        stored, left = self._read_stored(), self.question.left(now)
         for each in stored:
             if each.verdict == "denied":
                 return (each,)
@@ -443,7 +443,7 @@ class Asking(NamedTuple):
             )
         return list(dict.fromkeys(texts))
 
-    def _look(self, now: datetime) -> tuple[Head, _Spent | None]:
+    def _find_end(self, now: datetime) -> tuple[Head, _Spent | None]:
         """Return the end of the thread, and the note whose answer counts, if there is one.
 
         Raises:
@@ -489,9 +489,9 @@ class Asking(NamedTuple):
                 found.append(_Spent(note, answer, entry))
         first = min(found, key=_Spent.rank, default=None)
         is_open = first and not first.used and not _is_denied(first.answer)
-        return None if is_open and _is_denied(self._stored()) else first
+        return None if is_open and _is_denied(self._read_stored()) else first
 
-    def _stored(self) -> list[Approval]:
+    def _read_stored(self) -> list[Approval]:
         """Return the answers of people in the place of the answers."""
         answers = self.gate.answers
         return [] if answers is None else answers.about(self.question, self.gate.approvers)

@@ -413,7 +413,7 @@ class Wanted:
                 migration failed.
         """
         workflow, app = self.workflow, self.checkpoint.app
-        done = workflow.renamed(app, self.saved.done)
+        done = workflow.rename(app, self.saved.done)
         steps = list(workflow.steps)
         if list(done) != steps[: len(done)]:
             raise ResumeRefused(
@@ -421,7 +421,7 @@ class Wanted:
                 "Resume it with the code that wrote it, or give the workflow a new version and a"
                 " migration that says which steps are done.",
             )
-        state, following = workflow.carried(app, self.saved.state), [*steps[len(done) :], ""][0]
+        state, following = workflow.migrate(app, self.saved.state), [*steps[len(done) :], ""][0]
         return Payload(state, done, workflow.tools, self.saved.asked, following)
 
     def question(self) -> Question | None:
@@ -485,7 +485,7 @@ class Wanted:
         Raises:
             ResumeRefused: they are too few, do not count, or are a denial.
         """
-        ledger, lost, question = self.ledger, self.decision.lost, self._asked(signed)
+        ledger, lost, question = self.ledger, self.decision.lost, self._match(signed)
         run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
         run.back_to = 0 if self.is_latest else self.at.sequence
         details = [*lost]
@@ -519,7 +519,7 @@ class Wanted:
             ledger.log.write("resume", "done", self.thread, self.at, " ".join(details))
         return run
 
-    def _asked(self, signed: list[str]) -> Question | None:
+    def _match(self, signed: list[str]) -> Question | None:
         """Return the question, unless somebody brings answers to none, or to an earlier one.
 
         Raises:
@@ -976,7 +976,7 @@ class Workflow:
         step = self.steps[name]
         return step(state, call) if name in self._takes_call else step(state)
 
-    def carried(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
+    def migrate(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state of `app`, migrated to this version.
 
         Raises:
@@ -986,7 +986,7 @@ class Workflow:
             state = migration.carry(state)
         return state
 
-    def renamed(self, app: str, done: tuple[str, ...]) -> tuple[str, ...]:
+    def rename(self, app: str, done: tuple[str, ...]) -> tuple[str, ...]:
         """Return what is done in `app` as this version has it."""
         for migration in self._paths.get(app.partition("@")[2], ()):
             names = (migration.steps.get(name, name) for name in done)

@@ -29,7 +29,7 @@ from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
-from safepoint.shared.questions import asked
+from safepoint.shared.questions import find_asked
 
 Verb = Literal["approve", "deny"]
 State = Literal["waiting", "held", "denied", "expired"]
@@ -178,7 +178,7 @@ class Desk:
         Raises:
             CheckpointError: it does not verify.
         """
-        found = asked(self.ledger, thread, self.gate, bounded=not whole)
+        found = find_asked(self.ledger, thread, self.gate, bounded=not whole)
         if not found:
             return []
         if whole:
@@ -237,7 +237,7 @@ class Desk:
                 f"Nothing was signed. Those who are: {', '.join(people.names) or 'nobody'}.",
             )
 
-    def chosen(self, thread: str, digest: str | None) -> Wait:
+    def choose(self, thread: str, digest: str | None) -> Wait:
         """Return what a thread waits for, which has this digest if one is named.
 
         Raises:
@@ -304,7 +304,7 @@ class Desk:
         keys = [key for owner, key in self.gate.approvers.keys.values() if owner == name]
         return all(self.answers.is_settled(question, key) for key in keys) if self.answers else True
 
-    def standing(self, shown: Question, verb: Verb, name: str) -> Wait:
+    def recheck(self, shown: Question, verb: Verb, name: str) -> Wait:
         """Return what is asked with the question that was shown, if somebody may still answer it.
 
         Raises:
@@ -335,10 +335,10 @@ class Desk:
             why: a reason, for people.
 
         Raises:
-            CheckpointError: as `standing` and `check_key`; or the answer could not be put. The
+            CheckpointError: as `recheck` and `check_key`; or the answer could not be put. The
                 message says whether it was signed.
         """
-        self.standing(shown, verb, person.name)
+        self.recheck(shown, verb, person.name)
         self.check_key(person.name, person.key.id, "approver")
         sign = person.approve if verb == "approve" else person.deny
         signed = self.gate.approvers.open(sign(shown))
@@ -363,7 +363,7 @@ class Desk:
 
     def hold(self, thread: str, operator: Approver, *, why: str) -> Order:
         """Hold a thread: no worker goes on with it."""
-        answers, ledger = self.ordering(operator.name), self.ledger
+        answers, ledger = self.check_operator(operator.name), self.ledger
         self.check_key(operator.name, operator.key.id, "operator")
         return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
 
@@ -373,7 +373,7 @@ class Desk:
         Raises:
             ResumeRefused: there is no such hold, or there are several.
         """
-        answers, holds = self.ordering(operator.name), self.holds(thread)
+        answers, holds = self.check_operator(operator.name), self.holds(thread)
         self.check_key(operator.name, operator.key.id, "operator")
         fitting = [each for each in holds if digest in (None, each.hold)]
         if len(fitting) != 1:
@@ -384,7 +384,7 @@ class Desk:
         store, tenant = self.ledger.store, self.ledger.tenant_name
         return answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
 
-    def ordering(self, name: str) -> Answers:
+    def check_operator(self, name: str) -> Answers:
         """Return where orders are put, for somebody who may.
 
         Raises:

@@ -54,7 +54,7 @@ class _Summary(NamedTuple):
         asks = [
             text
             for part in ("writes", "early")
-            for text in _tagged(plain.get(part), "langgraph.Asked")
+            for text in _search(plain.get(part), "langgraph.Asked")
         ]
         graph, agents = dict[str, Any](), dict[str, Any]()
         if "checkpoint" in plain:
@@ -65,7 +65,7 @@ class _Summary(NamedTuple):
         if "checkpoint_id" in plain and is_last:
             names = ("checkpoint_id", "previous_checkpoint_id")
             agents = {name: plain[name] for name in names if name in plain}
-            agents["asks"] = tuple(_pending(plain))
+            agents["asks"] = tuple(_open(plain))
         return cls(head, tuple(asks), graph, agents)
 
     @property
@@ -114,10 +114,10 @@ def open_questions(ledger: Ledger, thread: str, gate: Gate | None = None) -> lis
     Raises:
         CheckpointError: what was read on the way does not verify, or cannot be looked into.
     """
-    return [question for question, _ in asked(ledger, thread, gate or Gate())]
+    return [question for question, _ in find_asked(ledger, thread, gate or Gate())]
 
 
-def asked(
+def find_asked(
     ledger: Ledger, thread: str, gate: Gate, *, bounded: bool = False
 ) -> list[tuple[Question, datetime]]:
     """Return the same, each with when the worker asked it.
@@ -153,7 +153,7 @@ def asked(
                 notes.append(link)
             head, label = link.opened.head, link.label
             times[head] = link.header.created
-            plain, is_last = _parsed(link, data, ledger), label not in labels
+            plain, is_last = _parse(link, data, ledger), label not in labels
             kept.append(_Summary.of(head, plain, is_last=is_last))
             roots += kept[-1].is_root
             labels.add(label)
@@ -242,14 +242,14 @@ def _of_agents(states: list[dict[str, Any]]) -> Iterator[Question]:
             yield from _read(text)
 
 
-def _pending(checkpoint: dict[str, Any]) -> Iterator[str]:
+def _open(checkpoint: dict[str, Any]) -> Iterator[str]:
     """Yield the questions that wait in a checkpoint, or in that of a workflow inside of it."""
-    yield from _tagged(checkpoint.get("pending_request_info_events"), "af.Question")
-    for inner in _tagged(checkpoint.get("state"), "af.WorkflowCheckpoint"):
-        yield from _pending(inner)
+    yield from _search(checkpoint.get("pending_request_info_events"), "af.Question")
+    for inner in _search(checkpoint.get("state"), "af.WorkflowCheckpoint"):
+        yield from _open(inner)
 
 
-def _tagged(plain: Any, tag: str) -> Iterator[Any]:
+def _search(plain: Any, tag: str) -> Iterator[Any]:
     """Yield what stands behind a tag, wherever that is. No value of an application looks like it.
 
     The depth was bounded before it was parsed.
@@ -258,7 +258,7 @@ def _tagged(plain: Any, tag: str) -> Iterator[Any]:
         yield plain[f"${tag}"]
     elif isinstance(plain, dict | list):
         for each in plain.values() if isinstance(plain, dict) else plain:
-            yield from _tagged(each, tag)
+            yield from _search(each, tag)
 
 
 def _read(text: str) -> Iterator[Question]:
@@ -267,7 +267,7 @@ def _read(text: str) -> Iterator[Question]:
         yield Question.from_text(text)
 
 
-def _parsed(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
+def _parse(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
     try:
         found = read_as_json(data, ledger.codec.limits)
     except DecodeError:

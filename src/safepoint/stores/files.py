@@ -29,7 +29,7 @@ from safepoint.core.errors import (
     Unsafe,
     shell,
 )
-from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, spelled
+from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, stamp
 from safepoint.core.storage import (
     Lease,
     Leasing,
@@ -38,7 +38,7 @@ from safepoint.core.storage import (
     ahead,
     check_place,
     is_thread,
-    missing,
+    no_record,
     span,
     taken,
     utc_now,
@@ -151,7 +151,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         check_place(thread, sequence)
         with self._reading(thread) as folder:
             if folder is None:
-                raise missing(thread, sequence, 0)
+                raise no_record(thread, sequence, 0)
             return folder.record(sequence, folder.first())
 
     def head(self, thread: str) -> int:
@@ -258,7 +258,7 @@ class FileCheckpointStorage(Leasing, Tenants):
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
         with self._reading(thread) as folder:
             if folder is None:
-                raise missing(thread, sequences[0], 0)
+                raise no_record(thread, sequences[0], 0)
             first = folder.first()
             for sequence in sequences:
                 yield folder.record(sequence, first)
@@ -400,7 +400,7 @@ class ThreadFolder:
                 return self._read(_file(sequence), self._limit, whole=True)
             except FileNotFoundError:
                 first = self.first()  # it may have been pruned in the meantime
-        raise missing(self.name, sequence, first)
+        raise no_record(self.name, sequence, first)
 
     def first(self) -> int:
         """Return where the thread begins according to its base, or 0 if it was never pruned."""
@@ -427,7 +427,7 @@ class ThreadFolder:
         if present is not None and present[0] > first:
             first, base = present
         elif not self.exists(first) and any(self.numbers()):
-            raise missing(self.name, first, 0)
+            raise no_record(self.name, first, 0)
         below = [number for number in self.numbers() if number < first]
         # Written even if it is unchanged: its writer may have died or failed before it was on disk,
         # and without the base the records below would belong to the thread again.
@@ -531,7 +531,7 @@ class ThreadFolder:
 def write_lease(ownership: Ownership) -> bytes:
     """Return the content of the file `lease`: one line, even if the thread was released."""
     holder = ownership.holder
-    rest = "- -" if holder is None else f"{holder.owner} {spelled(holder.expires)}"
+    rest = "- -" if holder is None else f"{holder.owner} {stamp(holder.expires)}"
     return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
 
 

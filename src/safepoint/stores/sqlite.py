@@ -34,7 +34,7 @@ from safepoint.core.storage import (
     ahead,
     check_place,
     is_thread,
-    missing,
+    no_record,
     span,
     taken,
 )
@@ -282,7 +282,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             if first < begins:
                 return 0
             if head and not sql.execute(_THERE, place).fetchone():
-                raise missing(thread, first, 0)
+                raise no_record(thread, first, 0)
             sql.execute(_PRUNE, (*place, data))
             return sql.execute(_DELETE, place).rowcount
 
@@ -339,7 +339,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
                 try:
                     row = sql.execute(_READ, (self._tenant, thread, sequence)).fetchone()
                     if row is None:
-                        raise missing(thread, sequence, self._thread(sql, thread)[1])
+                        raise no_record(thread, sequence, self._thread(sql, thread)[1])
                     found.append(self._checked(thread, sequence, *row))
                 except (CheckpointError, sqlite3.DataError):
                     if not found:

@@ -11,7 +11,7 @@ import psycopg
 
 from safepoint.core.errors import Unavailable
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name
-from safepoint.core.storage import Lease, check_place, check_span, missing, span, taken
+from safepoint.core.storage import Lease, check_place, check_span, no_record, span, taken
 from safepoint.stores.checks import record_of, sequence_of, sized
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
@@ -120,7 +120,7 @@ class Records(Session):
         check_place(thread, sequence)
         rows = self._of(_READ, thread, self._limit, sequence)
         if not rows:
-            raise missing(thread, sequence, self._first(thread))
+            raise no_record(thread, sequence, self._first(thread))
         return self._record(thread, *rows[0])
 
     def head(self, thread: str) -> int:
