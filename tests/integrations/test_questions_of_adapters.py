@@ -43,10 +43,9 @@ from tests.integrations.test_approvals import (
 from tests.unit.test_deciding import Office as Store
 
 
-def asked(office: Office, thread: str = "") -> list[str]:
+def asked(office: Office, thread: str = "", journal: Any = None) -> list[str]:
     """Look as an approver does: without the types of any framework, and without a journal."""
-    keys = Keyring(verify=list(KEYS))
-    reader = Ledger(office.storage, store="orders", keys=keys, anchor=office.anchor, codec=Codec())
+    reader = office.ledger(keys=Keyring(verify=list(KEYS)), journal=journal, codec=Codec())
     found = open_questions(reader, thread or office.thread, office.gate)
     return [each.text for each in found]
 
@@ -93,6 +92,8 @@ def test_nothing_waits_after_its_answer(kind: type[Office], verdict: str) -> Non
         with suppress(MemoryError):
             office.look("" if ends else getattr(ERIN, verdict)(question))
         assert asked(office) == []
+    with _at_time(days=3):  # it has expired, and only the journal knows that it was used
+        assert asked(office, journal=office.journal) == []
 
 
 def test_a_text_of_a_client_is_no_question_of_a_graph() -> None:

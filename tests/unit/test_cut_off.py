@@ -7,10 +7,11 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from safepoint import InMemoryAnchor, Keyring, Ledger, RolledBack, SigningKey
+from safepoint import InMemoryAnchor, Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import ApprovalRefused, NotOwner, SealBroken
 from safepoint.core.journal import Journal
 from safepoint.core.names import Head, stamp
@@ -126,6 +127,15 @@ def test_two_stores_may_share_an_anchor_and_a_journal_may_have_any_name(name: st
         case.question = replace(case.question, store=store, checkpoint=at, head=at)
         assert case.spend(DANA.approve(case.question))
         assert case.book.accept_loss(THREAD)[1] == anchor.read(store, THREAD)
+
+
+def test_an_accepted_loss_gives_a_new_anchor_to_the_store_and_not_to_its_journal(
+    tmp_path: Path,
+) -> None:
+    case = Case()
+    case.anchor = SQLiteAnchor(tmp_path / "anchor" / "heads.db", create=True)
+    _, after = case.ledger().accept_loss(THREAD)
+    assert case.ledger().anchored(THREAD) == after
 
 
 def test_an_answer_reads_of_the_journal_what_came_since_the_last_one() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -105,6 +107,27 @@ def test_a_thread_is_pruned_deleted_or_erased_in_the_copy_as_it_was(
         for gone in (OTHER, "order-9"):
             with pytest.raises(ThreadDeleted):
                 use(gone)
+
+
+def test_a_copy_that_died_after_its_cut_can_be_repeated(storage: Memory, tmp_path: Path) -> None:
+    source, target = opened(storage), FileCheckpointStorage(tmp_path / "copy")
+    fill(source, 6)
+    source.prune(THREAD, keep=3)
+    with patch.object(target, "append", side_effect=KeyboardInterrupt), suppress(KeyboardInterrupt):
+        source.copy_to(new(target))
+    assert source.copy_to(new(target)) == new(target).verify(THREAD) == 3
+
+
+def test_an_anchor_is_not_led_to_another_history(storage: Memory, target: Memory) -> None:
+    """Not even if the record that it has seen is put below the base of the other one."""
+    anchor, other = InMemoryAnchor(), Memory()
+    fill(opened(storage, anchor), 3)
+    source = opened(other)
+    fill(source, 8)
+    source.prune(THREAD, keep=4)
+    other.put(THREAD, 3, storage.read(THREAD, 3))
+    with pytest.raises(Conflict):
+        source.copy_to(new(target, anchor))
 
 
 def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) -> None:

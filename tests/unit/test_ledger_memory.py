@@ -152,7 +152,7 @@ def test_a_thread_that_ends_before_a_planted_base_is_not_saved_onto(
     house.storage.put_base(THREAD, base, b"x")
     head, before = house.storage.head(THREAD), house.journal.verify()
     for each in (house.ledger(anchor=anchor), ledger):
-        with pytest.raises(RolledBack):
+        with pytest.raises((RolledBack, SealBroken)):
             each.save(THREAD, {"n": 4})
     assert (house.storage.head(THREAD), house.journal.verify() - before < 9) == (head, True)
 
@@ -163,7 +163,7 @@ def test_a_copy_moves_no_anchor_over_a_fork() -> None:
     fill(first, 2)
     fill(other, 3)
     target = opened(Memory(), anchor)
-    with pytest.raises(RolledBack, match="is not the record that the anchor"):
+    with pytest.raises(Conflict, match="is another record"):
         other.copy_to(target)
     assert target.storage.threads() == []
     assert first.copy_to(target) == 2

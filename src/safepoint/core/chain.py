@@ -586,7 +586,8 @@ class View:
 
         def look() -> tuple[Opened | None, Head | None]:
             opened, anchored = self._end(thread)
-            if self._first(thread) > (opened.header.sequence if opened else 1):
+            base = self.base(thread)
+            if base and base.header.sequence > (opened.header.sequence if opened else 0):
                 raise RolledBack(f"{thread} ends before its base.", kind="missing")
             return opened, anchored
 

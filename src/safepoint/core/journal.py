@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, check_apart, journal_errors
+from safepoint.core.chain import View, check_apart, digests_of, journal_errors
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     CheckpointError,
@@ -369,6 +369,15 @@ class Journal:
         with _as_journal_errors():
             seen = self._view.anchored(thread)
             self._view.verify(thread, first=seen.sequence if seen else None, anchor=True)
+
+    def end(self, thread: str) -> Head | None:
+        """Verify what is about one thread, and return the head of its last entry.
+
+        Raises:
+            Unavailable: as `show` does.
+        """
+        with _as_journal_errors():
+            return next((Head(*each) for each in digests_of(self._view.back(thread)).items()), None)
 
     def verify(self) -> int:
         """Verify every entry and every link, and return how many entries there are.

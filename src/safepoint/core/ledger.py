@@ -526,10 +526,11 @@ class Ledger:
             self._seal_base_anew(bare, thread)
             self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
-                if journal := self.anchored_journal:
-                    anchor.rewind(journal_of(self.store), thread, None)
-                    journal.anchor_end(thread)
+                journal = None if self.journal and self.journal.anchor else self.journal
+                end = journal.end(thread) if journal else None  # verified before anything moves
                 anchor.rewind(self.store, thread, after)
+                if journal:
+                    anchor.rewind(journal_of(self.store), thread, end)
             self._view.known.pop(thread, None)
             return before, after
 
@@ -776,9 +777,14 @@ class Ledger:
             return 0
         ours = digests_of(self._view.back(thread, end=end, every_signature=True))
         first, last, seen = min(ours, default=1), max(ours, default=0), target.anchored(thread)
-        if seen is not None and seen.sequence <= last:
-            next(self._view.back(thread, end=seen))  # or the anchor would move to another history
-        key, there = target.keys.signing, digests_of(target._make_view(None).back(thread))
+        if seen is not None and seen.sequence <= last and ours.get(seen.sequence) != seen.digest:
+            raise _differs(thread, seen.sequence)  # or the anchor would move to another history
+        key, there = target.keys.signing, dict[int, str]()
+        try:
+            there = digests_of(target._make_view(None).back(thread))
+        except RolledBack:
+            if target._view._first(thread) != first:  # noqa: SLF001  else a copy died after its cut
+                raise
         both = max(ours.keys() & there.keys(), default=0)
         if ours.get(both) != there.get(both):  # each record names the one before it
             raise _differs(thread, both)

@@ -133,7 +133,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
     try:
         payload = open_sealed(record, place, keys, use="model").payload
     except (SealBroken, LimitExceeded) as error:  # let it speak of the file
-        if error.kind == "place":
+        if error.kind in ("place", "tenant"):
             header = json.loads(record.split(b"\n", 2)[1])
             raise SealBroken(
                 f"{shown} is sealed as {header['thread']} in {header['store']}.",

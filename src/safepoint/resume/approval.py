@@ -306,7 +306,7 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def end_of(created: datetime, within: timedelta) -> str:
-    """Return when a wait ends that began with a checkpoint. No calendar goes beyond year 9999."""
+    """Return when a wait or an answer ends. No calendar goes beyond year 9999."""
     return stamp(created + min(within, datetime.max.replace(tzinfo=UTC) - created))
 
 
@@ -504,7 +504,7 @@ class Approver:
             {
                 **read_json(question.text[:-1].encode(), _MAX_QUESTION),
                 "approver": self.name,
-                "expires": stamp(issued + lifetime),
+                "expires": end_of(issued, lifetime),
                 "issued": stamp(issued),
                 "nonce": secrets.token_hex(16),
                 "verdict": verdict,

@@ -294,13 +294,12 @@ class Asking(NamedTuple):
         spent = self._find_end(datetime.now(UTC))[1]
         return None if spent is None or spent.is_unfinished else spent.answer
 
-    def is_answered(self, notes: Iterable[Link]) -> bool:
-        """Tell whether a note answers the question, for whoever has no journal.
+    def is_answered(self, notes: list[Link]) -> bool:
+        """Tell whether one of these notes, newest first, answers the question.
 
-        Only the journal knows that an answer was used before it expired or its key was revoked.
+        Only a journal knows that an answer was used before it expired or its key was revoked.
         """
-        now = datetime.now(UTC)
-        return any(self._judge(each, now, is_used=False) is not None for each in notes)
+        return self._find_spent(notes[::-1], datetime.now(UTC)) is not None
 
     def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
@@ -462,7 +461,7 @@ class Asking(NamedTuple):
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
-                        "used" if self._find_spent(notes[::-1], now) else "moved",
+                        self._kind_of(notes),
                     )
                 return end, self._find_spent(notes[::-1], now)
             if link.label == SPENT and link.kind == "note":
@@ -472,8 +471,15 @@ class Asking(NamedTuple):
         raise ApprovalRefused(
             f"{self._where} is no record of the thread by now.",
             "It was pruned, or the question is of another history. Ask again.",
-            "moved",
+            "used" if self._find_used() else "moved",
         )
+
+    def _kind_of(self, notes: list[Link]) -> str:
+        """Return "used" if the journal says that a note with an answer to this was used."""
+        used = self._find_used()
+        texts = (read_note(each.state)[0] for each in notes if each.digest in used)
+        asks = (Question.from_text(each).subject for each in texts)
+        return "used" if self.question.subject in asks else "moved"
 
     def _find_spent(self, notes: list[Link], now: datetime) -> _Spent | None:
         """Return the note whose answer counts: the first that was used, or one that counts now.

@@ -536,7 +536,7 @@ class Wanted:
                 spends = [note.state for note in notes if _fits(note.state, _SPEND)]
                 is_used = any(each.text in spend["statements"] for spend in spends)
                 if not is_used:
-                    how = "It was not used. Look at what happened since, and ask again."
+                    how = "No record that is left used it. See what was done since, and ask again."
                 raise ApprovalRefused(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
                     f" #{self.latest.sequence} by now.",

@@ -73,6 +73,8 @@ class _Thread(argparse.Action):
     def __call__(self, _: Any, options: argparse.Namespace, given: Any, *__: object) -> None:
         named = given or ""
         tenant, _, thread = named[1:].partition("/") if named[:1] == "@" else ("", "", named)
+        if named[:1] == "@" and not tenant:
+            raise argparse.ArgumentError(self, "write a tenant's thread as @TENANT/THREAD")
         options.tenant, options.thread = tenant, thread or (None if self.nargs else "")
 
 
