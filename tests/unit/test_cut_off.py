@@ -133,9 +133,9 @@ def test_an_accepted_loss_gives_a_new_anchor_to_the_store_and_not_to_its_journal
     tmp_path: Path,
 ) -> None:
     case = Case()
-    case.anchor = SQLiteAnchor(tmp_path / "anchor" / "heads.db", create=True)
-    _, after = case.ledger().accept_loss(THREAD)
-    assert case.ledger().anchored(THREAD) == after
+    anchor = SQLiteAnchor(tmp_path / "anchor" / "heads.db", create=True)
+    _, after = case.ledger(anchor=anchor).accept_loss(THREAD)
+    assert case.ledger(anchor=anchor).anchored(THREAD) == after
 
 
 def test_an_answer_reads_of_the_journal_what_came_since_the_last_one() -> None:
