@@ -3,7 +3,7 @@
 One workflow name is one thread of the ledger, each checkpoint is a state, and its id is the label.
 A note with the same label marks a deleted checkpoint. So the newest record of a label says whether
 the checkpoint still exists, and a walk from the verified end of the thread finds that record first.
-A note, `spent/`, marks signed answers as used.
+A note, `spent/`, holds signed answers; the journal says whether they were used.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class SealedCheckpointStorage(Tenanted):
     ) -> af.WorkflowCheckpoint:
         """Return a checkpoint with the questions that the framework has dropped.
 
-        It drops a request once it is answered, even if the answer is then refused. A run that
-        starts again in the same process shows that it was refused; a run that continues, that not.
+        It drops a request once it is answered, even if the answer is then refused. If a run starts
+        again in the same process, its answer was refused; if it continues, the answer counted.
         """
         answered, waiting = self._answered.pop(before, {}), self._open.get(before, {})
         if checkpoint.iteration_count == 0:

@@ -9,7 +9,7 @@ The last one in the chain is the newest. A parent is sealed data, so the chain c
 | `c/<id>`, in a subgraph `c/<id>@<hash>` | a checkpoint, with the writes that came before it |
 | `w/<id>`, and so on | a task's writes to that checkpoint |
 | `d` | the checkpoints that are hidden from now on |
-| `spent/` | signed answers that the asking node has used |
+| `spent/` | signed answers; the journal says whether the asking node has used them |
 """
 
 from __future__ import annotations
@@ -439,7 +439,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     # --- threads and tenants
 
     def _thread(self, ident: str, wanted: _Wanted | None = None) -> _Walk:
-        """Return a thread whose end was verified, as `_Thread.walk` does."""
+        """Return a thread whose end was verified, as `_Walk.walk` does."""
         whose = self._whose(ident)
         known = (self._threads.get(whose) or _Walk(self.ledger, ident)).walk(wanted)
         with self._guard:
@@ -822,8 +822,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         Raises:
             ResumeRefused: it is of another app, of other tools, or not the newest.
-            NotOwner: an operator holds the thread, and a graph is to go on with it.
-            NotOwner: another worker holds the thread.
+            NotOwner: another worker holds the thread; or an operator does, and a graph is to go
+                on with it.
             CheckpointError: the thread does not verify.
         """
         place = _Address.of(config)

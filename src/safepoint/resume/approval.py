@@ -493,7 +493,7 @@ class Approver:
     def deny(
         self, question: Question, *, lifetime: timedelta = _HOUR, now: datetime | None = None
     ) -> str:
-        """Sign a denial and return its text. It expires, unless `Answers.put` stores it."""
+        """Sign a denial and return its text. It expires, unless it is stored or noted before."""
         return self._answer("denied", question, lifetime, now)
 
     def _answer(

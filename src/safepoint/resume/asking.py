@@ -9,8 +9,9 @@ A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in
    answer.
 3. It hands out the signed arguments.
 
-A note that was never used counts only if it would count now, and a denial comes before it. So it
-does not matter who held it back, or who moved the anchor over it.
+An approval in a note that was never used counts only if it would count now, and a denial comes
+before it: one in a note does not expire. So it does not matter who held a note back, or who moved
+the anchor over it, unless they have the journal's key as well.
 """
 
 from __future__ import annotations
@@ -297,7 +298,8 @@ class Asking(NamedTuple):
     def is_answered(self, notes: list[Link]) -> bool:
         """Tell whether one of these notes, newest first, answers the question.
 
-        Only a journal knows that an answer was used before it expired or its key was revoked.
+        Only a journal knows that an answer was used before it expired, or a denial before its key
+        was revoked.
         """
         return self._find_spent(notes[::-1], datetime.now(UTC)) is not None
 
@@ -336,8 +338,8 @@ class Asking(NamedTuple):
             spent = self._find_again(spent, now)  # another worker may have been first
         if spent is None:
             raise ApprovalRefused(
-                f"{self._where} goes on too late: before the journal had the answer, it expired, or"
-                " another one was used.",
+                f"{self._where} goes on too late: before the journal had the answer, it expired,"
+                " somebody denied it, or another one was used.",
                 "Nothing was done. Ask people again, if the question is still open.",
             )
         if journal := self.ledger.anchored_journal:
@@ -461,7 +463,7 @@ class Asking(NamedTuple):
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",
-                        self._kind_of(notes),
+                        self.kind_of(notes),
                     )
                 return end, self._find_spent(notes[::-1], now)
             if link.label == SPENT and link.kind == "note":
@@ -474,8 +476,8 @@ class Asking(NamedTuple):
             "used" if self._find_used() else "moved",
         )
 
-    def _kind_of(self, notes: list[Link]) -> str:
-        """Return "used" if the journal says that a note with an answer to this was used."""
+    def kind_of(self, notes: Iterable[Link]) -> str:
+        """Return "used" if the journal says that one of these notes answered this, else "moved"."""
         used = self._find_used()
         texts = (read_note(each.state)[0] for each in notes if each.digest in used)
         asks = (Question.from_text(each).subject for each in texts)

@@ -1,9 +1,9 @@
 """Workflow: steps, the state between them, and a checkpoint after each.
 
 A checkpoint says which steps are done and what people are asked. A resume is `Wanted`: it verifies
-a checkpoint and calls the gate. A note after the thread's last state marks people's answers as
-spent, as in the adapters (`asking.py`). The state itself is never copied: the run continues from
-the same record that people signed.
+a checkpoint and calls the gate. A note after the thread's last state holds people's answers, and
+the journal says whether they were used, as in the adapters (`asking.py`). The state itself is never
+copied: the run continues from the same record that people signed.
 """
 
 from __future__ import annotations
@@ -200,7 +200,6 @@ _SHAPE: Final[dict[str, Any]] = {
     "tools": list,
     "asked": {"action": str, "arguments": dict, "next": str, "then": str, "within": int},
 }
-_SPEND: Final[dict[str, Any]] = {"question": str, "statements": [str]}
 
 
 def _fits(value: Any, shape: Any) -> bool:
@@ -533,15 +532,14 @@ class Wanted:
             if is_ours and asked.head.sequence < self.latest.sequence:
                 how = "An approval counts once. If that run was interrupted, resume it without."
                 notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
-                spends = [note.state for note in notes if _fits(note.state, _SPEND)]
-                is_used = any(each.text in spend["statements"] for spend in spends)
-                if not is_used:
+                kind = self.asking(asked).kind_of(notes)
+                if kind != "used":
                     how = "No record that is left used it. See what was done since, and ask again."
                 raise ApprovalRefused(
                     f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
                     f" #{self.latest.sequence} by now.",
                     how,
-                    "used" if is_used else "moved",
+                    kind,
                 )
         question = self.question()
         if question is None and opened:
