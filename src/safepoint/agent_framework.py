@@ -254,9 +254,13 @@ class SealedCheckpointStorage(Tenanted):
 
         From then on it is not found, but it is not erased: anyone who can read the store can read
         it. Erase old ones with `Ledger.prune`, a workflow with `Ledger.delete` and `Ledger.erase`.
+
+        Raises:
+            NotOwner: an operator holds the workflow.
         """
         link = self._find(checkpoint_id)
         if link is not None:
+            self._check_held(link.header.thread)
             self.ledger.note(link.header.thread, {"deleted": link.sequence}, label=link.label)
         return link is not None
 
@@ -339,8 +343,7 @@ class SealedCheckpointStorage(Tenanted):
             left.add(found.previous_checkpoint_id)
             return False
 
-        value = {"workflow": self._workflow}
-        return Asking(self.ledger, self.gate, question, is_over, value).use(answer)
+        return Asking(self.ledger, self.gate, question, is_over).use(answer)
 
     def _place(self, executor: af.Executor) -> dict[str, Any]:
         """Return the fields that all questions of an executor share."""

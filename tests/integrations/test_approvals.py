@@ -813,6 +813,15 @@ def test_a_held_run_stops_and_goes_on_where_it_was(kind: Kind, durability: Durab
     assert ("hold", "done") in told
 
 
+def test_nobody_deletes_a_checkpoint_of_a_held_workflow() -> None:
+    office = Agents()
+    office.start()
+    ident = office.latest().checkpoint_id
+    office.answers.hold(OMAR, "orders", office.thread)
+    with pytest.raises(NotOwner, match="has held"):
+        _wait(office.opened().delete(ident))
+
+
 def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
     """A thread that is deleted begins anew, a copy has another name, and an update is a step."""
     office = Graph()

@@ -331,6 +331,20 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     assert len(desk.paid) == 1
 
 
+def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> None:
+    desk = Office()
+    question = desk.asked()
+    desk.hold()
+    [chain] = desk.chains
+    operators = Approvers({"omar": OMAR.public}, revoked=[OMAR.public])
+    gate = Gate(approvers=PEOPLE, answers=desk.answers, operators=operators)
+    refused(NotOwner, lambda: desk.resumed(dana.approve(question), gate=gate))  # it still counts
+    desk.kept._records["", chain][1] = b"x"
+    refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
+    desk.resumed(dana.approve(question), gate=gate)
+    assert len(desk.paid) == 1
+
+
 def test_nobody_keeps_a_key_beside_what_it_vouches_for(tmp_path: Any) -> None:
     """Whoever writes the storage could put another in its place."""
     place = tmp_path / "answers"
