@@ -227,7 +227,9 @@ def strike(factory: Any, name: str) -> tuple[Outcome, str]:
         outcome = Outcome.NOT_APPLICABLE if lacks else attack.run(target)
         if outcome is Outcome.NOT_APPLICABLE:
             return outcome, lacks or _NO_EFFECT
-        refused = target.refused[-1].removeprefix("Refused: ") if target.refused else ""
+        refused = (
+            target.refused[-1].removeprefix(f"{StoreRefusal.__name__}: ") if target.refused else ""
+        )
         return outcome, refused.partition(":")[0] if outcome is Outcome.DETECTED else ""
 
     return in_a_process(struck, (Outcome.CRASHED, ""))
