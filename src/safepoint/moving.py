@@ -567,7 +567,7 @@ class _Rows(NamedTuple):
         if self.split:
             versions = _dict(found, "channel_versions")
             wanted = [*versions], [*map(str, versions.values())]
-            rows += (blobs := self.ask(_BLOBS, *wanted, *where[:2]))
+            rows += (blobs := sorted(self.ask(_BLOBS, *wanted, *where[:2]), key=repr))
             held = {name: values.read(*each) for name, *each in blobs if each[0] != "empty"}
             _dict(found, "channel_values").update(held)
         columns = f"task_id, {self.path}, idx, channel, type, {blob}"
