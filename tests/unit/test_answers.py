@@ -42,7 +42,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.names import ANSWERS, Head
-from safepoint.resume.answers import MOST, Answers, Order, _chain
+from safepoint.resume.answers import MOST, ORDERS, Answers, Order, _chain
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
@@ -316,6 +316,34 @@ def test_nobody_stops_a_run_by_how_much_they_write_nor_takes_their_no_back(first
     assert desk.answers.verify(PEOPLE, OPERATORS) == MOST + 3
 
 
+def test_nobody_makes_a_worker_read_for_ever() -> None:
+    """A chain that is far longer than what people put is not read; one step recovers from it."""
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(erin, erin.approve(question))
+    [chain] = desk.chains
+    record = desk.chain[1]
+    desk.kept.holds({chain: dict.fromkeys(range(1, ORDERS + 2), record)})
+    desk.kept.reads = 0
+    assert "more than anybody puts" in refused(
+        SealBroken, lambda: desk.resumed(dana.approve(question))
+    )
+    assert desk.kept.reads == 0
+    people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
+    gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
+    desk.resumed(dana.approve(question), gate=gate)
+    assert len(desk.paid) == 1
+
+
+def test_who_writes_into_the_chain_of_another_is_found() -> None:
+    desk = Office()
+    question = desk.asked()
+    chain = _chain("answer", DANA, question.subject)
+    desk.answers._append(erin, "", chain, {"answer": erin.deny(question)}, MOST)
+    refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
+    refused(SealBroken, lambda: desk.answers.verify(PEOPLE, OPERATORS))
+
+
 def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     """One step ends what an approver who turned can do: list their key as revoked."""
     desk = Office()
@@ -329,6 +357,9 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     refused(UNTRUSTED, lambda: desk.resumed(erin.approve(question), gate=gate))
     desk.resumed(dana.approve(question), gate=gate)
     assert len(desk.paid) == 1
+    desk.answers.put(dana, dana.approve(question))
+    assert desk.answers.verify(people, OPERATORS) == 1  # it ends green
+    assert [each.approver for each in desk.answers.every(people, OPERATORS)] == ["dana"]
 
 
 def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> None:
@@ -342,7 +373,7 @@ def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> Non
     desk.kept._records["", chain][1] = b"x"
     refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
     desk.resumed(dana.approve(question), gate=gate)
-    assert len(desk.paid) == 1
+    assert (len(desk.paid), desk.answers.verify(PEOPLE, operators)) == (1, 0)
 
 
 def test_nobody_keeps_a_key_beside_what_it_vouches_for(tmp_path: Any) -> None:
