@@ -18,7 +18,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, get_args, get_origin
 from uuid import uuid4
 
-from safepoint.aio import Tenanted, for_one, half_moved, in_thread
+from safepoint.aio import Tenanted, for_one, half_moved, in_thread, remember
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -49,6 +49,7 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 _DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of the executors' data in a checkpoint's state
+_RUNS: Final = 10_000  # checkpoints whose questions to remember
 _Events = dict[str, af.WorkflowEvent[Any]]
 
 
@@ -168,8 +169,8 @@ class SealedCheckpointStorage(Tenanted):
         }
         if before and answered:
             if earlier := self._answered.get(whose):  # it was refused, if there is another
-                self._open[whose] = self._open.get(whose, {}) | earlier
-            self._answered[whose] = answered
+                remember(self._open, whose, self._open.get(whose, {}) | earlier, _RUNS)
+            remember(self._answered, whose, answered, _RUNS)
             return before
         checkpoint = self._reopen(checkpoint, whose)
         if not before:  # not after an incomplete move, which could not finish then
@@ -194,7 +195,7 @@ class SealedCheckpointStorage(Tenanted):
             waiting = {name: event for name, event in waiting.items() if name not in answered}
         if not waiting:
             return checkpoint
-        self._open[before[0], checkpoint.checkpoint_id] = waiting
+        remember(self._open, (before[0], checkpoint.checkpoint_id), waiting, _RUNS)
         events = checkpoint.pending_request_info_events | waiting
         return replace(checkpoint, pending_request_info_events=events)
 

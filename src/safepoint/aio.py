@@ -15,7 +15,8 @@ from safepoint.core.names import check_tenant
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound="Tenanted")
-_REMEMBERED: Final = 1000  # ledgers of tenants to keep; creating one again is cheap
+_K = TypeVar("_K")
+_REMEMBERED: Final = 1000  # ledgers of tenants, or others; creating one again is cheap
 
 
 class Tenanted:
@@ -100,3 +101,12 @@ def half_moved(thread: str) -> ResumeRefused:
     return ResumeRefused(
         f"{thread} was not moved in to its end.", "Move it in again, from where it was."
     )
+
+
+def remember(known: dict[_K, _T], key: _K, value: _T, most: int = _REMEMBERED) -> _T:
+    """Store a value as the newest of at most `most`, and return it."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
+    return value

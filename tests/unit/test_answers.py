@@ -359,7 +359,7 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     assert len(desk.paid) == 1
     desk.answers.put(dana, dana.approve(question))
     assert desk.answers.verify(people, OPERATORS) == 1  # it ends green
-    assert [each.approver for each in desk.answers.every(people, OPERATORS)] == ["dana"]
+    assert [str(each) for each in desk.answers.every(people, OPERATORS)] == ["The approval by dana"]
 
 
 def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> None:

@@ -350,6 +350,21 @@ def test_nobody_types_in_time(tmp_path: Path) -> None:
     assert tree(tmp_path / "answers") == {}
 
 
+def test_what_fails_while_somebody_types_is_not_called_signed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    locked(office, "dana")
+    office.start()
+    with console(tmp_path, *DANA) as terminal:
+        tab = Tab(terminal.link())
+        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        terminal.wait(PROMPT)
+        (tmp_path / "anchor").rename(tmp_path / "elsewhere")
+        terminal.type(f"{PASSPHRASE}\n")
+        done = tab.follow(sent)
+        assert ("It may be signed" in done.text, "Nothing was" in done.text) == (False, True)
+    assert tree(tmp_path / "answers") == {}
+
+
 AFTER = {
     "put, and not anchored": (
         "from safepoint.stores.sqlite import SQLiteAnchor as part; name = 'advance'"
