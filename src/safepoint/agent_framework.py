@@ -49,7 +49,6 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 _DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
 _STATES: Final = "_executor_state"  # the key of the executors' data in a checkpoint's state
-_RUNS: Final = 10_000  # checkpoints whose questions to remember
 _Events = dict[str, af.WorkflowEvent[Any]]
 
 
@@ -169,8 +168,8 @@ class SealedCheckpointStorage(Tenanted):
         }
         if before and answered:
             if earlier := self._answered.get(whose):  # it was refused, if there is another
-                remember(self._open, whose, self._open.get(whose, {}) | earlier, _RUNS)
-            remember(self._answered, whose, answered, _RUNS)
+                remember(self._open, whose, self._open.get(whose, {}) | earlier)
+            remember(self._answered, whose, answered)
             return before
         checkpoint = self._reopen(checkpoint, whose)
         if not before:  # not after an incomplete move, which could not finish then
@@ -195,7 +194,7 @@ class SealedCheckpointStorage(Tenanted):
             waiting = {name: event for name, event in waiting.items() if name not in answered}
         if not waiting:
             return checkpoint
-        remember(self._open, (before[0], checkpoint.checkpoint_id), waiting, _RUNS)
+        remember(self._open, (before[0], checkpoint.checkpoint_id), waiting)
         events = checkpoint.pending_request_info_events | waiting
         return replace(checkpoint, pending_request_info_events=events)
 

@@ -84,9 +84,7 @@ def in_thread(
     return call
 
 
-def for_one(
-    method: Callable[Concatenate[_S, _P], _T],
-) -> Callable[Concatenate[_S, _P], _T]:
+def for_one(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
     """Determine the tenant once, when an operation starts, and run it only for that tenant."""
 
     @wraps(method)

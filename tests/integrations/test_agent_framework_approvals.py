@@ -305,7 +305,7 @@ def test_a_question_stays_open_when_the_process_goes_on_with_something_else() ->
 
 
 def test_what_is_open_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safepoint.agent_framework._RUNS", 2)
+    monkeypatch.setattr("safepoint.aio.remember.__defaults__", (2,))
     storage, event = Office().opened(), af.WorkflowEvent.request_info("q", "pay", 7, int)
     for number in range(4):
         storage._answered["", "before"] = {"q": event}

@@ -690,8 +690,7 @@ def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.M
 
 def test_an_id_that_looks_like_a_tenants_thread_is_of_no_tenant() -> None:
     saver = _saver()
-    config: Any = {"configurable": {**_run("@acme/order-7")["configurable"], "checkpoint_ns": ""}}
-    saver.put(config, empty_checkpoint(), {"source": "loop"}, {})
+    saver.put(_run("@acme/order-7"), empty_checkpoint(), {"source": "loop"}, {})
     assert saver.get_tuple(_run("@acme/order-7")) is not None
     assert (saver.ledger.tenants(), saver.ledger.threads()) == ([], ["t--_40acme_2forder-7"])
 

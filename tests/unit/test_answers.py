@@ -317,22 +317,15 @@ def test_nobody_stops_a_run_by_how_much_they_write_nor_takes_their_no_back(first
 
 
 def test_nobody_makes_a_worker_read_for_ever() -> None:
-    """A chain that is far longer than what people put is not read; one step recovers from it."""
+    """A chain that is far longer than what people put is not read."""
     desk = Office()
     question = desk.asked()
     desk.answers.put(erin, erin.approve(question))
     [chain] = desk.chains
-    record = desk.chain[1]
-    desk.kept.holds({chain: dict.fromkeys(range(1, ORDERS + 2), record)})
+    desk.kept.holds({chain: dict.fromkeys(range(1, ORDERS + 2), desk.chain[1])})
     desk.kept.reads = 0
-    assert "more than anybody puts" in refused(
-        SealBroken, lambda: desk.resumed(dana.approve(question))
-    )
+    assert "than anybody puts" in refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
     assert desk.kept.reads == 0
-    people = Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[ERIN.public])
-    gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
-    desk.resumed(dana.approve(question), gate=gate)
-    assert len(desk.paid) == 1
 
 
 def test_who_writes_into_the_chain_of_another_is_found() -> None:
@@ -543,13 +536,6 @@ def test_the_round_ends_what_is_over_and_is_not_held() -> None:
     assert workflow.end_waits(ledger, now=now + DAY * 2) == [question]  # the other is held
     assert workflow.resume(ledger, "order-7").expired
     assert [each.thread for each in workflow.waiting(ledger)] == ["order-8"]
-
-
-def test_a_wait_is_over_for_a_next_version_too() -> None:
-    desk = Office(within=HOUR)
-    desk.asked()
-    newer: State = {"version": "2", "migrations": [Migration("", "2", dict)]}
-    assert desk.resumed(now=datetime.now(UTC) + DAY, **newer).expired
 
 
 def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:

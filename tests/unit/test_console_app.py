@@ -363,8 +363,7 @@ def test_what_fails_while_somebody_types_is_not_called_signed(tmp_path: Path) ->
         terminal.wait(PROMPT)
         (tmp_path / "anchor").rename(tmp_path / "elsewhere")
         terminal.type(f"{PASSPHRASE}\n")
-        done = tab.follow(sent)
-        assert ("It may be signed" in done.text, "Nothing was" in done.text) == (False, True)
+        assert "Nothing was signed" in tab.follow(sent).text
     assert tree(tmp_path / "answers") == {}
 
 
