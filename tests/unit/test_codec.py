@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
 from decimal import Decimal, localcontext
+from enum import StrEnum
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,10 @@ def test_refused_at_registration(types: Any, what: str) -> None:
 
 class Text(str):
     __slots__ = ()
+
+
+class Power(StrEnum):
+    SEND = "send"
 
 
 @dataclass
@@ -523,8 +528,8 @@ def test_a_small_state_of_shared_parts_is_refused_before_it_is_written() -> None
 
 
 @pytest.mark.parametrize("key", [1, "b"])
-def test_dicts_with_other_keys_are_written_in_two_passes_however_deep_they_nest(key: Any) -> None:
-    """With one more pass for each level, 60 of them would not end."""
+def test_dicts_with_other_keys_are_written_once_however_deep_they_nest(key: Any) -> None:
+    """With a second pass for each level, 30 of them would not end."""
     state: Any = 0
     for _ in range(30):
         state = {"a": (state,), key: 0}
@@ -534,6 +539,14 @@ def test_dicts_with_other_keys_are_written_in_two_passes_however_deep_they_nest(
     assert Codec(limits=Limits(items=items)).decode(data) == state
     with pytest.raises(LimitExceeded):
         Codec(limits=Limits(items=items - 1)).decode(data)
+
+
+def test_what_is_in_a_dict_with_other_keys_counts_once() -> None:
+    state = {1: {2: [0] * 6}}
+    codec = Codec(limits=Limits(items=10))  # two keys and two values, and six items
+    assert codec.decode(codec.encode(state)) == state
+    with pytest.raises(LimitExceeded):
+        Codec(limits=Limits(items=9)).encode(state)
 
 
 SIZE = DEFAULT_LIMITS.state_bytes
@@ -774,6 +787,9 @@ def test_json_has_one_spelling_and_comes_back_with_its_types(value: Any) -> None
         ({"a": {"$b": 1}}, "state['a'] is of the type builtins.dict, or holds what JSON does"),
         ({"a": bytearray(b"TOPSECRET")}, "state['a'] is of the type builtins.bytearray"),
         ([Decimal("NaN")], "state[0] is of the type decimal.Decimal, or holds what JSON"),
+        ([Level.LOW], "state[0] is of the type tests.unit.codec_types.Level, or holds what"),
+        ({"a": Power.SEND}, "state['a'] is of the type tests.unit.test_codec.Power, or holds"),
+        ({Power.SEND: 1}, "state.keys()[…] is of the type tests.unit.test_codec.Power, or"),
     ],
 )
 def test_what_json_does_not_keep_is_refused_with_its_place(value: Any, said: str) -> None:
