@@ -615,11 +615,11 @@ def test_shared_hashes_are_limited_alike_on_save_and_on_load() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlottedNumber:
-    number: int
+    number: int | Decimal
 
 
-def test_long_numbers_that_share_a_hash_are_refused_before_they_are_compared() -> None:
-    """To compare an int with a Decimal takes the square of their length: 8 s for 250 kB."""
+def test_a_decimal_that_shares_a_hash_is_refused_before_it_is_compared() -> None:
+    """To compare one with an int takes the square of their length: 8 s for 250 kB."""
     number = 16**2000 + 5
     with localcontext(prec=3000):
         near = Decimal(10) ** 2000
@@ -630,12 +630,11 @@ def test_long_numbers_that_share_a_hash_are_refused_before_they_are_compared() -
         with pytest.raises(LimitExceeded, match="share a hash"):
             CODEC.decode(ext(10, array(items)))
     with pytest.raises(LimitExceeded, match="share a hash"):
-        CODEC.encode({(number, 1), (number + 2**61 - 1, 1)})
-    with pytest.raises(LimitExceeded, match="share a hash"):
-        Codec([SlottedNumber]).encode({SlottedNumber(number), SlottedNumber(number + 2**61 - 1)})
-    assert CODEC.decode(CODEC.encode({number, number + 1, Decimal(7)})) == {number, number + 1, 7}
-    for longest in (-(2**63), 2**63 - 1):  # of those that are not long
-        values = {longest, hash(longest)}
+        CODEC.encode({(number, 1), (twin, 1)})
+    for cls in (SlottedNumber, lambda number: Held(n=number)):
+        with pytest.raises(LimitExceeded, match="share a hash"):
+            Codec([SlottedNumber, Held]).encode({cls(number), cls(twin)})
+    for values in ({number, number + 1, Decimal(7)}, {number, number + 2**61 - 1}):
         assert CODEC.decode(CODEC.encode(values)) == values
 
 
@@ -897,11 +896,3 @@ def test_a_set_whose_items_would_become_one_is_refused(of: Callable[..., Any]) -
     codec.encode(of(Url("a"), Url("b")))
     with pytest.raises((EncodeError, LimitExceeded)):
         codec.encode(of(Url("A"), Url("a")))
-
-
-def test_two_long_numbers_that_share_a_hash_are_never_compared() -> None:
-    """Also where a class has no positional fields."""
-    shared = {Held(n=2**61 - 1 + 2**64 * (2**61 - 1)), Held(n=Decimal(0))}
-    assert len({*map(hash, shared)}) == 1
-    with pytest.raises(LimitExceeded, match="share a hash"):
-        Codec([Held]).encode(shared)

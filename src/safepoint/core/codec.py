@@ -136,34 +136,25 @@ def _pair(items: list[Any]) -> dict[Any, Any]:
 
 def _check_hashes(values: Collection[Any]) -> list[Any]:
     """Refuse keys chosen to share one hash, which make a set or dict take forever."""
-    if len(values) > len(set(map(hash, values))) and _share_too_much(values):
-        raise LimitExceeded(
-            "Too many items of one set or dict share a hash.",
-            "Save a list instead of a set or of the keys of a dict.",
-        )
+    times = Counter(map(hash, values))
+    if len(times) < len(values):
+        shared = [value for value in values if times[hash(value)] > 1]
+        if max(times.values()) > _ONE_HASH or any(map(_holds_decimal, shared)):
+            raise LimitExceeded(
+                "Too many items of one set or dict share a hash, or a Decimal shares one.",
+                "Save a list instead of a set or of the keys of a dict.",
+            )
     return [*values]
 
 
-def _share_too_much(values: Collection[Any]) -> bool:
-    """Tell whether too many values share one hash.
-
-    A few may, unless they are long numbers, which are slow to compare.
-    """
-    times = Counter(map(hash, values))
-    shared = [value for value in values if times[hash(value)] > 1]
-    return max(times.values()) > _ONE_HASH or any(map(_is_long, shared))
-
-
-def _is_long(value: Any) -> bool:
-    """Tell whether a value is, or may hold, a number that is longer than 64 bits."""
-    if isinstance(value, (int, Decimal)):
-        return type(value) is Decimal or not -(2**63) <= value < 2**63
+def _holds_decimal(value: Any) -> bool:
+    """Tell whether it may hold a Decimal: to compare a long one with an int takes very long."""
     if type(value) in _FIXED or isinstance(value, Enum):
-        return False
+        return type(value) is Decimal
     if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
         names = getattr(value, "__dataclass_fields__", getattr(type(value), "model_fields", None))
-        value = [2**64] if names is None else [getattr(value, name, None) for name in names]
-    return any(map(_is_long, value))
+        value = [Decimal()] if names is None else [getattr(value, name, None) for name in names]
+    return any(map(_holds_decimal, value))
 
 
 _LAST_TEXT, _TUPLE, _SETS, _DICT = 8, 9, (10, 11), 12  # extension codes
