@@ -210,40 +210,38 @@ def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Conv
         ConfigurationError: a class could not be restored faithfully, or a tag is not free.
     """
     named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
-    found = [(cls, _describe(tag, cls)) for tag, cls in named]
-    found += [(each.cls, _Entry(each.tag, 0, each.to, each.from_)) for each in foreign]
     table, taken = dict(_BUILT_IN), {entry.tag for entry in _BUILT_IN.values()}
-    for cls, entry in found:
-        if not _TAG.match(entry.tag) or entry.tag in taken or cls in table or cls in _NATIVE:
+    for tag, cls, to, from_ in [*(_describe(tag, cls) for tag, cls in named), *foreign]:
+        if not _TAG.match(tag) or tag in taken or cls in table or cls in _NATIVE:
             raise ConfigurationError(
-                f"{_type_name(cls)} cannot have the tag {quoted(entry.tag)}, or is known already.",
+                f"{_type_name(cls)} cannot have the tag {quoted(tag)}, or is known already.",
                 "Give each class one tag of its own: Codec({'billing.Invoice': Invoice}).",
             )
-        taken.add(entry.tag)
-        table[cls] = entry._replace(label=b"%c%b" % (len(entry.tag), entry.tag.encode()))
+        taken.add(tag)
+        table[cls] = _Entry(tag, 0, to, from_, b"%c%b" % (len(tag), tag.encode()))
     return table
 
 
-def _describe(tag: str, cls: Any) -> _Entry:
+def _describe(tag: str, cls: Any) -> Converter:
+    """Return how a class of the caller's is written and restored."""
     if isinstance(cls, type) and issubclass(cls, Enum):
-        members = cls.__members__
-        return _Entry(tag, 0, attrgetter("_name_"), members.__getitem__)
+        return Converter(tag, cls, attrgetter("_name_"), cls.__members__.__getitem__)
     built_in = *_NATIVE, *_BUILT_IN, BaseException
     has_fields = isinstance(cls, type) and not issubclass(cls, built_in)
     if has_fields and hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic
         # By name alone: an alias may be the name of another field.
         validate = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
-        return _take_fields(tag, cls, cls.model_fields, lambda **saved: validate(saved))
+        return _by_fields(tag, cls, cls.model_fields, lambda **saved: validate(saved))
     if has_fields and hasattr(cls, "__dataclass_fields__"):
-        return _take_fields(tag, cls, [field.name for field in fields(cls)], cls)
+        return _by_fields(tag, cls, [field.name for field in fields(cls)], cls)
     raise ConfigurationError(
         f"{quoted(tag)} is no dataclass, Enum or pydantic model, or extends a built-in type.",
         "Make it a dataclass without such a base, or convert it to one before you save.",
     )
 
 
-def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., Any]) -> _Entry:
-    """Return the entry of a class with named fields, which its own constructor restores."""
+def _by_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., Any]) -> Converter:
+    """Return the converter of a class with named fields, which its own constructor restores."""
     names, known, is_model = sorted(names), {*names}, hasattr(cls, "model_extra")
 
     def take(value: Any) -> dict[str, Any]:
@@ -262,7 +260,7 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
             "Restore with the version of the class that wrote it, or let it accept this value.",
         )
 
-    return _Entry(tag, 0, take, revive)
+    return Converter(tag, cls, take, revive)
 
 
 def _reject(cls: type) -> EncodeError:
