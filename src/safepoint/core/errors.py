@@ -102,7 +102,7 @@ class NotOwner(CheckpointError):
     Its kind: "held" if an operator holds it.
     """
 
-    do = "Nothing was saved. Stop this run, and let the owner go on."
+    do = "Nothing was saved. Own the thread first; if another worker took it over, stop this run."
     kind: Literal["held"] | None
 
 

@@ -978,7 +978,7 @@ class Owners:
             if not other and isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
-            raise NotOwner(f"Thread '{thread}' {why}.", "Own it first.")
+            raise NotOwner(f"Thread '{thread}' {why}.")
 
     def release(self, thread: str | None = None) -> None:
         """Release a thread of this worker, or all of them.

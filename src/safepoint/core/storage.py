@@ -134,12 +134,11 @@ class Ownership:
             raise self._refusal(f"lease of worker '{lease.owner}' has", lease.token)
 
     def _refusal(self, what: str, token: int | None) -> NotOwner:
-        owner, do = "has no owner", "Acquire the thread, and load its latest checkpoint."
-        if self.holder is not None:
-            owner = f"is owned by worker '{self.holder.owner}' with token {self.holder.token}"
-            do = NotOwner.do
+        owner, holder = "has no owner", self.holder
+        if holder is not None:
+            owner = f"is owned by worker '{holder.owner}' with token {holder.token}"
         carried = "no token" if token is None else f"token {token}"
-        return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.", do)
+        return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.")
 
 
 def check_span(seconds: float, now: datetime) -> datetime:
