@@ -16,6 +16,7 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
 )
+from safepoint.core.keys import Revoked
 
 
 def opened(keys, state="state", anchor="anchor"):
@@ -117,7 +118,7 @@ decision = {
 # --8<-- [end:vouch]
 
 # --8<-- [start:keep]
-revoking = Keyring(new).revoking(old, until=before)
+revoking = Keyring(new, revoked=Revoked(old, until=before))
 ledger = opened(Keyring(new), "state-2027")
 for thread in evidence.threads():
     keys = trusting if thread in pruned else revoking

@@ -16,6 +16,7 @@ import pytest
 
 from safepoint import Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import SealBroken, Unavailable, Unsafe
+from safepoint.core.keys import Revoked
 from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
@@ -39,7 +40,7 @@ class Night(Shop):
     def freeze(self) -> Keyring:
         """Copy the anchor's folder as it stands, and revoke the old key from there on."""
         shutil.copytree(self.path / "anchor", self.path / "frozen")
-        return Keyring(NEW).revoking(OLD, until=SQLiteAnchor(self.path / "frozen/heads.db"))
+        return Keyring(NEW, revoked=Revoked(OLD, SQLiteAnchor(self.path / "frozen/heads.db")))
 
     def forge(self, sequence: int, previous: str) -> None:
         """Write a record that says it was sealed long ago."""
@@ -83,7 +84,7 @@ def test_retired_key_of_a_thief_is_refused_after_the_point(night: Night) -> None
     night.steal({"payee": "mally"}, "order-8")
     said = refused(SealBroken, lambda: night.ledger(keys=keys).latest("order-8"))
     assert "does not count here" in said
-    revoked = night.ledger(keys=Keyring(NEW).revoking(OLD, until=None))
+    revoked = night.ledger(keys=Keyring(NEW, revoked=Revoked(OLD, None)))
     assert "does not count here" in refused(SealBroken, lambda: revoked.load(THREAD, 1))
 
 

@@ -12,7 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import Final
 
-from safepoint.attacks import ATTACKS, Attack, Outcome
+from safepoint.attacks import ATTACKS, Attack, Outcome, Target
 from safepoint.attacks.ladder import in_a_process
 from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget
 from safepoint.rules import RULES
@@ -20,7 +20,6 @@ from tests.harness.blocks import ROOT
 from tests.harness.ladder import MARKS
 from tests.harness.postgres import quick_server
 from tests.integrations.framework_models import Safetensors, TorchUnrestricted, TorchWeightsOnly
-from tests.integrations.framework_runs import RUN_ATTACKS
 from tests.integrations.framework_stores import (
     AgentFramework,
     AgentFrameworkSealed,
@@ -29,7 +28,6 @@ from tests.integrations.framework_stores import (
     LangGraphPostgres,
     LangGraphSealed,
     LangGraphStrict,
-    Run,
 )
 
 PAGE: Final = ROOT / "docs/frameworks.md"
@@ -37,7 +35,7 @@ Row = dict[str, Outcome]
 
 OURS: Final = {"AF<br>sealed", "LG<br>sealed", "Safepoint"}
 
-STORES: Final[Mapping[str, type[Run]]] = {
+STORES: Final[Mapping[str, type[Target]]] = {
     "AF<br>files": AgentFramework,
     "AF<br>sealed": AgentFrameworkSealed,
     "LG<br>SQLite": LangGraph,
@@ -81,8 +79,6 @@ NOT_APPLICABLE: Final[Mapping[tuple[str, str], str]] = {
     " that has no way out of the folder.",
     ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>PG"): "Its store"
     " is one database, and no folder of records.",
-    ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "What is pending is part of the"
-    " one checkpoint, and no record of its own: an edit of it is `edit-state`.",
 }
 """Why a cell is empty: by attacks and columns."""
 
@@ -94,14 +90,13 @@ whoever allows it, and that says nothing about functions of other modules."""
 @cache
 def on_stores() -> dict[str, Row]:
     """Run every attack on every store, each in a process of its own."""
-    kinds = ATTACKS | RUN_ATTACKS
     with quick_server() as LangGraphPostgres.server:
         return {
             attack: {
-                head: _isolated(partial(_on_store, kinds[attack], kind))
+                head: _isolated(partial(_on_store, ATTACKS[attack], kind))
                 for head, kind in STORES.items()
             }
-            for attack in (*ON_STORES, *RUN_ATTACKS)
+            for attack in ON_STORES
         }
 
 
@@ -115,7 +110,7 @@ def on_models() -> dict[str, Row]:
     }
 
 
-def _on_store(attack: Attack, kind: type[Run], folder: str) -> Outcome:
+def _on_store(attack: Attack, kind: type[Target], folder: str) -> Outcome:
     return attack.run(kind(folder))
 
 
@@ -150,7 +145,7 @@ def _table(
         cells = " | ".join(_cell(attack, head, outcome, notes) for head, outcome in row.items())
         rule = RULES[kinds[attack].rule]
         link = f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})"
-        name = f"`{attack}`" if attack in RUN_ATTACKS else f"[`{attack}`](attacks.md#{attack})"
+        name = f"[`{attack}`](attacks.md#{attack})"
         lines.append(f"| {name} {link}<br> {kinds[attack].story} | {cells} |")
     style = "ladder ladder--short" if len(heads) == len(MODELS) else "ladder ladder--stores"
     table = f'<div class="{style}" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
@@ -167,13 +162,8 @@ def _cell(attack: str, head: str, outcome: Outcome, notes: list[str]) -> str:
     return f"**{mark}**{{ .{outcome.replace(' ', '-')} }}"
 
 
-def _part(names: Sequence[str]) -> dict[str, Row]:
-    return {name: row for name, row in on_stores().items() if name in names}
-
-
 CONTENTS: Final[Mapping[str, Callable[[], str]]] = {
-    "stores": lambda: _table(_part(ON_STORES), ATTACKS, list(STORES)),
-    "runs": lambda: _table(_part([*RUN_ATTACKS]), RUN_ATTACKS, list(STORES)),
+    "stores": lambda: _table(on_stores(), ATTACKS, list(STORES)),
     "models": lambda: _table(on_models(), MODEL_ATTACKS, list(MODELS)),
 }
 

@@ -2,8 +2,6 @@
 
 Where a store can be judged in two ways, it is judged kindly. An error that stops the load counts
 as a refusal, whatever it was meant for, and so does a store that says that it has nothing.
-
-Each is also under a run that reserves, asks a person, and pays if that is within a limit.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import make_dataclass
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypedDict, TypeVar
 
 import agent_framework as af
 import psycopg
@@ -33,10 +30,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
-from ormsgpack import Ext, packb, unpackb
+from ormsgpack import packb
 
-from safepoint import SigningKey
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.attacks import SealedTarget, Target
 from safepoint.attacks.medium import Disk, Medium
@@ -51,81 +46,13 @@ if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
 _T = TypeVar("_T")
-LIMIT: Final = Decimal(100)
-"""The most that a run may pay. JSON has no such type, so that each store writes a tag for it."""
 
 
 class Nothing(Exception):
     """The store says that it has no checkpoint, and the victim knows that there was one."""
 
 
-class Run(Target):
-    """A store under a run of its framework.
-
-    Attributes:
-        reserved: what the run has reserved. Twice is once too often.
-    """
-
-    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
-        super().__init__(folder, medium)
-        self.reserved: list[object] = []
-
-    def stranger(self) -> Run:
-        """Return what the adversary has at home: the same application, with a key of their own."""
-        folder = self.folder / "stranger"
-        folder.mkdir(mode=0o700)
-        return type(self)(folder)
-
-    # What the victim does.
-
-    @abstractmethod
-    def pause(self, thread: str, order: dict[str, Any] = HONEST) -> None:
-        """A run comes to its question."""
-
-    @abstractmethod
-    def go_on(self, thread: str, *, yes: bool = False) -> Any:
-        """A run goes on, with an answer or without one. Returns what it paid, or None."""
-
-    @abstractmethod
-    def parent(self, thread: str) -> str:
-        """A reader asks which checkpoint the newest came from."""
-
-    @abstractmethod
-    def metadata(self, thread: str) -> Any:
-        """A reader asks for the metadata of the newest."""
-
-    # What the adversary does, who can write the store.
-
-    @abstractmethod
-    def answer(self, thread: str) -> Any:
-        """Take the answer that a person gave out of a thread."""
-
-    @abstractmethod
-    def give(self, thread: str, answer: Any, *, forged: bool) -> None:
-        """Put an answer into a thread: a genuine one of another thread, or one of one's own."""
-
-    @abstractmethod
-    def drop(self, thread: str) -> None:
-        """Take out what the task that reserves has written."""
-
-    @abstractmethod
-    def attach(self, thread: str) -> None:
-        """Say that the task that asks has written it."""
-
-    @abstractmethod
-    def reparent(self, thread: str) -> str:
-        """Let the newest checkpoint come from the first one, and return that one's id."""
-
-    @abstractmethod
-    def remark(self, thread: str) -> None:
-        """Let the metadata of the newest name the user mally."""
-
-    @abstractmethod
-    def retag(self, thread: str) -> None:
-        """Change the tag that says of which type the limit is."""
-
-
-class Sealed(Run, SealedTarget):
+class Sealed(SealedTarget):
     """A store on a ledger with an anchor, in files that the adversary can write."""
 
     refusals = (CheckpointError, Nothing)
@@ -141,99 +68,35 @@ class Sealed(Run, SealedTarget):
         """Open the ledger, for whoever is logged in."""
         return self.use(partial(kind, tenant=(lambda: self.user) if self.user else None))
 
-    def document(self, name: str) -> Any:
-        """Return the state that a record holds, its extension types as they are."""
-        return _unpacked(self.medium.read(name).split(b"\n", 2)[2])
-
-    def put(self, name: str, document: Any) -> None:
-        """Write another state into a record."""
-        self.fill(name, packb(document))
-
-    def fill(self, name: str, payload: bytes) -> None:
-        """Write other bytes into a record, and mend what can be mended without the key."""
-        line_1, line_2, _ = self.medium.read(name).split(b"\n", 2)
-        header = Header.parse(line_2)
-        if header is None:
-            raise Miss
-        mended = line_2.replace(header.digest.encode(), digest_of(payload).encode())
-        self.medium.write(name, b"\n".join((line_1, mended, payload)))
-
-    def append(
-        self, thread: str, payload: bytes, key: SigningKey, label: str | None = None
-    ) -> None:
-        """Write a record of one's own after the last, like the last in all else."""
-        name = SealedTarget.records(self, thread)[-1]
-        line = self.medium.read(name).split(b"\n", 2)[1]
-        last = Header.parse(line)
-        if last is None:
-            raise Miss
-        record, _ = seal(
-            payload,
-            Place(self.store, last.tenant, thread, last.sequence + 1),
-            key,
-            created=datetime.now(UTC),
-            kind=last.kind if label is None else "note",
-            previous=digest_of(line),
-            app=last.app,
-            label=last.label if label is None else label,
-        )
-        self.medium.write(self.place(thread, last.sequence + 1), record)
-
     def smuggle(self, thread: str, payload: bytes) -> None:
         """Seal it with the genuine key, in the place of the state in the newest record."""
-        record = self.medium.read(SealedTarget.records(self, thread)[-1]).split(b"\n", 2)[2]
-        if packb(HONEST) not in record:
+        name = SealedTarget.records(self, thread)[-1]
+        _, line, state = self.medium.read(name).split(b"\n", 2)
+        last = Header.parse(line)
+        if last is None or packb(HONEST) not in state:
             raise Miss
-        self.append(thread, record.replace(packb(HONEST), payload), self.keys.signing)
-
-    def retag(self, thread: str) -> None:
-        """Change the codec's tag, where the state has it last."""
-        for name in reversed(SealedTarget.records(self, thread)):
-            payload = self.medium.read(name).split(b"\n", 2)[2]
-            if b"\x02100" in payload:  # the code of a Decimal, and its text
-                self.fill(name, payload.replace(b"\x02100", b"\x07100"))
-                return
-        raise Miss
-
-
-def _unpacked(payload: bytes) -> Any:
-    return unpackb(payload, ext_hook=Ext)
+        record, _ = seal(
+            state.replace(packb(HONEST), payload),
+            Place(self.store, last.tenant, thread, last.sequence + 1),
+            self.keys.signing,
+            created=datetime.now(UTC),
+            kind=last.kind,
+            previous=digest_of(line),
+            app=last.app,
+            label=last.label,
+        )
+        self.medium.write(self.place(thread, last.sequence + 1), record)
 
 
 # --- Agent Framework
 
 
-class Payment(af.Executor):
-    """Asks a person, and pays."""
-
-    @af.handler
-    async def ask(self, amount: int, ctx: af.WorkflowContext) -> None:
-        """Keep what is asked in the state."""
-        ctx.set_state("order", {"amount": amount, "limit": LIMIT})
-        await ctx.request_info("Pay?", bool, request_id="pay")
-
-    @af.response_handler
-    async def pay(self, asked: str, yes: bool, ctx: af.WorkflowContext[None, int]) -> None:
-        """Pay what the state says."""
-        order = ctx.get_state("order")
-        if yes and order["amount"] <= order["limit"]:
-            await ctx.yield_output(order["amount"])
-
-
-class Agents(Run):
+class Agents(Target):
     """A workflow of Agent Framework on some storage. A thread is the name of a workflow."""
 
     @abstractmethod
     def storage(self) -> Any:
         """Open the storage."""
-
-    @abstractmethod
-    def document(self, name: str) -> Any:
-        """Return the JSON in a record."""
-
-    @abstractmethod
-    def put(self, name: str, document: Any) -> None:
-        """Write other JSON into a record."""
 
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Save under an id that the application made of the thread's name."""
@@ -258,66 +121,6 @@ class Agents(Run):
         """Load by id."""
         return self._ask(lambda storage: storage.load(f"{thread}.{sequence:04}")).state
 
-    def pause(self, thread: str, order: dict[str, Any] = HONEST) -> None:
-        """Run up to the request."""
-        self._ask(lambda storage: _payments(thread, storage).run(order["amount"]))
-
-    def go_on(self, thread: str, *, yes: bool = False) -> Any:
-        """Resume from the newest checkpoint."""
-        known, said = self._newest(thread).checkpoint_id, {"pay": True} if yes else None
-
-        def resume(storage: Any) -> Any:
-            return _payments(thread, storage).run(checkpoint_id=known, responses=said)
-
-        try:
-            return next(iter(self._ask(resume).get_outputs()), None)
-        except RuntimeError as refusal:  # no such request: `get_latest` went back to an older one
-            raise Nothing from refusal
-
-    def parent(self, thread: str) -> str:
-        """Return what the newest names."""
-        return str(self._newest(thread).previous_checkpoint_id)
-
-    def metadata(self, thread: str) -> Any:
-        """Return what the newest holds."""
-        return self._newest(thread).metadata
-
-    def answer(self, thread: str) -> Any:
-        """Take the messages of the checkpoint in which it was delivered, the last but one."""
-        return self._held(thread)[-2][1]["messages"]
-
-    def give(self, thread: str, answer: Any, *, forged: bool) -> None:
-        """Let them be the messages of the newest."""
-        self._set(thread, messages=answer)
-
-    def drop(self, thread: str) -> None:
-        """Miss: what is pending is part of the one state."""
-        raise Miss
-
-    attach = drop
-
-    def reparent(self, thread: str) -> str:
-        """Set the field."""
-        first = str(self._held(thread)[0][1]["checkpoint_id"])
-        self._set(thread, previous_checkpoint_id=first)
-        return first
-
-    def remark(self, thread: str) -> None:
-        """Set the field."""
-        self._set(thread, metadata={"user": "mally"})
-
-    def _held(self, thread: str) -> list[tuple[str, Any]]:
-        found = [(name, self.document(name)) for name in self._names(thread)]
-        mine = [each for each in found if each[1]["workflow_name"] == thread]
-        return sorted(mine, key=lambda each: str(each[1]["timestamp"]))
-
-    def _names(self, thread: str) -> list[str]:
-        return self.records(thread)
-
-    def _set(self, thread: str, **fields: Any) -> None:
-        name, document = self._held(thread)[-1]
-        self.put(name, {**document, **fields})
-
     def _newest(self, thread: str) -> Any:
         found = self._ask(lambda storage: storage.get_latest(workflow_name=thread))
         if found is None:
@@ -334,11 +137,6 @@ class Agents(Run):
             raise Nothing from refusal
         except NotCheckpointed as stop:
             raise Nothing from stop
-
-
-def _payments(thread: str, storage: Any) -> Any:
-    start = Payment("payment")
-    return af.WorkflowBuilder(name=thread, start_executor=start, checkpoint_storage=storage).build()
 
 
 class AgentFramework(Agents):
@@ -362,9 +160,6 @@ class AgentFramework(Agents):
     def records(self, thread: str) -> list[str]:
         """Return its files."""
         return sorted(name for name in self.medium.names() if _is_of(name, thread))
-
-    def _names(self, thread: str) -> list[str]:
-        return self.medium.names()  # a run names them at random
 
     def place(self, thread: str, sequence: int) -> str:
         """Return the name of a file."""
@@ -396,12 +191,6 @@ class AgentFramework(Agents):
         record = self.medium.read(self.records("victim")[-1])
         return self.forge(record, json.dumps(state).encode())
 
-    def retag(self, thread: str) -> None:
-        """Change the mark beside the pickle."""
-        name, document = self._held(thread)[-1]
-        text = json.dumps(document).replace('"decimal:Decimal"', '"builtins:float"')
-        self.put(name, json.loads(text))
-
 
 def _is_of(name: str, thread: str) -> bool:
     return name.rsplit(".", 2)[::2] == [thread, "json"]
@@ -411,7 +200,6 @@ class AgentFrameworkSealed(Agents, Sealed):
     """`SealedCheckpointStorage` of this guide, in the same workflow."""
 
     name = "agent-framework-sealed"
-    document, put = Sealed.document, Sealed.put
 
     def storage(self) -> Any:
         """Open the ledger."""
@@ -425,11 +213,9 @@ class State(TypedDict, total=False):
     """The state of the victim's graphs."""
 
     order: dict[str, Any]
-    limit: Decimal
-    paid: int
 
 
-class Graphs(Run):
+class Graphs(Target):
     """Graphs of LangGraph on some saver."""
 
     @abstractmethod
@@ -455,50 +241,6 @@ class Graphs(Run):
             found = list(graph.get_state_history(_config(thread)))
         return [each.values["order"] for each in reversed(found)]
 
-    def pause(self, thread: str, order: dict[str, Any] = HONEST) -> None:
-        """Run up to the interrupt."""
-        self._invoke(thread, {"order": order})
-
-    def go_on(self, thread: str, *, yes: bool = False) -> Any:
-        """Resume from the newest checkpoint."""
-        return self._invoke(thread, Command(resume=True) if yes else None).get("paid")
-
-    def parent(self, thread: str) -> str:
-        """Return what the newest names."""
-        with self._graph() as graph:
-            found = graph.get_state(_config(thread)).parent_config
-        return str(found and found["configurable"]["checkpoint_id"])
-
-    def metadata(self, thread: str) -> Any:
-        """Return what the newest holds."""
-        with self._graph() as graph:
-            return graph.get_state(_config(thread)).metadata
-
-    def _invoke(self, thread: str, what: Any) -> Any:
-        """Run the payment: two tasks side by side, of which one asks, and then a third."""
-
-        def reserve(state: State) -> State:
-            self.reserved.append(thread)
-            return {"limit": LIMIT}
-
-        def ask(state: State) -> None:
-            if not interrupt(state["order"]):
-                raise ValueError
-
-        def pay(state: State) -> State:
-            amount, limit = state["order"]["amount"], state.get("limit")
-            return {} if limit and amount > limit else {"paid": amount}
-
-        builder = StateGraph(State)
-        for node in (reserve, ask):
-            builder.add_node(node)
-            builder.add_edge(START, node.__name__)
-            builder.add_edge(node.__name__, "pay")
-        builder.add_node(pay)
-        config: Any = _config(thread) | {"metadata": {"user": "alice"}}
-        with self.saver() as saver:
-            return builder.compile(checkpointer=saver).invoke(what, config, durability="sync")
-
     @contextmanager
     def _graph(self) -> Iterator[Any]:
         builder = StateGraph(State)
@@ -516,10 +258,9 @@ class Rows(Medium):
 
     Attributes:
         writes: the table of pending writes.
-        value: the column of their bytes.
     """
 
-    writes, value = "writes", "value"
+    writes = "writes"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -638,64 +379,6 @@ class LangGraph(Graphs):
         name = self.records(thread)[-1]
         self.medium.write(name, _row(self.stored(_spelled(json.loads(payload)))))
 
-    def answer(self, thread: str) -> Any:
-        """Take the row that `Command(resume=…)` left."""
-        columns = f"task_id, idx, channel, type, {self.medium.value}"
-        query = f"select {columns} from {self.medium.writes}"  # noqa: S608
-        where = " where thread_id = ? and channel = '__resume__' order by task_id"
-        return self.medium.ask(query + where, thread)[0]
-
-    def give(self, thread: str, answer: Any, *, forged: bool) -> None:
-        """Insert it for the newest checkpoint."""
-        columns = "thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type"
-        self.medium.ask(
-            f"insert into {self.medium.writes} ({columns}, {self.medium.value})"  # noqa: S608
-            " values (?, '', ?, ?, ?, ?, ?, ?)",
-            *self.records(thread)[-1].split("/"),
-            *answer,
-        )
-
-    def drop(self, thread: str) -> None:
-        """Delete its rows."""
-        tasks = self._task("limit")
-        query = f"delete from {self.medium.writes} where task_id in ({tasks})"  # noqa: S608
-        self.medium.ask(query, thread)
-
-    def attach(self, thread: str) -> None:
-        """Change the id of the task in the row that says what comes next. The limit stays."""
-        asks = self._task("__interrupt__")
-        self._update(f"task_id = ({asks})", "branch:to:pay", thread, thread)
-
-    def retag(self, thread: str) -> None:
-        """Say that there is no value."""
-        self._update("type = 'null'", "limit", thread)
-
-    def reparent(self, thread: str) -> str:
-        """Set the column."""
-        names = [name.partition("/")[2] for name in self.records(thread)]
-        query = "update checkpoints set parent_checkpoint_id = ? where checkpoint_id = ?"
-        self.medium.ask(query, names[0], names[-1])
-        return names[0]
-
-    def remark(self, thread: str) -> None:
-        """Edit the column."""
-        newest = self.records(thread)[-1].partition("/")[2]
-        query = "select metadata from checkpoints where checkpoint_id = ?"
-        [(metadata,)] = self.medium.ask(query, newest)
-        parsed = metadata if isinstance(metadata, dict) else json.loads(metadata)
-        edited = json.dumps({**parsed, "user": "mally"})
-        query = "update checkpoints set metadata = ? where checkpoint_id = ?"
-        self.medium.ask(query, edited if parsed is metadata else edited.encode(), newest)
-
-    def _update(self, what: str, channel: str, *threads: str) -> None:
-        query = f"update {self.medium.writes} set {what}"  # noqa: S608
-        self.medium.ask(f"{query} where channel = '{channel}' and thread_id = ?", *threads)
-
-    def _task(self, channel: str) -> str:
-        """Return what finds the task of a thread that wrote to a channel."""
-        query = f"select task_id from {self.medium.writes}"  # noqa: S608
-        return f"{query} where channel = '{channel}' and thread_id = ?"
-
 
 class LangGraphStrict(LangGraph):
     """The same, with the strict allow-list of types."""
@@ -715,11 +398,6 @@ class LangGraphEncrypted(LangGraph):
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
         self._key = AESGCM.generate_key(256)
-
-    def stranger(self) -> Run:
-        """Leave the encryption out."""
-        (self.folder / "stranger").mkdir()
-        return LangGraphStrict(self.folder / "stranger")
 
     def serializer(self) -> Any:
         """Return its EncryptedSerializer around the strict one."""
@@ -750,7 +428,7 @@ class Tables(Rows):
     A record is the type tag and the bytes of the state that a checkpoint names.
     """
 
-    writes, value = "checkpoint_writes", "blob"
+    writes = "checkpoint_writes"
 
     def __init__(self, server: Server, template: str | None = None) -> None:
         self.server, self.database = server, f"graphs_{secrets.token_hex(8)}"
@@ -854,58 +532,6 @@ class LangGraphSealed(Graphs, Sealed):
             for name in super().records(thread)
             if b'"kind":"note"' not in self.medium.read(name)
         ]
-
-    def answer(self, thread: str) -> Any:
-        """Take the record of the answer."""
-        return self.medium.read(self._wrote(thread, "__resume__")[0])
-
-    def give(self, thread: str, answer: Any, *, forged: bool) -> None:
-        """Append it: as it is, or made to fit and signed with a key of one's own."""
-        newest = self.document(self.records(thread)[-1])["id"]
-        if forged:
-            said = _unpacked(answer.split(b"\n", 2)[2])
-            payload = packb({**said, "thread": thread, "id": newest})
-            self.append(thread, payload, SigningKey.generate(), label=f"w/{newest}")
-        else:
-            number = len(SealedTarget.records(self, thread)) + 1
-            self.medium.write(self.place(thread, number), answer)
-
-    def drop(self, thread: str) -> None:
-        """Delete the record, and close the gap."""
-        names = SealedTarget.records(self, thread)
-        index = names.index(self._wrote(thread, "limit")[0])
-        for free, name in zip(names[index:], names[index + 1 :], strict=False):
-            self.medium.rename(name, free)
-        if index == len(names) - 1:
-            self.medium.delete(names[index])
-
-    def attach(self, thread: str) -> None:
-        """Copy what comes next into the record of the task that asks."""
-        name, asks = self._wrote(thread, "__interrupt__")
-        wrote = self._wrote(thread, "limit")[1]["writes"]
-        moved = [row for row in wrote if row[1] == "branch:to:pay"]
-        self.put(name, {**asks, "writes": [*asks["writes"], *moved]})
-
-    def reparent(self, thread: str) -> str:
-        """Edit the record."""
-        first, *_, newest = self.records(thread)
-        ident = self.document(first)["id"]
-        self.put(newest, {**self.document(newest), "parent": ident})
-        return str(ident)
-
-    def remark(self, thread: str) -> None:
-        """Edit the record."""
-        newest = self.records(thread)[-1]
-        document = self.document(newest)
-        self.put(newest, {**document, "metadata": {**document["metadata"], "user": "mally"}})
-
-    def _wrote(self, thread: str, channel: str) -> tuple[str, Any]:
-        """Return the record of a task that wrote to a channel."""
-        for name in SealedTarget.records(self, thread):
-            document = self.document(name)
-            if channel in {row[1] for row in document.get("writes", ())}:
-                return name, document
-        raise Miss
 
 
 def _config(thread: str) -> dict[str, Any]:

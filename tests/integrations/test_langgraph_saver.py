@@ -34,6 +34,7 @@ from safepoint import (
     ToolSet,
 )
 from safepoint.core.errors import (
+    CheckpointError,
     ConfigurationError,
     EncodeError,
     ResumeRefused,
@@ -41,7 +42,7 @@ from safepoint.core.errors import (
 )
 from tests.harness.optional import need
 from tests.harness.postgres import Database
-from tests.house import STORE, Counting, House, Memory, opened
+from tests.house import STORE, Counting, House, Memory, opened, records
 
 need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
 
@@ -194,6 +195,38 @@ def test_what_was_hidden_stays_hidden() -> None:
     house.storage.remove("t", 3)
     with pytest.raises(RolledBack, match="the anchor has seen"):
         SealedSaver(house.ledger()).get_tuple(_run("t"))
+
+
+# --- what somebody does who can write the storage
+
+Strike = Callable[[Memory, int, dict[int, bytes]], None]
+STRIKES: dict[str, Strike] = {
+    "edited": lambda storage, at, _: storage.put(
+        "order-7", at, storage.read("order-7", at)[:-1] + b"?"
+    ),
+    "removed": lambda storage, at, _: storage.remove("order-7", at),
+    "another thread's": lambda storage, at, others: storage.put("order-7", at, others[at]),
+    "the one before": lambda storage, at, _: storage.put(
+        "order-7", at, storage.read("order-7", at - 1)
+    ),
+    "another thread's answer after it": lambda storage, at, others: storage.put(
+        "order-7", at + 1, others[9]
+    ),
+}
+
+
+@pytest.mark.parametrize("strike", STRIKES)
+@pytest.mark.parametrize("at", [2, 7, 8])
+def test_a_run_whose_records_somebody_changed_does_not_go_on(strike: str, at: int) -> None:
+    """What a task wrote long ago, the newest checkpoint, and the question after it."""
+    shop, run = Shop(), _run("order-7")
+    others = records(shop.storage, *range(1, 10), thread="order-8")
+    STRIKES[strike](shop.storage, at, others)
+    with pytest.raises(CheckpointError):
+        [*shop.graph().get_state_history(run)]
+    if at > 2:  # or nothing of the past is read
+        with pytest.raises(CheckpointError):
+            shop.graph().invoke(Command(resume="yes"), run)
 
 
 # --- who may go on

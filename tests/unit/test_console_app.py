@@ -69,8 +69,11 @@ class Place(NamedTuple):
 
 
 def locked(office: Office, *names: str) -> None:
-    for name in names:
-        office.keys[name].to_file(office.folder / f"{name}.locked", passphrase=PASSPHRASE)
+    """Lock keys with a passphrase that takes no time to try."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("safepoint.core.keys.ROUNDS", 1)
+        for name in names:
+            office.keys[name].to_file(office.folder / f"{name}.locked", passphrase=PASSPHRASE)
 
 
 @pytest.fixture(scope="module")

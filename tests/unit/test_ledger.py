@@ -43,6 +43,7 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.journal import Journal
+from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
@@ -285,7 +286,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     else:
         until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["anchor"] = InMemoryAnchor()
-        options["keys"] = Keyring(GENERATED).revoking(KEY, until=until)
+        options["keys"] = Keyring(GENERATED, revoked=Revoked(KEY, until))
     storage = FileCheckpointStorage(tmp_path / store)
     for use in (opened, Journal) if "journal" not in options else (opened,):
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
@@ -296,12 +297,12 @@ def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) ->
     """A thief could otherwise rewrite what is before the point, or move the point."""
     anchor: Any = SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
     for until in (anchor, SQLiteAnchor(tmp_path / "anchor/heads.db")):
-        keys = Keyring(GENERATED).revoking(KEY, until=until)
+        keys = Keyring(GENERATED, revoked=Revoked(KEY, until))
         with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
             opened(Memory(), anchor, keys=keys)
         with pytest.raises(ConfigurationError, match="from a point on, and this ledger has no"):
             opened(Memory(), keys=keys)
-    opened(Memory(), keys=Keyring(GENERATED).revoking(KEY, until=None))
+    opened(Memory(), keys=Keyring(GENERATED, revoked=Revoked(KEY, None)))
 
 
 # ---------------------------------------------------------------- a storage of somebody's own
@@ -629,7 +630,7 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
     "accept-loss": lambda ledger: ledger.accept_loss(THREAD),
     "copy": lambda ledger: ledger.copy_to(House().ledger()),
     "own": lambda ledger: ledger.own("order-8", "worker-1").release(),
-    "rotate": lambda ledger: ledger.rotated(KEYS.rotated(GENERATED).revoking(KEY, until=None)),
+    "rotate": lambda ledger: ledger.rotated(Keyring(GENERATED, revoked=Revoked(KEY, None))),
     "delete": lambda ledger: ledger.delete(THREAD),
     "erase": lambda ledger: ledger.erase(THREAD),
 }

@@ -26,6 +26,7 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
+from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from tests.house import (
     KEY,
@@ -135,7 +136,7 @@ def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) 
     anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
     fill(opened(storage, frozen), 3)
     opened(storage, anchor).save(THREAD, {"n": 1_000_000})
-    keys = KEYS.rotated(NEW).revoking(KEY, until=frozen)
+    keys = Keyring(NEW, verify=KEYS, revoked=Revoked(KEY, frozen))
     for each in (InMemoryAnchor(), anchor):
         with pytest.raises(SealBroken, match="order-7 #4 is sealed by key"):
             opened(storage, each, keys=keys).copy_to(new(target))

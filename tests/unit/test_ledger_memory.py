@@ -116,7 +116,7 @@ def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said(house: Ho
     ledger.accept_loss(THREAD)
     assert (house.last().what, house.last().detail) == ("accept-loss", "from none to #2")
     house.storage.remove(THREAD, 2)
-    ring = KEYS.rotated(NEW).revoking(KEY, until=None)
+    ring = Keyring(NEW, verify=KEYS, revoked=Revoked(KEY, None))
     with pytest.raises(SealBroken, match="which was revoked"):
         house.ledger(keys=ring).accept_loss(THREAD)
 
@@ -127,9 +127,9 @@ def test_a_revoked_key_is_not_undone_by_another_name_in_line_1(house: House) -> 
     fill(ledger, 2)
     before = frozen(house.anchor)
     ledger.save(THREAD, {"n": "of a thief"})
-    ledger = ledger.rotated(KEYS.rotated(NEW))
+    ledger = ledger.rotated(Keyring(NEW, verify=KEYS))
     ledger.save(THREAD, {"n": 4})
-    ledger = ledger.rotated(ledger.keys.revoking(KEY, until=before))
+    ledger = ledger.rotated(Keyring(NEW, verify=KEYS, revoked=Revoked(KEY, before)))
     with pytest.raises(SealBroken, match="which was revoked"):
         ledger.load(THREAD, 3)
     record = house.storage.read(THREAD, 3)
@@ -185,7 +185,7 @@ def test_a_loss_is_not_accepted_with_what_a_revoked_key_may_have_forged(house: H
     forged = Memory()
     fill(house.ledger(), 5)
     before = frozen(house.anchor)
-    keys = KEYS.rotated(NEW).revoking(KEY, until=before)
+    keys = Keyring(NEW, verify=KEYS, revoked=Revoked(KEY, before))
     fill(opened(forged), 3)
     with pytest.raises(SealBroken, match="#5, up to which that counts, is not in the storage"):
         opened(forged, house.anchor, keys=keys).accept_loss(THREAD)

@@ -23,6 +23,7 @@ from safepoint import (
     SigningKey,
 )
 from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
+from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from tests.house import (
@@ -257,7 +258,7 @@ def revoked(storage: Memory, keep: int) -> tuple[InMemoryAnchor, Keyring]:
     fill(opened(storage, frozen), 5)
     opened(storage, anchor).verify(THREAD, anchor=True)
     opened(storage, anchor).prune(THREAD, keep=keep)
-    return anchor, Keyring(NEW).revoking(KEY, until=frozen)
+    return anchor, Keyring(NEW, revoked=Revoked(KEY, frozen))
 
 
 @pytest.mark.parametrize("keep", [1, 3])

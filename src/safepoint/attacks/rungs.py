@@ -32,7 +32,7 @@ from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.journal import Journal
-from safepoint.core.keys import Keyring, SigningKey
+from safepoint.core.keys import Keyring, Revoked, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, seal
@@ -143,7 +143,7 @@ class SignedChainTarget(Target):
 
     def rotate(self) -> None:
         """Seal with a new key. The old one still verifies: nobody can say since when it is lost."""
-        self.keys = self.keys.rotated(SigningKey.generate())
+        self.keys = Keyring(SigningKey.generate(), verify=self.keys)
 
     def records(self, thread: str) -> list[str]:
         """Return the names of the files, which sort in their order."""
@@ -283,7 +283,7 @@ class SealedTarget(SignedChainTarget):
             head = self.anchor.read(self.store, thread)
             if head is not None:
                 until.advance(self.store, thread, head)
-        self.keys = self.keys.revoking(old, until=until)
+        self.keys = Keyring(self.keys.signing, verify=self.keys, revoked=Revoked(old, until))
 
     def twin(self, medium: Medium, store: str | None = None) -> Self:
         """Return a copy that knows the key and cannot touch the anchor."""

@@ -11,7 +11,7 @@ the key cannot remove the beginning unnoticed; a thief of the key can.
 
 A thief of the key who can write the storage can append to a thread until somebody notices. The
 thief cannot change what the anchor has seen: the walk back from the end finds another digest there.
-The operator revokes the key up to an older copy of the anchor (`Keyring.revoking`), and from then
+The operator revokes the key up to an older copy of the anchor (`Revoked`), and from then
 on what the thief appended is refused.
 """
 

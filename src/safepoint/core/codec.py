@@ -134,33 +134,25 @@ def _pair(items: list[Any]) -> dict[Any, Any]:
 
 def _check_hashes(values: Collection[Any]) -> list[Any]:
     """Refuse keys chosen to share one hash, which make a set or dict take forever."""
-    if len(values) > len(set(map(hash, values))) and _share_too_much(values):
-        raise LimitExceeded(
-            "Too many items of one set or dict share a hash.", "Save a list instead."
-        )
+    times = Counter(map(hash, values))
+    if len(times) < len(values):
+        shared = [value for value in values if times[hash(value)] > 1]
+        if max(times.values()) > _ONE_HASH or any(map(_holds_decimal, shared)):
+            raise LimitExceeded(
+                "Too many items of one set or dict share a hash, or a Decimal shares one.",
+                "Save a list instead.",
+            )
     return [*values]
 
 
-def _share_too_much(values: Collection[Any]) -> bool:
-    """Tell whether too many values share one hash.
-
-    A few may, unless they are long numbers, which are slow to compare.
-    """
-    times = Counter(map(hash, values))
-    shared = [value for value in values if times[hash(value)] > 1]
-    return max(times.values()) > _ONE_HASH or any(map(_is_long, shared))
-
-
-def _is_long(value: Any) -> bool:
-    """Tell whether a value is, or may hold, a number that is longer than 64 bits."""
-    if isinstance(value, (int, Decimal)):
-        return type(value) is Decimal or not -(2**63) <= value < 2**63
+def _holds_decimal(value: Any) -> bool:
+    """Tell whether it may hold a Decimal: to compare a long one with an int takes very long."""
     if type(value) in _FIXED or isinstance(value, Enum):
-        return False
+        return type(value) is Decimal
     if not isinstance(value, (tuple, frozenset)):  # or a class of the caller's, with its fields
         names = getattr(value, "__dataclass_fields__", getattr(type(value), "model_fields", None))
-        value = [2**64] if names is None else [getattr(value, name, None) for name in names]
-    return any(map(_is_long, value))
+        value = [Decimal()] if names is None else [getattr(value, name, None) for name in names]
+    return any(map(_holds_decimal, value))
 
 
 _LAST_TEXT, _TUPLE, _SETS, _DICT = 8, 9, (10, 11), 12  # extension codes
@@ -180,6 +172,7 @@ _BUILT_IN: Final[_Table] = {
 }
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
 _NESTED: Final = {list, dict}
+_STR: Final = {str}
 # What the library writes as something else, without a word.
 _UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview, bytearray}
 _NATIVE: Final = (type(None), bool, float, str, bytes, list)
@@ -300,27 +293,36 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
             )
 
 
+def _is_map(pairs: dict[Any, Any]) -> bool:
+    return _STR.issuperset(map(type, pairs))
+
+
 def _is_flat(value: Any) -> bool:
-    """Tell whether it is a dict of values that cannot change, as the fields of most classes are."""
-    return type(value) is dict and _FIXED.issuperset(map(type, value.values()))
+    """Tell whether it is a list or dict of values that cannot change, as most classes have."""
+    if type(value) is dict:
+        return _FIXED.issuperset(map(type, value.values())) and _STR.issuperset(map(type, value))
+    return type(value) is list and _FIXED.issuperset(map(type, value))
 
 
-def _measure(value: Any, limits: Limits, items: int = 0) -> tuple[int, int]:
+def _measure(value: Any, limits: Limits, items: int) -> tuple[int, int, bool]:
     """Return how deep lists and dicts are nested in a value, and `items` plus their items.
 
-    It works level by level, in C where possible, before anything is written.
+    The last is whether a dict has keys other than str: what is in it counts when it is written. It
+    works level by level, in C where possible, before anything is written.
     """
-    if _is_flat(value) and items + len(value) <= limits.items:
-        return 1, items + len(value)
-    levels, level = 0, [value]
+    levels, level, has_pairs = 0, [value], False
     while True:
         kinds = {*map(type, level)}
         if not kinds.isdisjoint(_UNSAID):
             raise _reject((kinds & _UNSAID).pop())
         if kinds.isdisjoint(_NESTED):
-            return levels, items
-        found: list[Any] = [each.values() for each in level if type(each) is dict]
-        found += [each for each in level if type(each) is list]
+            return levels, items, has_pairs
+        found: list[Any] = [each for each in level if type(each) is list] if list in kinds else []
+        if dict in kinds:
+            dicts = [each for each in level if type(each) is dict] if len(kinds) > 1 else level
+            if not _STR.issuperset(map(type, chain.from_iterable(dicts))):
+                has_pairs, dicts = True, [*filter(_is_map, dicts)]
+            found += map(dict.values, dicts)
         levels, items = levels + 1, items + sum(map(len, found))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
@@ -393,15 +395,12 @@ class _Writer:
     Args:
         table: the known types.
         limits: how large, deep and long it may be.
-        pairs: also look for dicts with keys other than str, which is slower.
         proof: restores the caller's classes as a proof, and the hashes of what it restored before;
             None for no proof.
     """
 
-    def __init__(
-        self, table: _Table, limits: Limits, *, pairs: bool, proof: _Proof | None = None
-    ) -> None:
-        self._table, self._limits, self._pairs, self._proof = table, limits, pairs, proof
+    def __init__(self, table: _Table, limits: Limits, proof: _Proof | None = None) -> None:
+        self._table, self._limits, self._proof = table, limits, proof
         self._items = self._inside = self._classes = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
@@ -414,20 +413,24 @@ class _Writer:
             EncodeError: a value could not be restored faithfully; it does not say where that is.
         """
         data = self._pack(value)
-        _check_limits(self._limits, state_bytes=len(data))
+        _check_limits(self._limits, items=self._items, state_bytes=len(data))
         is_odd = sum(self._levels.values()) > self._limits.depth or _NOT_FINITE.search(data)
         if is_odd and not check_shape(data, self._limits):
             raise EncodeError("is a float that is not finite.")
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
-        levels, self._items = _measure(value, self._limits, self._items)
-        self._levels[self._inside] = max(levels, self._levels[self._inside])
+        if _is_flat(value):
+            levels, self._items = 1, self._items + len(value)
+        else:
+            levels, self._items, has_pairs = _measure(value, self._limits, self._items)
+            value = self._set_pairs_apart(value) if has_pairs else value
+        if levels > self._levels[self._inside]:
+            self._levels[self._inside] = levels
         if is_set:
             pieces = sorted(map(self._pack, value))
             return packb([None] * len(pieces))[: -len(pieces) or None] + b"".join(pieces)
         try:
-            value = self._set_pairs_apart(value) if self._pairs else value
             return packb(value, self._extend, _EXACT)
         except TypeError:
             pass  # and outside of it, so that nothing hangs on to values
@@ -463,36 +466,33 @@ class _Writer:
     def _gives_back(self, value: Any, content: Any, data: bytes) -> bool:
         """Prove that a value of the caller's class, or a set or dict, can be restored."""
         entry = self._table[type(value)]
-        if self._proof and (known := hash((entry.tag, data))) not in self._proof[1]:
-            reader, proved = self._proof
-            try:
-                is_flat = _is_flat(content)
-                again = entry.revive({**content} if is_flat else reader.read(data))
-                if type(again) is not type(value):
-                    return False
-                taken = entry.take(again)
-                is_same = is_flat and [*taken] == [*content]
-                if not (is_same and all(map(is_, taken.values(), content.values()))):
-                    anew = _Writer(self._table, self._limits, pairs=self._pairs)
-                    is_same = anew._pack(taken, is_set=entry.code in _SETS) == data
-            except (LimitExceeded, RecursionError, MemoryError):
-                raise
-            except Exception:  # noqa: BLE001  whatever the caller's class raises
+        if self._proof is None or (known := hash((entry.tag, data))) in self._proof[1]:
+            return True
+        reader, proved = self._proof
+        try:
+            is_flat = type(content) is dict and _is_flat(content)
+            again = entry.revive({**content} if is_flat else reader.read(data))
+            if type(again) is not type(value):
                 return False
-            if not is_same:
-                return False
+            taken = entry.take(again)
+            is_same = is_flat and [*taken] == [*content]
+            if not (is_same and all(map(is_, taken.values(), content.values()))):
+                anew = _Writer(self._table, self._limits)
+                is_same = anew._pack(taken, is_set=entry.code in _SETS) == data
+        except (LimitExceeded, RecursionError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  whatever the caller's class raises
+            return False
+        if is_same:
             proved.add(known)
-        return True
+        return is_same
 
     def _set_pairs_apart(self, value: Any) -> Any:
         if type(value) is list:
             return [*map(self._set_pairs_apart, value)]
-        if type(value) is not dict:
-            return value
-        if all(type(key) is str for key in value):
+        if type(value) is dict and _is_map(value):
             return {key: self._set_pairs_apart(inner) for key, inner in value.items()}
-        self._items -= len(value)  # they are counted once more, in the array that they become
-        return self._extend(value)
+        return self._extend(value) if type(value) is dict else value
 
 
 def _keep(value: Any, write: Callable[[Any], bytes], table: _Table, where: str = "state") -> bytes:
@@ -730,15 +730,10 @@ class Codec:
         raise DecodeError("The encoded state is not in canonical form.")
 
     def _write(self, value: Any, *, proves: bool = False) -> bytes:
-        with suppress(EncodeError):
-            return self._writer(pairs=False, proves=proves).write(value)
-        return self._writer(pairs=True, proves=proves).write(value)
-
-    def _writer(self, *, pairs: bool, proves: bool) -> _Writer:
         if len(self._proved) > _PROVED:
             self._proved.clear()
         proof = (self._reader(), self._proved) if proves else None
-        return _Writer(self._table, self.limits, pairs=pairs, proof=proof)
+        return _Writer(self._table, self.limits, proof).write(value)
 
     def _reader(self) -> _Reader:
         return _Reader(self._entries, self.limits)
@@ -783,9 +778,9 @@ def read_json(data: bytes, most: int) -> Any:
 
 
 def _keep_json(value: Any, most: int) -> bytes:
-    _measure(value, Limits(items=most))  # a value takes a byte or more
     data = b""
-    with suppress(Exception):  # whatever JSON, or a type, says of it
+    with suppress(EncodeError, TypeError, KeyError, ValueError):
+        _Writer(_BUILT_IN, Limits(items=most)).write(value)  # which takes exact types alone
         data = _to_json(value).encode()
     with suppress(DecodeError):
         if read_json(data, most) == value:

@@ -503,13 +503,15 @@ class Keyring:
     keys = Keyring(new, verify=[old])  # seals with `new`, still opens what `old` sealed
     ```
 
-    A ring never changes. To rotate, make the next one from it:
+    A ring never changes. To rotate or to revoke, make the next one from it:
 
     ```python
     from safepoint import Keyring, SigningKey
+    from safepoint.core.keys import Revoked
 
-    keys = Keyring(SigningKey.generate())
-    keys = keys.rotated(SigningKey.generate())
+    stolen = SigningKey.generate()
+    keys = Keyring(stolen)
+    keys = Keyring(SigningKey.generate(), verify=keys, revoked=Revoked(stolen, until=None))
     print(len(list(keys)))
     #> 2
     ```
@@ -551,7 +553,7 @@ class Keyring:
             if signing.id in self._revoked:
                 raise Unsafe(
                     f"Key {signing.id} is revoked, so it cannot sign.",
-                    "Sign with a new one first: keyring.rotated(SigningKey.generate()).",
+                    "Sign with a new one: Keyring(SigningKey.generate(), revoked=...).",
                 )
             self._keys[signing.id] = signing  # the last, and the half that signs
 
@@ -591,36 +593,6 @@ class Keyring:
     def revoked(self, key_id: str) -> Revoked | None:
         """Return the revocation of the key with that id, or None if it is not revoked."""
         return self._revoked.get(key_id)
-
-    def rotated(self, signing: SigningKey) -> Keyring:
-        """Return a ring that signs with a new key and still verifies with all keys of this one.
-
-        Raises:
-            Unsafe: it is revoked.
-        """
-        return Keyring(signing, verify=self)
-
-    def revoking(self, key: Key | str, *, until: Heads | None) -> Keyring:
-        """Return a ring on which a key is revoked. If it is the signing key, rotate first.
-
-        ```python
-        from safepoint import Keyring, SigningKey
-
-        stolen = SigningKey.generate()
-        keys = Keyring(stolen).rotated(SigningKey.generate()).revoking(stolen, until=None)
-        ```
-
-        Args:
-            key: the key, or the id of a key on this ring.
-            until: the head of each thread when only you had the key, as for `Revoked`. None if none
-                of its records count.
-
-        Raises:
-            Unsafe: the key signs on this ring, or is revoked already.
-            SealBroken: no key of this ring has that id.
-        """
-        gone = Revoked(self.find(key) if isinstance(key, str) else key, until)
-        return Keyring(self._signing, verify=self, revoked=gone)
 
     def __iter__(self) -> Iterator[Key]:
         """Yield every key, oldest first and the signing key last, including revoked ones."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -82,6 +83,9 @@ _FIELDS: Final = {
 }
 """The fields of line 2, and the grammar of each."""
 _LINE_2 = re.compile("{" + ",".join(f'"{name}":{text}' for name, text in _FIELDS.items()) + "}")
+
+
+_to_json: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Place(NamedTuple):
@@ -170,15 +174,7 @@ class Header(NamedTuple):
         return Place(self.store, self.tenant, self.thread, self.sequence)
 
     def __bytes__(self) -> bytes:
-        cipher, previous, tools = (
-            f'"{each}"' if each else "null" for each in (self.cipher, self.previous, self.tools)
-        )
-        return (
-            f'{{"app":"{self.app}","cipher":{cipher},"created":"{self.created}",'
-            f'"digest":"{self.digest}","kind":"{self.kind}","label":"{self.label}",'
-            f'"previous":{previous},"sequence":{self.sequence},"store":"{self.store}",'
-            f'"tenant":"{self.tenant}","thread":"{self.thread}","tools":{tools}}}'
-        ).encode("ascii")
+        return _to_json(self._asdict()).encode()
 
     @classmethod
     def parse(cls, line: bytes) -> Header | None:
@@ -224,7 +220,6 @@ An `order` is an answer or a hold in the answers store.
 
 # A signature has 64 bytes. Its last letter has no bits to spare, so that it has one spelling.
 _LINE_1 = re.compile(rb"safepoint/1 ([0-9a-f]{16}) ([A-Za-z0-9+/]{85}[AQgw]==)\n")
-_OTHER_FORMAT = re.compile(rb"safepoint/([0-9]{1,3}) ")
 _MAX_HEADER: Final = 2048
 
 
@@ -370,7 +365,11 @@ def open_sealed(
     # 2. the grammar of line 1
     line_1 = _LINE_1.match(record)
     if line_1 is None:
-        raise _not_sealed(record, shown)
+        raise SealBroken(
+            f"{shown} is not a sealed record.",
+            f"{SealBroken.do} If it is yours, from before there were seals, see safepoint.moving.",
+            "form",
+        )
     key_id, signature = line_1.groups()
 
     # 3. the signature, by a key that the caller trusts
@@ -419,21 +418,6 @@ _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
 
 def _prefix(line_2: bytes, use: Use) -> bytes:
     return _PREFIX[use] + line_2
-
-
-def _not_sealed(record: bytes, shown: object) -> SealBroken:
-    other = _OTHER_FORMAT.match(record)
-    if other is not None and int(other[1]) > 1:
-        return SealBroken(
-            f"{shown} says that it is of format safepoint/{int(other[1])}, not {FORMAT}.",
-            "If a newer safepoint wrote it, upgrade here too.",
-            "form",
-        )
-    return SealBroken(
-        f"{shown} is not a sealed record.",
-        f"{SealBroken.do} If it is yours, from before there were seals, see safepoint.moving.",
-        "form",
-    )
 
 
 def _misplaced(kind: Kind, found: Place, place: Place) -> SealBroken:
