@@ -267,7 +267,7 @@ def test_a_server_that_stands_still_is_not_waited_for_without_end(database: Data
 
 
 HELD = (
-    "Another session of database '{}' (login 'worker_1') holds what this waited for, in a"
+    "Another session of database '{}' (login 'worker_1') holds what this waited for, in an"
     " open transaction. "
 )
 
