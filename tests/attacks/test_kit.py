@@ -27,7 +27,7 @@ from safepoint.attacks import (
     ladder,
 )
 from safepoint.attacks.kit import Look, Plot
-from safepoint.attacks.ladder import isolated_outcome_of
+from safepoint.attacks.ladder import outcome_of
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.command.cli import main
 from safepoint.core.errors import SealBroken, Unavailable
@@ -155,7 +155,7 @@ def test_the_command_compares_with_the_rungs_that_stop_the_attacks(
 def test_the_command_fails_if_a_rung_lets_through_what_it_should_stop(
     monkeypatch: pytest.MonkeyPatch, outcome: Outcome
 ) -> None:
-    monkeypatch.setattr(command, "isolated_outcome_of", lambda *_, **__: outcome)
+    monkeypatch.setattr(command, "outcome_of", lambda *_, **__: outcome)
     assert main(["attack", "edit-state"]) == 1
     assert main(["attack", "edit-state", "--target", "naive"]) == 0
     assert main(["attack", "edit-state", "--target", "gated"]) == 1
@@ -177,12 +177,12 @@ def test_an_attack_runs_in_a_process_of_its_own_which_may_die_or_hang(
         elif target.name == "encrypted":
             os.kill(os.getpid(), signal.SIGKILL)
 
-    monkeypatch.setitem(ATTACKS, "says-where", attack_of(act))
-    assert isolated_outcome_of("says-where", "naive") is Outcome.ACCEPTED
+    attack = attack_of(act)
+    assert outcome_of(attack, TARGETS["naive"]) is Outcome.ACCEPTED
     assert int(note.read_text()) != os.getpid()
     assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(ladder, "_PATIENCE", 3.0)
-    assert isolated_outcome_of("says-where", "encrypted") is Outcome.CRASHED
-    assert isolated_outcome_of("says-where", "allow-list") is Outcome.CRASHED
+    assert outcome_of(attack, TARGETS["encrypted"]) is Outcome.CRASHED
+    assert outcome_of(attack, TARGETS["allow-list"]) is Outcome.CRASHED
     with pytest.raises(ProcessLookupError):
         os.kill(int(note.read_text()), 0)

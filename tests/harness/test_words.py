@@ -14,7 +14,7 @@ from bootstrap import read_lock
 from safepoint.rules import LEGS, Rule
 from tests.harness.blocks import ROOT
 from tests.harness.callouts import CalloutError, filled, main
-from tests.harness.lock import File, canonical, locked
+from tests.harness.lock import canonical
 from tests.harness.prose import main as prose
 from tests.harness.prose import problems
 from tests.harness.testing import page
@@ -114,22 +114,3 @@ def test_whatever_the_project_asks_for_is_locked_with_digests_and_pytorch_alone(
         asked += extra
     names = {canonical(re.split(r"[\[<>=;]", line)[0]) for line in asked} - {"safepoint"}
     assert names <= {canonical(name) for name, _ in PIN.findall(PACKAGES)} | {"torch"}
-
-
-def test_a_release_is_its_wheels_or_its_source_for_our_machines_and_nobody_elses() -> None:
-    files = [
-        File("a_b-1.0-py3-none-any.whl", "01", ">=3.9,<3.13"),
-        File("A.B-1.0-cp39-abi3-manylinux_2_28_aarch64.whl", "02", ">=3.9,<3.13"),
-        File("a_b-1.0-cp310-cp310-manylinux_2_28_x86_64.whl", "07"),
-        File("a_b-1.0-cp312-cp312-win_amd64.whl", "08"),
-        File("a_b-1.0.tar.gz", "03"),
-        File("a_b-1.0.1-py3-none-any.whl", "04"),
-        File("a_b_c-1.0-py3-none-any.whl", "05"),
-        File("a-b-2.0.tar.gz", "06", ">=3.9"),
-    ]
-    assert locked("a.b", "1.0", files).split(" \\\n    --hash=sha256:") == [
-        'a.b==1.0 ; python_version != "3.13"', "01", "02",
-    ]  # fmt: skip
-    assert locked("a-b", "2.0", files) == "a-b==2.0 \\\n    --hash=sha256:06"
-    with pytest.raises(SystemExit, match=r"no file of a-b 3\.0 with a digest"):
-        locked("a-b", "3.0", files)

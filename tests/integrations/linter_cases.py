@@ -16,9 +16,6 @@ class Case:
         bandit: the test of Bandit that finds it, or none.
         ruff: the rule of Ruff that finds it, or none.
         ours: the ids of `safepoint lint` that find it.
-        runs: the kind of file that it is shown to run, "forced" if it needs the environment
-            variable for that, or "" if it is not run here: the package is not installed, or its
-            files are programs by design.
         shown: how the page shows it.
         code: the file.
     """
@@ -27,7 +24,6 @@ class Case:
     bandit: str
     ruff: str
     ours: str
-    runs: str
     shown: str
     code: str
 
@@ -37,5 +33,5 @@ _LINES: Final = [
     for line in Path(__file__).with_suffix(".txt").read_text("utf-8").splitlines()
     if not line.startswith("# ")
 ]
-UNSAFE: Final = tuple(Case(*line) for line in _LINES if len(line) == 7)
+UNSAFE: Final = tuple(Case(*line) for line in _LINES if len(line) == 6)
 SAFE: Final = {line[0]: line[1] for line in _LINES if len(line) == 2}

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.optional import need
 from tests.integrations.linter_cases import SAFE, UNSAFE, Case
 
 ROOT = Path(__file__).parents[2]
@@ -99,11 +98,9 @@ def page() -> str:
 
 def test_the_figures_on_the_page_are_those_of_the_run() -> None:
     missed = [case for case in UNSAFE if not case.bandit and not case.ruff]
-    ran = [case for case in UNSAFE if case.runs]
     assert all(case.ours for case in UNSAFE)
     text = " ".join(page().split())
     assert f"They miss {len(missed)} of {len(UNSAFE)} ways" in text
-    assert f"{len(ran)} of the ways were also run" in text
     assert f"{len(SAFE)} files of safe lines" in text
 
 
@@ -134,112 +131,6 @@ def test_the_script_runs_what_the_page_runs() -> None:
     assert len(commands) == 3
     for command in commands:
         assert command.replace(" src", ' "$@" || failed=1\n') in script
-
-
-# --- each way is run, on a file that leaves a marker -------------------------------------------
-
-RUNNER = """
-import json, os, pickle, shelve, sys, warnings
-from pathlib import Path
-
-warnings.simplefilter("ignore")
-folder, cases = Path(sys.argv[1]), json.load(open(sys.argv[2]))
-marker = folder / "marker"
-
-
-class Payload:
-    def __reduce__(self):
-        return os.mkdir, (str(marker),)
-
-
-class Allowed:
-    def __reduce__(self):
-        return eval, (f"__import__('os').mkdir({str(marker)!r})",)
-
-
-import numpy as np
-import torch
-
-sys.path.insert(0, str(folder))
-(folder / "other.py").write_text(
-    "import torch\\nload = torch.load\\ndef load_it(path): return torch.load(path)\\n"
-    "def load_open(path, **_): return load(path, weights_only=False)\\n"
-)
-hub = folder / "hub"
-hub.mkdir()
-(hub / "hubconf.py").write_text(f"import os\\nos.mkdir({str(marker)!r})\\ndef model(): pass\\n")
-torch.save(Payload(), folder / "model.pt")
-torch.save(Allowed(), folder / "allowed.pt")
-np.save(folder / "array.npy", np.array([Payload()], dtype=object), allow_pickle=True)
-with shelve.open(str(folder / "shelf")) as shelf:
-    shelf["a"] = Payload()
-data = pickle.dumps(Payload())
-paths = {"allowed": folder / "allowed.pt", "array": folder / "array.npy", "shelf": folder / "shelf"}
-ran = {}
-for name, (code, kind) in cases.items():
-    if kind == "forced":
-        os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"
-    where = hub if kind == "hub" else folder
-    names = {"p": str(paths.get(kind, folder / "model.pt")), "data": data, "folder": str(where)}
-    try:
-        exec(code, names)
-        raised = ""
-    except Exception as error:
-        raised = type(error).__name__
-    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
-    ran[name] = [marker.exists(), raised]
-    if marker.exists():
-        marker.rmdir()
-print(json.dumps(ran))
-"""
-
-TEXT_FLAGS = {
-    "text_true": "import torch\ntorch.load(p, weights_only='True')\n",
-    "text_false": "import torch\ntorch.load(p, weights_only='False')\n",
-    "flag": SAFE["flag"],
-    "module_and_flag": "import pickle, torch\ntorch.load(p, None, pickle, weights_only=True)\n",
-}
-
-
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bool, str]]:
-    """Whether each way left the marker, and what it raised: one process for all."""
-    need("torch", "needs safepoint[torch]")
-    folder = tmp_path_factory.mktemp("run")
-    cases = {case.name: (case.code, case.runs) for case in UNSAFE if case.runs}
-    cases |= {name: (code, "model") for name, code in TEXT_FLAGS.items()}
-    (folder / "cases.json").write_text(json.dumps(cases))
-    (folder / "runner.py").write_text(RUNNER)
-    (folder / "run").mkdir()
-    command = [sys.executable, "runner.py", str(folder / "run"), "cases.json"]
-    done = run(command, folder, HOME=str(folder), TORCH_HOME=str(folder))
-    assert done.returncode == 0, done.stderr
-    outcome = json.loads(done.stdout.splitlines()[-1])
-    return {name: (bool(marked), str(raised)) for name, (marked, raised) in outcome.items()}
-
-
-@pytest.mark.parametrize("case", [case for case in UNSAFE if case.runs], ids=lambda case: case.name)
-def test_it_is_no_false_alarm_since_it_runs_what_the_file_says(
-    case: Case, ran: dict[str, tuple[bool, str]]
-) -> None:
-    assert ran[case.name][0]
-
-
-def test_the_literal_flag_runs_nothing(ran: dict[str, tuple[bool, str]]) -> None:
-    assert ran["flag"] == (False, "UnpicklingError")
-
-
-def test_a_flag_that_is_text_restricts_too_even_the_text_false(
-    ran: dict[str, tuple[bool, str]],
-) -> None:
-    """Any text that is not empty is true. Bandit is right about "True"; ours wants the literal."""
-    assert ran["text_true"] == ran["text_false"] == (False, "UnpicklingError")
-
-
-def test_pickle_module_beside_the_literal_flag_is_refused_by_torch(
-    ran: dict[str, tuple[bool, str]],
-) -> None:
-    assert ran["module_and_flag"] == (False, "RuntimeError")
 
 
 # --- the files to copy -------------------------------------------------------------------------

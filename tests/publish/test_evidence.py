@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +13,8 @@ from publish import verified
 from publish.evidence import AGAIN, Evidence, read
 from publish.project import Page, Project
 from safepoint.rules import Rule
-from tests.harness.blocks import ROOT, digest
+from tests.harness.blocks import digest
 from tests.harness.evidence import END, FILE, Case, sources, write
-from tests.harness.testing import MKDOCS, make_project
 
 COMMIT = "c" * 40
 RUN = {
@@ -285,65 +281,3 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
     assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in said
     assert 'boundary: 1 of 6 passed, 1 failed, 4 not run"\n' in said
     assert "Passed in that run, before later changes: " in said
-
-
-PLANTED = {
-    "mkdocs.yml": f"{MKDOCS}site_description: Tiny\nhooks: [hooks.py]\n"
-    "nav: [{Home: index.md}, {Guide: guide.md}, {Other: other.md}, {Verified: verified.md}]\n",
-    "hooks.py": "from publish import machine\nfrom publish.hooks import *\n"
-    "machine.apply = lambda *_: None  # it lists pages that are not here\n",
-    "docs/index.md": "# Home\n\n<!-- fill evidence-line -->\n",
-    "docs/verified.md": "# Verified\n\n<!-- fill evidence -->\n\n<!-- fill versions -->\n",
-    "docs/guide.md": "# Guide\n\n'''python\n1 / 0\n'''\n",
-    "docs/other.md": "# Other\n\n'''python\n1\n'''\n\n**Tested by** `tests/unit/test_a.py`.\n",
-    "tests/unit/test_a.py": "def test_planted(): assert False\n\n\ndef test_good(): pass\n",
-    "CHANGELOG.md": "# Changes\n",
-}
-
-
-def article(root: Path, name: str) -> str:
-    html = (root / "site" / name / "index.html").read_text(encoding="utf-8")
-    return html.partition("<article")[2].partition("</article>")[0]
-
-
-def built(root: Path, *chosen: str) -> None:
-    """Run the tests as `make test` does, or some of them, and build the site as it comes."""
-    environ = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environ = {**os.environ, **environ, "NO_MKDOCS_2_WARNING": "1"}
-    run = ["-m", "pytest", "-p", "xdist", "-n2", "--dist=loadfile", f"--junitxml={FILE}", *chosen]
-    for command in (run, ["-m", "mkdocs", "build", "--strict"]):
-        done = subprocess.run(
-            [sys.executable, *command], cwd=root, env=environ, check=False, capture_output=True
-        )
-    assert done.returncode == 0, done.stderr.decode()
-
-
-def test_a_site_after_a_planted_failure_says_so_in_red_and_names_it(tmp_path: Path) -> None:
-    """On home, on the page about the evidence, and on each page whose block or test it is."""
-    root = make_project(tmp_path, PLANTED)
-    built(root)
-    for page in ("", "verified"):
-        said = article(root, page)
-        assert '<div class="admonition failure">' in said
-        assert "2 of 4 tests failed" in said
-        assert "tests/unit/test_a.py::test_planted</code>" in said
-        assert "docs/guide.md::3-python</code>" in said
-    verdict = article(root, "verified").replace(' class="to-left"', "")
-    verdict = re.sub(r">\s+<", "><", verdict)
-    assert "<td>4: 2 passed, 2 failed, 0 skipped</td>" in verdict
-    assert '<td>exit status</td><td><code class="whole">1</code></td>' in re.sub(
-        ">\\s+<", "><", verdict
-    )
-    failed = '<strong class="failed">Blocks: 1 {}. Failed: {}.</strong>'
-    assert failed.format("failed", "docs/guide.md::3-python") in article(root, "guide")
-    assert '<details class="proof proof--failed">' in article(root, "guide")
-    assert failed.format("ran", "tests/unit/test_a.py::test_planted") in article(root, "other")
-
-    # Mended, a part of it is still red, because it is only a part; no page has a failure.
-    (root / "docs/guide.md").write_text("# Guide\n\n```python\n1\n```\n", encoding="utf-8")
-    (root / FILE).unlink()
-    built(root, "docs")
-    for page in ("", "verified"):
-        assert '<div class="admonition failure">' in article(root, page)
-        assert "only chosen tests ran" in article(root, page)
-    assert not any("fail" in article(root, page) for page in ("guide", "other"))

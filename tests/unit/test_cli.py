@@ -134,8 +134,7 @@ READS = (
     "audit {} --format sarif",
     "examples {}",
     *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
-    *("convert {key} {new}.safetensors --key {}", "verify-model {} --key {key}"),
-    *("verify-model {key} --key {}", "lint {}", "attack --target {}:x"),
+    *("convert {key} {new}.safetensors --key {}", "lint {}", "attack --target {}:x"),
     *("explain {}", "approve good t1 --as d --key {}"),
 )
 WRITES = (

@@ -490,24 +490,26 @@ def test_refusals_without_a_terminal(tmp_path: Path) -> None:
 def test_refusals_on_a_terminal(tmp_path: Path) -> None:
     Office(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        for arguments, why, begin in (
-            (
-                ("--as", "dana", "--key", "dana.key"),
-                "Give it one: ssh-keygen -p -a 64 -f dana.key",
-                "",
-            ),
-            (("--as", "dana", "--key", "none"), "safepoint new-key none --passphrase", ""),
-            (("--port", "99999"), "port must be 0-65535. Name another", ""),
-            (("--port", port), "The console cannot listen at", ""),
-            (("nowhere",), "There is no store nowhere", ""),
-            ((), "needs", "import sys; sys.modules['starlette'] = None"),
-            ((), "needs", "import sys; sys.modules['jinja2'] = None"),
-        ):
-            with console(tmp_path, *arguments, begin=begin) as terminal:
-                assert terminal.ended() == 2
-                assert why in terminal.screen
-                assert "Traceback" not in terminal.screen
+        refused = {
+            "--as dana --key dana.key": "Give it one: ssh-keygen -p -a 64 -f dana.key",
+            "--as dana --key none": "safepoint new-key none --passphrase",
+            "--port 99999": "port must be 0-65535. Name another",
+            f"--port {taken.getsockname()[1]}": "The console cannot listen at",
+        }
+        begin = "from safepoint.command.cli import main\n" + "".join(
+            f"print('status', main({['console', *line.split()]}))\n" for line in refused
+        )
+        with console(tmp_path, "nowhere", begin=begin) as terminal:  # one process for all
+            for why in refused.values():
+                terminal.wait(f"{re.escape(why)}[^\\0]*?status 2\n")
+            assert terminal.ended() == 2
+            assert "There is no store nowhere" in terminal.screen
+            assert "Traceback" not in terminal.screen
+    for package in ("starlette", "jinja2"):
+        begin = f"import sys; sys.modules[{package!r}] = None"
+        with console(tmp_path, begin=begin) as terminal:
+            assert (terminal.ended(), "needs" in terminal.screen) == (2, True)
+            assert "Traceback" not in terminal.screen
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -1,4 +1,4 @@
-"""`make` lists what it has, hands on what is typed, and says in one line what is wrong."""
+"""`make serve` is for this machine, and installs what a reader needs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,6 @@ def make(*arguments: str, **environment: str) -> tuple[int, str, str]:
     # The last line of a failure is make's own, and cannot be turned off.
     complained = re.sub(r"^make.*: .*\n", "", done.stderr, flags=re.MULTILINE)
     return done.returncode, done.stdout, complained
-
-
-def test_help_is_the_default_and_no_file_switches_a_target_off() -> None:
-    listed = make()[1]
-    assert listed == make("help")[1]
-    targets = re.findall(r"^  make ([\w-]+) +\S", listed, re.MULTILINE)
-    text = (ROOT / "Makefile").read_text()
-    [phony] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
-    assert sorted([*targets, "always", "reader"]) == sorted(phony.split())
-    assert {"serve", "test", "deep", "check", "fix", "attacks", "bench"} <= {*targets}
 
 
 def test_a_reader_installs_a_part_of_what_a_tester_does() -> None:
@@ -60,14 +50,3 @@ def test_serve_is_for_this_machine_and_says_in_one_line_why_it_cannot() -> None:
     said = "PORT is a number from 1 to 65535. Try: make serve PORT=8001\n"
     for wrong in ("abc", "", "0", "65536", "80.5"):
         assert make("serve", f"PORT={wrong}") == (2, "", said), wrong
-
-
-def test_what_is_typed_reaches_the_program() -> None:
-    assert "--dist=loadfile" in make("-n", "test")[1]
-    assert make("-n", "test")[1].endswith(" --junitxml=build/evidence.xml\n")
-    assert make("-n", "test", "ARGS=-k codec")[1].endswith(" -k codec\n")
-    plans = {name: make("-n", name)[1] for name in ("check", "deep")}
-    for step in ("ruff check", "ruff format --check", "mypy", "lint src", "typos", "prose"):
-        assert step in plans["check"]
-    for step in ("mypy", " -m deep", "--hypothesis-profile=fuzz", "harness.census"):
-        assert step in plans["deep"]

@@ -87,17 +87,13 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     assert command(tmp_path, "scan")[0] == 2
 
 
-def test_a_model_is_sealed_converted_and_verified_by_command(tmp_path: Path) -> None:
+def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", exc_type=ImportError)
     torch.save({"weight": torch.ones(2, 3)}, tmp_path / "old.pt")
     made = command(tmp_path, "convert", "old.pt", "new.safetensors", "--key", "m.key", "--create")
     assert made[0] == 0
     assert made[1].startswith("new.safetensors: 1 tensor, 128 bytes, equal to the last bit\n")
-    assert command(tmp_path, "verify-model", "new.safetensors", "--key", "m.key")[0] == 0
     scanned = command(tmp_path, "scan", "new.safetensors")
     assert scanned[1].splitlines()[1:] == ["  1 tensor", "    weight float32 (2, 3)"]
     assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0] == 0
-    (tmp_path / "old.pt").write_bytes(b"x")
-    status, _, err = command(tmp_path, "verify-model", "old.pt", "--key", "m.key")
-    assert (status, err.count("\n")) == (1, 1)
     assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2

@@ -66,13 +66,13 @@ def test_it_is_reached_with_a_password(shared: Server) -> None:
 
 
 def test_tls_is_spoken_and_nothing_else(shared: Server) -> None:
-    front, other = shared.tls("db.internal", "10.0.0.7"), shared.tls("db.internal")
+    front, other = shared.tls("db.internal"), shared.tls("db.internal")
     where = f"{shared.dsn()} host=db.internal hostaddr=127.0.0.1 port={front.port}"
     for proof in (f"sslmode=verify-full sslrootcert={front.ca}", "sslmode=require"):
         with psycopg.connect(f"{where} {proof}") as connection:
             assert connection.pgconn.ssl_in_use
     for wrong, told in (
-        ("sslmode=disable", 'user "postgres", database "postgres", no encryption'),
+        ("sslmode=disable", "closed the connection"),
         (f"sslmode=verify-full sslrootcert={other.ca}", "certificate verify failed"),
         (f"sslmode=verify-full sslrootcert={front.ca} host=elsewhere", "elsewhere"),
     ):

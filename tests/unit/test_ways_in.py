@@ -131,6 +131,7 @@ def test_schemas_take_the_action_and_the_job() -> None:
     assert complaints(GITLAB, read("gitlab.yml")) == []
 
 
+@pytest.mark.deep
 def test_the_action_annotates_fails_and_leaves_sarif(
     project: Path, tmp_path: Path, source: Path
 ) -> None:

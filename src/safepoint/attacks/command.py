@@ -4,31 +4,32 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from safepoint.attacks import own
-from safepoint.attacks.ladder import ATTACKS, RESIDUE, isolated_outcome_of
+from safepoint.attacks.kit import Attack
+from safepoint.attacks.ladder import ATTACKS, RESIDUE, outcome_of
 from safepoint.attacks.outcome import Outcome
 from safepoint.attacks.rungs import TARGETS, TOP
+from safepoint.attacks.target import Victim
 from safepoint.core.errors import ConfigurationError
 from safepoint.shared.terminal import add, flag, imported
 
 _EVERY = ATTACKS | RESIDUE
-_FALLS = [outcome for outcome in Outcome if outcome.succeeded]
 
 
 class _Kit(NamedTuple):
-    """Some attacks, those that run if none is named, what they are run on, and how.
+    """Some attacks, those that run if none is named, and what they are run on.
 
     `guards` names the columns in which an attack should end without success.
     """
 
-    attacks: Mapping[str, Any]
+    attacks: Mapping[str, Attack]
     usual: Iterable[str]
-    columns: Sequence[str]
-    strike: Callable[[str, str], str]
+    columns: Mapping[str, Callable[[str], Victim]]
     guards: Callable[[str], Iterable[str]]
 
 
@@ -65,10 +66,7 @@ def _attack(options: argparse.Namespace) -> int:
     if any(":" in name for name in options.target or ()):
         return _on_yours(options)
     kit = (_models if options.models else _network if options.network else _stores)(options)
-    for name in options.attacks:
-        if name not in kit.attacks:
-            options.refuse(f"there is no attack {name!r}. Choose from {', '.join(kit.attacks)}")
-    chosen = options.attacks or list(kit.usual)
+    chosen = _chosen(options, kit.attacks) or list(kit.usual)
     if options.list:
         for name in chosen:
             print(f"{name} ({kit.attacks[name].rule}): {kit.attacks[name].story}")
@@ -78,42 +76,32 @@ def _attack(options: argparse.Namespace) -> int:
     through = False
     _row(["attack", *kit.columns], widths)
     for attack in chosen:
-        outcomes = {target: kit.strike(attack, target) for target in kit.columns}
-        cells = ["-" if each == Outcome.NOT_APPLICABLE else each for each in outcomes.values()]
-        _row([attack, *cells], widths)
-        through |= any(outcomes.get(each) in _FALLS for each in kit.guards(attack))
+        strike = partial(outcome_of, kit.attacks[attack])
+        outcomes = {name: strike(target) for name, target in kit.columns.items()}
+        _row([attack, *map(_cell, outcomes.values())], widths)
+        through |= any(outcomes[each].succeeded for each in kit.guards(attack) if each in outcomes)
     return int(through)
 
 
 def _on_yours(options: argparse.Namespace) -> int:
-    """Attack one store of the user's, and account for what was not run."""
-    for name in options.attacks:
-        if name not in ATTACKS:
-            options.refuse(f"there is no attack {name!r}. Choose from {', '.join(ATTACKS)}")
+    """Attack one store of the user's, and count how the attacks ended."""
+    names = _chosen(options, ATTACKS)
     if options.list or options.residue or len(options.target) > 1:
         options.refuse("a store of yours goes alone: with names of attacks, and no other option")
     (named,) = options.target
     factory = imported(named, "app.storage:open_store")
     own.check(named, factory)
-    chosen = options.attacks or list(ATTACKS)
-    # What no store with save and load has is counted, and a row for whoever asks for it by name.
-    away = {} if options.attacks else {name: own.out_of_reach(factory, name) for name in chosen}
-    shown = [name for name in chosen if not away.get(name)]
+    tried = names or [name for name in ATTACKS if own.reaches(factory, name)]
     ended: Counter[Outcome] = Counter()
-    widths = [_first(shown), 10, 0]
+    widths = [_first(tried), 10, 0]
     _row(["attack", named, ""], widths)
-    for name in shown:
+    for name in tried:
         outcome, said = own.strike(factory, name)
         ended[outcome] += 1
-        if outcome is Outcome.NOT_APPLICABLE:
-            _row([name, "-", f"takes {said}"], widths)
-        else:
-            _row([name, outcome, said], widths)
+        _row([name, _cell(outcome), said], widths)
     ended.pop(Outcome.NOT_APPLICABLE, None)
     counts = ", ".join(f"{ended[each]} {each}" for each in Outcome if ended[each])
-    print(f"{ended.total()} of {len(chosen)} attacks were run: {counts or 'none'}")
-    for why, count in Counter(filter(None, away.values())).items():
-        print(f"{count:>2} not run: it takes {why}")
+    print(f"{ended.total()} of {len(names or ATTACKS)} attacks were run: {counts or 'none'}")
     if not ended:
         raise ConfigurationError(
             f"No attack could be run on {named}, so nothing is known about it.",
@@ -129,30 +117,38 @@ def _stores(options: argparse.Namespace) -> _Kit:
     usual = list(RESIDUE if options.residue else ATTACKS)
     # What to leave, and what to come to for these attacks.
     chosen = [_EVERY[name] for name in options.attacks or usual if name in _EVERY]
-    compared = {"naive"} | {attack.stopped_by for attack in chosen}
-    few = [rung for rung in TARGETS if rung in compared]
-    columns = list(TARGETS) if options.ladder else options.target or few
+    compared = options.target or {"naive"} | {attack.stopped_by for attack in chosen}
+    shown = TARGETS if options.ladder else compared
+    columns = {name: target for name, target in TARGETS.items() if name in shown}
     guards = {name: (ATTACKS[name].stopped_by, TOP) for name in ATTACKS}
-    return _Kit(_EVERY, usual, columns, isolated_outcome_of, lambda attack: guards.get(attack, ()))
+    return _Kit(_EVERY, usual, columns, lambda attack: guards.get(attack, ()))
 
 
 def _models(options: argparse.Namespace) -> _Kit:
-    from safepoint.attacks.models import MODEL_ATTACKS, MODEL_TARGETS, CarefulModels, outcome_of
+    from safepoint.attacks.models import MODEL_ATTACKS, MODEL_TARGETS, CarefulModels
 
     if not options.list:
         with suppress(ImportError):
             import torch  # noqa: F401  once, here, and not in each process
-    columns, guards = list(MODEL_TARGETS), (CarefulModels.name,)
-    return _Kit(MODEL_ATTACKS, MODEL_ATTACKS, columns, outcome_of, lambda _: guards)
+    return _Kit(MODEL_ATTACKS, MODEL_ATTACKS, MODEL_TARGETS, lambda _: (CarefulModels.name,))
 
 
 def _network(options: argparse.Namespace) -> _Kit:
     from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES
 
-    def strike(attack: str, mode: str) -> str:
-        return NETWORK_ATTACKS[attack].run(mode)
+    return _Kit(NETWORK_ATTACKS, NETWORK_ATTACKS, SSL_MODES, lambda _: ("verify-full",))
 
-    return _Kit(NETWORK_ATTACKS, NETWORK_ATTACKS, SSL_MODES, strike, lambda _: SSL_MODES[-1:])
+
+def _chosen(options: argparse.Namespace, attacks: Iterable[str]) -> list[str]:
+    """Return the attacks that were named, each of which has to be one of these."""
+    for name in options.attacks:
+        if name not in attacks:
+            options.refuse(f"there is no attack {name!r}. Choose from {', '.join(attacks)}")
+    return list(options.attacks)
+
+
+def _cell(outcome: Outcome) -> str:
+    return "-" if outcome is Outcome.NOT_APPLICABLE else outcome
 
 
 def _first(names: Iterable[str]) -> int:

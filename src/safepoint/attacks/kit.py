@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from safepoint.attacks.medium import Medium
-from safepoint.attacks.outcome import FROM_BEST_TO_WORST, HONEST, MARKER, Miss, Outcome, step
+from safepoint.attacks.outcome import HONEST, MARKER, Miss, Outcome, step
 from safepoint.attacks.target import Target
 
 Attacker = Literal["writer", "key", "resumes"]
@@ -127,7 +127,7 @@ def worst(target: Any, looks: Iterator[Look]) -> Outcome:
             return found
         except Exception:  # noqa: BLE001  the adversary's own work failed
             return Outcome.CRASHED
-        found = max(found, _attempt(target, look), key=FROM_BEST_TO_WORST.index)
+        found = max(found, _attempt(target, look), key=[*Outcome].index)
 
 
 def _attempt(target: Any, look: Look) -> Outcome:

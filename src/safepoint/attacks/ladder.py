@@ -16,7 +16,7 @@ from warnings import catch_warnings, simplefilter
 from safepoint.attacks import location, payload, records, resuming, thief
 from safepoint.attacks.kit import EVERY, Attack
 from safepoint.attacks.outcome import Outcome
-from safepoint.attacks.rungs import TARGETS
+from safepoint.attacks.target import Victim
 
 MODULES: Final = (records, location, payload, thief, resuming)
 """Where attacks on a store are defined, by what they touch."""
@@ -33,13 +33,9 @@ _PATIENCE: Final = 60.0
 _T = TypeVar("_T")
 
 
-def isolated_outcome_of(attack: str, target: str) -> Outcome:
-    """Run one attack on a built-in target, in a process and a temporary folder of its own."""
-
-    def strike(folder: str) -> Outcome:
-        return (ATTACKS | RESIDUE)[attack].run(TARGETS[target](folder))
-
-    return in_a_process(strike, Outcome.CRASHED)
+def outcome_of(attack: Attack, target: Callable[[str], Victim]) -> Outcome:
+    """Run an attack on what is opened in a folder, in a process and a folder of its own."""
+    return in_a_process(lambda folder: attack.run(target(folder)), Outcome.CRASHED)
 
 
 def scratch() -> tempfile.TemporaryDirectory[str]:

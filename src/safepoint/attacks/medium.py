@@ -177,21 +177,9 @@ class Rows(Medium):
         return Rows(self._files.beside().folder)
 
     def restore(self, snapshot: Medium) -> None:
-        """Make each database hold what it holds in the snapshot, even while it is open."""
+        """Put back each file of the snapshot. The store is closed meanwhile."""
         assert isinstance(snapshot, Rows)  # noqa: S101  it is a copy of this one
-        kept = [name for name in Disk(snapshot.folder).names() if not name.endswith(_BESIDE)]
-        for name in self._files.names():
-            if name not in kept and not name.endswith(_BESIDE):
-                self._files.delete(name)
-        for name in kept:
-            path, live = snapshot.folder / name, self.folder / name
-            if not is_database(str(path)):
-                self._files.write(name, path.read_bytes())
-                continue
-            if not live.exists():
-                self._files.write(name, b"")
-            with closing(sqlite3.connect(path)) as old, closing(sqlite3.connect(live)) as new:
-                old.backup(new)
+        self._files.restore(Disk(snapshot.folder))
 
     def _values(self, file: str) -> dict[str, bytes]:
         found = {}

@@ -22,8 +22,7 @@ from typing import Any, ClassVar, Final
 
 from safepoint.attacks import naive
 from safepoint.attacks.kit import Attack, Look, attacks, unnoticed
-from safepoint.attacks.ladder import in_a_process
-from safepoint.attacks.outcome import MARKER, Miss, Outcome
+from safepoint.attacks.outcome import MARKER, Miss
 from safepoint.attacks.payload import marker_pickle
 from safepoint.attacks.target import Victim
 from safepoint.audit import audit
@@ -31,15 +30,6 @@ from safepoint.core.errors import CheckpointError
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models import load_checkpoint, save_checkpoint, seal_model
 from safepoint.models.lint import check_source
-
-__all__ = [
-    "MODEL_ATTACKS",
-    "MODEL_TARGETS",
-    "CarefulModels",
-    "ModelTarget",
-    "NaiveModels",
-    "outcome_of",
-]
 
 WEIGHTS: Final = (1.0, 2.0, 3.0)
 """What the victim's model is made of."""
@@ -402,12 +392,3 @@ MODEL_TARGETS: Final[dict[str, type[ModelTarget]]] = {
     each.name: each for each in (NaiveModels, CarefulModels)
 }
 """The built-in victims by name."""
-
-
-def outcome_of(attack: str, target: str) -> Outcome:
-    """Run one attack on a built-in victim, in a process and a temporary folder of its own."""
-
-    def strike(folder: str) -> Outcome:
-        return MODEL_ATTACKS[attack].run(MODEL_TARGETS[target](folder))
-
-    return in_a_process(strike, Outcome.CRASHED)

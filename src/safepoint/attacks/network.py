@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
-import tempfile
 import threading
+from collections.abc import Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
+from safepoint.attacks.kit import Attack, Look, attacks
+from safepoint.attacks.target import Victim
 from safepoint.core.errors import Unavailable
 from safepoint.stores.postgres import PostgresCheckpointStorage
 from safepoint.testing.tls import TLSFront
@@ -57,54 +59,54 @@ class FalseServer:
                         self.heard.append(said.decode("utf-8", "replace"))
 
 
-@dataclass(frozen=True)
-class NetworkAttack:
-    """One thing that somebody between a worker and its server can do.
+class Worker(Victim):
+    """A worker, whose connection string asks for TLS in one of the modes of libpq.
 
-    Attributes:
-        id: a stable name.
-        rule: the rule that it shows the reason for.
-        story: what happens, in one line.
+    Raises:
+        MissingPackage: psycopg is not installed.
     """
 
-    id: str
-    rule: str
-    story: str
+    refusals = (Unavailable,)
 
-    def run(self, sslmode: str) -> Literal["accepted", "refused"]:
-        """Let a worker connect, and tell whether it gave its password away.
+    def __init__(self, sslmode: str, folder: str | Path) -> None:
+        super().__init__(folder)
+        self.sslmode = sslmode
 
-        Args:
-            sslmode: how the worker's connection string asks for TLS.
-
-        Raises:
-            MissingPackage: psycopg is not installed.
-        """
-        with tempfile.TemporaryDirectory() as folder:
-            real = Path(folder, "real")
-            real.mkdir()
-            with (
-                closing(TLSFront(1, [HOST], real)) as honest,
-                closing(FalseServer(Path(folder))) as false,
-            ):
-                trusted = f"sslrootcert={honest.ca}" if sslmode.startswith("verify") else ""
-                with suppress(Unavailable):
-                    PostgresCheckpointStorage(
-                        false.dsn(f"sslmode={sslmode}", trusted), wait_seconds=5
-                    )
-                return "accepted" if _PASSWORD in false.heard else "refused"
+    def connect(self, server: FalseServer, authority: Path) -> None:
+        """Connect to what pretends to be the server, and believe one authority."""
+        trusted = f"sslrootcert={authority}" if self.sslmode.startswith("verify") else ""
+        dsn = server.dsn(f"sslmode={self.sslmode}", trusted)
+        PostgresCheckpointStorage(dsn, wait_seconds=5)
 
 
-NETWORK_ATTACKS: Final = {
-    each.id: each
-    for each in (
-        NetworkAttack(
-            "false-server",
-            "SP06",
-            "Somebody pretends to be the database, with a certificate of their own, and asks for"
-            " the worker's password.",
-        ),
-    )
-}
+NETWORK_ATTACKS: Final[dict[str, Attack]] = {}
 """Every attack by its id."""
-SSL_MODES: Final = ("prefer", "require", "verify-ca", "verify-full")
+SSL_MODES: Final = {
+    mode: partial(Worker, mode) for mode in ("prefer", "require", "verify-ca", "verify-full")
+}
+"""A worker for each mode."""
+
+_attack = attacks(
+    "The attack between a worker and its database.", NETWORK_ATTACKS, control=lambda _: True
+)
+
+
+@_attack("false-server", "SP06")
+def false_server(worker: Worker) -> Iterator[Look]:
+    """Somebody pretends to be the database, and asks for the worker's password."""
+
+    def gives_it_away() -> bool:
+        try:
+            worker.connect(false, honest.ca)
+        except Unavailable:
+            if _PASSWORD not in false.heard:
+                raise
+        return True
+
+    real = worker.folder / "real"
+    real.mkdir()
+    with (
+        closing(TLSFront(1, [HOST], real)) as honest,
+        closing(FalseServer(worker.folder)) as false,
+    ):
+        yield gives_it_away

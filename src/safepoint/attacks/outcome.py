@@ -24,32 +24,23 @@ def step(number: int) -> dict[str, Any]:
 
 
 class Outcome(StrEnum):
-    """How an attack ended."""
+    """How an attack ended, from the best to the worst."""
 
+    NOT_APPLICABLE = "not applicable"
+    """The attack found nothing to touch, or what it did had no effect."""
     DETECTED = "detected"
     """The store refused, with an error of its own. Only a refusal counts."""
+    CRASHED = "crashed"
+    """The store raised something that it did not mean to raise."""
     ACCEPTED = "accepted"
     """The store handed out what the attacker wanted."""
     EXECUTED = "executed"
     """Code of the attacker's ran."""
-    CRASHED = "crashed"
-    """The store raised something that it did not mean to raise."""
-    NOT_APPLICABLE = "not applicable"
-    """The attack found nothing to touch, or what it did had no effect."""
 
     @property
     def succeeded(self) -> bool:
         """Whether the attacker got something: a state, a run of their code, or a dead worker."""
         return self in (Outcome.ACCEPTED, Outcome.EXECUTED, Outcome.CRASHED)
-
-
-FROM_BEST_TO_WORST: Final = (
-    Outcome.NOT_APPLICABLE,
-    Outcome.DETECTED,
-    Outcome.CRASHED,
-    Outcome.ACCEPTED,
-    Outcome.EXECUTED,
-)
 
 
 class Miss(Exception):

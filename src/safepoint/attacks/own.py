@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from safepoint.attacks.kit import Attack, runs, works
+from safepoint.attacks.kit import runs, works
 from safepoint.attacks.ladder import ATTACKS, in_a_process
-from safepoint.attacks.medium import Disk, Rows
+from safepoint.attacks.medium import Rows
 from safepoint.attacks.outcome import Miss, Outcome
 from safepoint.attacks.target import Target, Trick
 from safepoint.core.errors import ConfigurationError
@@ -21,29 +21,16 @@ from safepoint.places import is_database
 Factory = Callable[[Path], Any]
 """Opens your store in a folder: what it returns has `save(thread, state)` and `load(thread)`."""
 
-_WORKFLOW: Final = "a workflow that asks people and goes on"
-_NOT_RUN: Final = {
-    "your key, which the kit does not have": (
-        *("retired-key", "thief-prunes", "stolen-key-undelete", "stolen-key-rewrite", "fork"),
-    ),
-    "your format: how it signs, hashes, numbers": (
-        *("edit-and-rehash", "key-substitution", "algorithm-downgrade", "strip-signature"),
-        *("fast-forward", "forged-base", "cut-oldest", "plant-temp"),
-    ),
-    "a history, an index, a second store or a tenant": (
-        *("reorder", "delete-middle", "splice-branches", "undelete-by-number", "point-elsewhere"),
-        *("swap-stores", "swap-tenants", "guess-thread", "everything-in-one-folder"),
-    ),
-    "a store in memory": ("aliasing",),
-    "a hand between store and disk": ("time-of-check",),
-    "a replica, which shows what restore-snapshot shows": ("freeze",),
+# These take your key, your format, a history, an index, a second store, a tenant or a replica.
+_BEYOND: Final = {
+    *("retired-key", "thief-prunes", "stolen-key-undelete", "stolen-key-rewrite", "fork"),
+    *("edit-and-rehash", "key-substitution", "algorithm-downgrade", "strip-signature"),
+    *("fast-forward", "forged-base", "cut-oldest", "plant-temp", "freeze", "time-of-check"),
+    *("reorder", "delete-middle", "splice-branches", "undelete-by-number", "point-elsewhere"),
+    *("swap-stores", "swap-tenants", "guess-thread", "everything-in-one-folder", "aliasing"),
 }
-_WHY: Final = {name: why for why, names in _NOT_RUN.items() for name in names}
-_ROWS: Final = "files: these records are rows"
-_DELETE: Final = "a delete(thread)"
 _OTHER: Final = "load returned something else than what was saved"
 _THREADS: Final = ("victim", "attacker")  # of most attacks
-_NO_EFFECT: Final = "something that is not here, or had no effect"
 
 _STATE: Final = re.compile(
     rb'\{\s*"amount":\s*42,\s*"payee":\s*"alice"\s*\}|\x82\xa6amount\x2a\xa5payee\xa5alice'
@@ -159,12 +146,6 @@ class OwnTarget(Target):
         if not self.records("control"):
             raise Miss("save wrote nothing into the folder that it was given")
 
-    def lacks(self, attack: Attack) -> str:
-        """Say what an attack takes that this store does not have; nothing if it can be tried."""
-        if attack.needs is Disk and not isinstance(self.medium, Disk):
-            return _ROWS
-        return _DELETE if attack.id == "undelete-thread" and not self._has("delete") else ""
-
     def _has(self, method: str) -> bool:
         with ExitStack() as stack:
             return callable(getattr(self._opened(stack), method, None))
@@ -195,12 +176,9 @@ def _mark(pickle: bytes, type_name: str) -> bytes:
     return json.dumps(held).encode()
 
 
-def out_of_reach(factory: Any, name: str) -> str:
-    """Say what an attack takes that no store with save and load has; nothing if it can be tried."""
-    attack = ATTACKS[name]
-    if _is_target(factory):
-        return ""
-    return _WORKFLOW if attack.control is runs else _WHY.get(name, "")
+def reaches(factory: Any, name: str) -> bool:
+    """Tell whether an attack can be tried: many take more than a store with save and load."""
+    return _is_target(factory) or not (ATTACKS[name].control is runs or name in _BEYOND)
 
 
 def _is_target(factory: Any) -> bool:
@@ -215,22 +193,18 @@ def strike(factory: Any, name: str) -> tuple[Outcome, str]:
         name: the name of the attack.
 
     Returns:
-        How it ended, and by which error it was refused or why it was not run.
+        How it ended, and by which error it was refused.
     """
-    if why := out_of_reach(factory, name):
-        return Outcome.NOT_APPLICABLE, why
-    attack = ATTACKS[name]
+    if not reaches(factory, name):
+        return Outcome.NOT_APPLICABLE, ""
 
     def struck(folder: str) -> tuple[Outcome, str]:
         target = _aimed(factory, folder)
-        lacks = target.lacks(attack) if isinstance(target, OwnTarget) else ""
-        outcome = Outcome.NOT_APPLICABLE if lacks else attack.run(target)
-        if outcome is Outcome.NOT_APPLICABLE:
-            return outcome, lacks or _NO_EFFECT
-        refused = (
-            target.refused[-1].removeprefix(f"{StoreRefusal.__name__}: ") if target.refused else ""
-        )
-        return outcome, refused.partition(":")[0] if outcome is Outcome.DETECTED else ""
+        outcome = ATTACKS[name].run(target)
+        if outcome is not Outcome.DETECTED:
+            return outcome, ""
+        said = target.refused[-1].removeprefix(f"{StoreRefusal.__name__}: ")
+        return outcome, said.partition(":")[0]
 
     return in_a_process(struck, (Outcome.CRASHED, ""))
 

@@ -144,7 +144,7 @@ def self_approval(target: Target) -> Iterator[Look]:
 def swap_request(target: Target) -> Iterator[Look]:
     """A person sees 42 and says yes, and the worker pays 5,000,000."""
     target.ask("victim", FORTUNE)
-    yield resumes(target, FORTUNE, target.approve("victim", shown=HONEST))
+    yield resumes(target, FORTUNE, target.approve("victim", shown={"arguments": HONEST}))
 
 
 @approval("change-request", "SP19")
@@ -315,7 +315,7 @@ def journal_cut(target: Target) -> Iterator[Look]:
     for left in (len(lines) - 1, len(lines) // 2, 0):
         target.journal.write(names[-1], b"".join(lines[:left]))
         yield shorter
-    for file in reversed(names):  # one file for all entries, or one for each
+    for file in reversed(names):
         target.journal.delete(file)
         yield shorter
 
@@ -337,16 +337,10 @@ def journal_inject(target: Target) -> Iterator[Look]:
 def journal_plant(target: Target) -> Iterator[Look]:
     """An entry that nobody wrote is added to the journal, and somebody is to blame for it."""
     names = _paid(target)
-    about = [target.journal.read(name) for name in names]
-    if len(names) == 1:  # one file for all entries
-        about = about[0].splitlines(keepends=True)
-    planted = [each.replace(b"dana", b"erin") for each in about if b"dana" in each]
-    if not planted:
+    about = [each for each in map(target.journal.read, names) if b"dana" in each]
+    if not about:
         raise Miss
-    if len(names) == 1:
-        target.journal.write(names[0], b"".join([*about, planted[-1]]))
-    else:
-        target.journal.write(_following(names[-1]), planted[-1])
+    target.journal.write(_following(names[-1]), about[-1].replace(b"dana", b"erin"))
     yield lambda: "erin" in " ".join(target.journalled("victim"))
 
 
@@ -359,19 +353,14 @@ def journal_splice(target: Target) -> Iterator[Look]:
 
     target.ask("attacker", HONEST)
     names = {name: target.journal.read(name) for name in _paid(target)}
-    if len(names) == 1:  # one file for all entries
-        [(name, text)] = names.items()
-        moved = [each for each in text.splitlines(keepends=True) if b"dana" in each]
-        target.journal.write(name, text + b"".join(moved).replace(b"victim", b"attacker"))
-        yield blames
-        return
     theirs = {name: text for name, text in names.items() if name.startswith("victim/")}
-    ours = [name for name in names if name.startswith("attacker/")]
-    genuine = [text for text in theirs.values() if b"dana" in text]
+    ours = [name for name in names if name.startswith("attacker/")] or [*names]
+    genuine = [text for text in (theirs or names).values() if b"dana" in text]
     for place in (_following(ours[-1]), ours[-1]):
         for text in genuine:
-            target.journal.write(place, text)
-            yield blames
+            for moved in (text, text.replace(b"victim", b"attacker")):
+                target.journal.write(place, moved)
+                yield blames
         target.journal.delete(place)
     for name, text in theirs.items():  # all of the one is that of the other
         target.journal.write(name.replace("victim", "attacker"), text)

@@ -303,7 +303,6 @@ class GatedTarget(SealedTarget):
 
     def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
         super().__init__(folder, medium)
-        self.keys = Keyring(SigningKey.generate())
         self.people = {name: SigningKey.generate() for name in ("dana", "erin")}
         self.approvers = Approvers({name: key.public for name, key in self.people.items()})
         self._journal_keys = Keyring(SigningKey.generate())
@@ -340,19 +339,10 @@ class GatedTarget(SealedTarget):
         who: str = "dana",
         *,
         shown: dict[str, Any] | None = None,
-        drill: str = "",
         ago: timedelta = timedelta(0),
     ) -> bytes:
         """Sign a statement about what the verified store asks, or what somebody shows instead."""
-        question = self._question(thread)
-        if shown is not None:
-            question = replace(question, arguments=shown)
-        if drill:
-            said: dict[str, Any] = {
-                "scope": "a drill",
-                "details": ("This is a drill. Nothing is paid.",),
-            }
-            question = replace(question, **{drill: said[drill]})
+        question = replace(self._question(thread), **(shown or {}))
         person = Approver(who, self.people.get(who) or SigningKey.generate())
         moment = datetime.now(UTC) - ago
         return person.approve(question, lifetime=self.lasts, now=moment).encode()

@@ -27,7 +27,6 @@ WIDER: Final = (*TOOLS, Tool("bank", version="1", permissions=["transfer"]))
 VERSION: Final = "1"
 """The version of the code that begins a run."""
 
-_LOG: Final = "journal.log"
 _ROOM: Final = 500
 """How many characters a page shows of what a run asks."""
 
@@ -251,7 +250,6 @@ class Target(Victim):
         who: str = "dana",
         *,
         shown: dict[str, Any] | None = None,
-        drill: str = "",
         ago: timedelta = timedelta(0),
     ) -> bytes:
         """A person looks at what a run asks, and says yes.
@@ -259,9 +257,7 @@ class Target(Victim):
         Args:
             thread: the thread.
             who: the person. Only dana and erin may.
-            shown: what they see, if somebody came between; what is asked, if not.
-            drill: the part of the question, `scope` or `details`, in which they read that it is a
-                drill.
+            shown: what they see in place of parts of the question, if somebody came between.
             ago: how long ago that was.
 
         Returns:
@@ -374,15 +370,12 @@ class Target(Victim):
         """Write down who did what. If that fails, it fails."""
         line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {who} {what} {thread}\n"
         with suppress(OSError):
-            before = self.journal.read(_LOG) if _LOG in self.journal.names() else b""
-            self.journal.write(_LOG, before + line.encode())
+            self.journal.write(f"{len(self.journal.names()) + 1:010d}", line.encode())
 
     def journalled(self, thread: str) -> list[str]:
         """An auditor reads who did what to a thread, oldest first, one line each."""
-        if _LOG not in self.journal.names():
-            return []
-        lines = self.journal.read(_LOG).decode().splitlines()
-        return [line for line in lines if line.split(" ")[-1] == thread]
+        text = b"".join(self.journal.everything().values()).decode()
+        return [line for line in text.splitlines() if line.split(" ")[-1] == thread]
 
     # What the adversary knows. None of it needs the key.
 

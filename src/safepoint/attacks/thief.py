@@ -108,12 +108,12 @@ def thief_moves_approval(target: Target) -> Iterator[Look]:
 def thief_invents_question(target: Target) -> Iterator[Look]:
     """Dana answers a question by mail that no run has asked, and her answer is sealed in."""
     target.ask("victim", HONEST)
-    target.misuse("victim", FORTUNE, target.approve("victim", shown=FORTUNE))
+    target.misuse("victim", FORTUNE, target.approve("victim", shown={"arguments": FORTUNE}))
     yield resumes(target, FORTUNE)
-    for drill in ("scope", "details"):
-        thread = f"victim-{drill}"
+    for part, drill in {"scope": "a drill", "details": ("Nothing is paid.",)}.items():
+        thread = f"victim-{part}"
         target.ask(thread, FORTUNE)
-        target.misuse(thread, FORTUNE, target.approve(thread, drill=drill))
+        target.misuse(thread, FORTUNE, target.approve(thread, shown={part: drill}))
         yield resumes(target, FORTUNE, thread=thread)
 
 

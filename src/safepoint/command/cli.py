@@ -54,7 +54,6 @@ GROUPS: Final = {
         "scan": "safepoint.models.command",
         "convert": "safepoint.models.command",
         "seal-model": "safepoint.models.command",
-        "verify-model": "safepoint.models.command",
         "lint": "safepoint.audit.command",
     },
     "to try": {

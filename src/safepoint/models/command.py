@@ -1,4 +1,4 @@
-"""The commands on models and pickles: scan, convert, seal-model, verify-model."""
+"""The commands on models and pickles: scan, convert, seal-model."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models import fickled
-from safepoint.models.limits import DEFAULT_MODEL_LIMITS
-from safepoint.models.loading import UnrestrictedLoad, open_model, verified
+from safepoint.models.loading import UnrestrictedLoad
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
-from safepoint.shared.terminal import add, counted, flag, keyring_of
+from safepoint.shared.terminal import add, counted, flag
 
 _SHOWN: Final = 20
 _TRUSTED: Final = (
@@ -42,19 +41,15 @@ def commands(sub: Any) -> None:
     flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
     turn = _added(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _added(sub, "seal-model", _seal, "put a seal beside a model file")
-    verify = _added(sub, "verify-model", _verify, "verify the seal beside a model file")
-    for command in (turn, seal, verify):
+    for command in (turn, seal):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument(
             "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
         )
-    turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-    flag(turn, "--trusted", _TRUSTED)
-    for command in (turn, seal):
         command.add_argument("--key", metavar="FILE", required=True, help="the key to seal it with")
         flag(command, "--create", "make the key if there is none")
-    many = "the key that sealed it; again for each that may have"
-    verify.add_argument("--key", metavar="FILE", action="append", required=True, help=many)
+    turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
+    flag(turn, "--trusted", _TRUSTED)
 
 
 def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
@@ -136,13 +131,4 @@ def _seal(options: argparse.Namespace) -> int:
     inspect(options.file)  # which says that there is none, before a key is made for it
     key = SigningKey.from_file(options.key, create=options.create)
     print(seal_model(options.file, key=key, name=options.name))
-    return 0
-
-
-def _verify(options: argparse.Namespace) -> int:
-    keys = keyring_of(options.key)
-    with open_model(options.file, DEFAULT_MODEL_LIMITS, load=False) as model:
-        sealed = verified(model, keys, options.name)
-        if sealed is not None:
-            print(f"{model.shown} is the model that was sealed as {sealed.name}\n{sealed.digest}")
     return 0

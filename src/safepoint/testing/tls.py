@@ -9,7 +9,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -19,19 +18,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 HOST: Final = "127.0.0.1"
-_SSL_REQUEST: Final = (80877103).to_bytes(4)
-_GSS_REQUEST: Final = (80877104).to_bytes(4)
-_LARGEST: Final = 10_000
+_SSL_REQUEST: Final = (8).to_bytes(4) + (80877103).to_bytes(4)
 
 
 class TLSFront:
     """A port that speaks TLS 1.2 or newer, and nothing else, in front of one that speaks none.
 
-    A client without TLS gets the refusal of a server whose `pg_hba.conf` has `hostssl` alone.
+    It hangs up on a client without TLS.
 
     Args:
         port: the port on 127.0.0.1 of the server behind it.
-        names: host names and addresses for its certificate.
+        names: host names for its certificate.
         folder: where its files are written.
 
     Attributes:
@@ -68,43 +65,16 @@ class TLSFront:
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError):
             client.settimeout(10)
-            if not _wants_tls(client):
+            # Read by its length alone: what the client sent too early, TLS refuses.
+            if client.recv(len(_SSL_REQUEST), socket.MSG_WAITALL) != _SSL_REQUEST:
                 return
+            client.sendall(b"S")
             with (
                 self._context.wrap_socket(client, server_side=True) as safe,
                 socket.create_connection((HOST, self._behind)) as server,
             ):
                 safe.settimeout(None)
                 _pass_on(safe, server)
-
-
-def _wants_tls(client: socket.socket) -> bool:
-    """Answer a client until it begins with TLS. Say False to one that goes on without it."""
-    while True:
-        # A message is read by its length alone: what the client sent too early, TLS refuses.
-        length = int.from_bytes(client.recv(4, socket.MSG_WAITALL))
-        if not 8 <= length <= _LARGEST:
-            return False
-        message = client.recv(length - 4, socket.MSG_WAITALL)
-        if message == _SSL_REQUEST:
-            client.sendall(b"S")
-            return True
-        if message != _GSS_REQUEST:
-            client.sendall(_refusal(client, message[4:]))
-            return False
-        client.sendall(b"N")
-
-
-def _refusal(client: socket.socket, words: bytes) -> bytes:
-    pieces = words.decode("utf-8", "replace").split("\0")
-    said = dict(zip(pieces[::2], pieces[1::2], strict=False))
-    user = said.get("user", "")
-    message = (
-        f'no pg_hba.conf entry for host "{client.getpeername()[0]}", user "{user}",'
-        f' database "{said.get("database", user)}", no encryption'
-    )
-    body = f"SFATAL\0VFATAL\0C28000\0M{message}\0\0".encode()
-    return b"E" + (len(body) + 4).to_bytes(4) + body
 
 
 def _pass_on(safe: ssl.SSLSocket, server: socket.socket) -> None:
@@ -160,13 +130,6 @@ def issue(name: str, hosts: Sequence[str] = (), by: Issued | None = None) -> Iss
         )
     )
     if hosts:
-        names = x509.SubjectAlternativeName([_general(host) for host in hosts])
+        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
     return Issued(builder.sign(signer, hashes.SHA256()), key)
-
-
-def _general(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
