@@ -458,16 +458,12 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "own message": (
         point("p", "1", m=OwnMessage("user", ["hi"])),
         "OwnMessage",
-        "Save plain values in its place",
+        "Save plain values",
     ),
     "request": (asks(Unlisted(1), bool), "['r']['request_data'] is of the type", REGISTERED),
     "answer": (asks("pay?", Unlisted), "['r'] is a request for an answer of the type", REGISTERED),
     "either": (asks("pay?", bool | None), "['r'] is a request for an answer", "Ask for one type"),
-    "code": (
-        point("p", "1", f=print),
-        "state['state']['f'] is of the type",
-        "Save plain values in its place",
-    ),
+    "code": (point("p", "1", f=print), "state['state']['f'] is of the type", "Save plain values"),
 }
 
 
