@@ -33,13 +33,8 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1636),
     "testing": ([f"{PACKAGE}/testing"], 968),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1699),
-<<<<<<< HEAD
     "all of src": (["src"], 24578),
-    "tests": (["tests"], 39108),
-=======
-    "all of src": (["src"], 24703),
     "tests": (["tests"], 39039),
->>>>>>> main
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1499),
 }
