@@ -13,7 +13,6 @@ import pytest
 from safepoint.console import pages
 from tests.browser.axe import COLOURS, axe, bring
 from tests.browser.html import checker, html_problems
-from tests.browser.keyboard import walk
 from tests.browser.site import WIDTHS, visitor
 from tests.browser.visit import Visit
 from tests.harness.optional import need
@@ -106,21 +105,6 @@ def test_axe_finds_nothing_light_or_dark(address: str, browser: Browser, width: 
             assert axe(page) == [], name
             page.emulate_media(color_scheme="dark")
             assert axe(page, COLOURS) == [], name
-
-
-@pytest.mark.parametrize("name", ["waiting", "done"])
-def test_keys_reach_everything_and_show_where_they_are(
-    address: str, browser: Browser, name: str
-) -> None:
-    with visitor(browser) as context:
-        page = Visit(context, f"{address}/{name}").page
-        page.keyboard.press("Tab")
-        assert page.locator(":focus").text_content() == "Skip to the content"
-        page.keyboard.press("Enter")
-        assert page.locator(":focus").get_attribute("id") == "main"
-        found = walk(page)
-        assert found.total > 8
-        assert (found.unreached, found.unringed) == ([], [])
 
 
 def test_the_html_is_valid(tmp_path: Path) -> None:

@@ -57,19 +57,3 @@ def test_the_guide_says_which_folders_to_delete_before_it_runs_again() -> None:
     made |= set(re.findall(r'Storage\("(\w+)/', code))
     (said,) = re.findall(r"delete the folders (.*?), and restart", guide, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", said)) == made
-
-
-def test_every_word_has_its_own_line_and_address() -> None:
-    entries = re.findall(r"^\| \*\*(.+?)\*\*\{ #(\S+) \} \| ", read("docs/words.md"), re.MULTILINE)
-    assert len(entries) > 40
-    assert [anchor for _, anchor in entries] == [
-        word.lower().replace(" ", "-") for word, _ in entries
-    ]
-    assert len(dict(entries)) == len(entries)
-
-
-def test_a_word_that_the_guide_introduces_is_on_the_page_of_words() -> None:
-    introduced = set(re.findall(r"\*\*([a-z]+)\*\*", read("docs/guide.md")))
-    assert {"ledger", "store", "thread", "anchor", "gate"} <= introduced
-    words = read("docs/words.md")
-    assert [word for word in sorted(introduced) if f"{{ #{word} }}" not in words] == []

@@ -21,7 +21,6 @@ import pytest
 from safepoint import Approver
 from safepoint.core.errors import ResumeRefused, Unsafe
 from safepoint.places import in_default_places
-from safepoint.resume.workflow import Ask
 from tests.harness.optional import need
 
 need("uvicorn", "the console needs uvicorn; make test installs it")
@@ -288,29 +287,6 @@ def test_a_yes_is_for_the_run_that_was_shown(place: Place) -> None:
     )
 
 
-def test_nothing_of_an_agent_hides_or_runs(place: Place) -> None:
-    """All of a long argument, trailing spaces, invisible characters, and no markup of others."""
-    odd = {
-        "note": "x" * 9000 + "<script>alert(1)</script>" + "y" * 9000 + "END",
-        "to": "\u0430lice ",
-        "IBAN": "DE\u202e12\u200b",
-        '"><img src=x onerror=alert(1)>': "<!--",
-    }
-    place.office.start("odd", Ask("pay", odd))
-    place.tab.get("/")
-    page = place.run("odd")
-    assert page.body.isascii()
-    assert not {
-        each
-        for each in page.marks
-        if each.startswith(("on", "style", "src", "<scr", "<img", "<ifr"))
-    }
-    words = page.text.replace(" ", "")
-    for each in ("y" * 9000 + "END", r"\u0430lice", r"DE\u202e12\u200b"):
-        assert each in words
-    assert page.body.index("END") < page.body.index('value="approve"')
-
-
 # --- the passphrase ------------------------------------------------------------------------------
 
 
@@ -377,21 +353,7 @@ def test_what_fails_after_it_was_signed_is_not_called_unsigned(why: str, tmp_pat
     assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
 
 
-# --- a store -------------------------------------------------------------------------------------
-
-
-def test_a_store_that_is_away(tmp_path: Path) -> None:
-    """It is said; nobody is told that nothing waits."""
-    office = Office(tmp_path)
-    office.start()
-    with console(tmp_path) as terminal:
-        tab = Tab(terminal.link())
-        until(lambda: "order-7" in tab.get("/").text)
-        (tmp_path / "anchor").rename(tmp_path / "elsewhere")
-        until(lambda: "invoices could not be looked at." in tab.get("/").text)
-        assert "Nothing waits for you" not in tab.get("/").text
-        page = tab.get("/run/invoices/order-7")
-        assert (page.status, "heads.db does not exist, so no rollback" in page.text) == (503, True)
+# --- settings, and defects ------------------------------------------------------------------------
 
 
 def test_a_defect_is_told_on_the_terminal_alone(tmp_path: Path) -> None:
