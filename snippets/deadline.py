@@ -27,8 +27,7 @@ def ask(state):
     return Ask(
         "pay",
         {"payee": state["payee"], "amount": state["amount"]},
-        within=timedelta(hours=24),  # then no yes counts any more
-        then="deny",  # the default; "continue" runs the next step
+        within=timedelta(hours=24),  # then it counts as denied
     )
 
 
@@ -60,8 +59,8 @@ payment = Workflow("payment", [ask, pay], gate=gate)
 # --8<-- [start:round]
 def look_round(now=None):
     """Call it from cron, or a timer: nothing here keeps a clock."""
-    for run in payment.end_waits(ledger, now=now):
-        print(run.thread, "denied" if run.denied else "went on")
+    for question in payment.end_waits(ledger, now=now):
+        print(question.thread, "denied")
         # --8<-- [end:round]
 
 

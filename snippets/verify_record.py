@@ -332,7 +332,6 @@ QUESTION = {
     "scope": TEXT,
     "store": NO_DEVICE,
     "tenant": f"(?:{NO_DEVICE})?",
-    "then": "deny|continue",
     "thread": NO_DEVICE,
     "tools": DIGEST,
     "until": f"(?:{MOMENT})?",

@@ -18,7 +18,7 @@ from itertools import chain, takewhile
 from typing import Any, Final, get_args, get_origin
 from uuid import uuid4
 
-from safepoint.aio import Tenanted, for_one, half_moved, in_thread
+from safepoint.aio import Tenanted, for_one, half_moved, in_thread, remember
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -168,8 +168,8 @@ class SealedCheckpointStorage(Tenanted):
         }
         if before and answered:
             if earlier := self._answered.get(whose):  # it was refused, if there is another
-                self._open[whose] = self._open.get(whose, {}) | earlier
-            self._answered[whose] = answered
+                remember(self._open, whose, self._open.get(whose, {}) | earlier)
+            remember(self._answered, whose, answered)
             return before
         checkpoint = self._reopen(checkpoint, whose)
         if not before:  # not after an incomplete move, which could not finish then
@@ -194,7 +194,7 @@ class SealedCheckpointStorage(Tenanted):
             waiting = {name: event for name, event in waiting.items() if name not in answered}
         if not waiting:
             return checkpoint
-        self._open[before[0], checkpoint.checkpoint_id] = waiting
+        remember(self._open, (before[0], checkpoint.checkpoint_id), waiting)
         events = checkpoint.pending_request_info_events | waiting
         return replace(checkpoint, pending_request_info_events=events)
 

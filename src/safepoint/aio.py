@@ -15,7 +15,8 @@ from safepoint.core.names import check_tenant
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound="Tenanted")
-_REMEMBERED: Final = 1000  # ledgers of tenants to keep; creating one again is cheap
+_K = TypeVar("_K")
+_REMEMBERED: Final = 1000  # ledgers of tenants, or others; creating one again is cheap
 
 
 class Tenanted:
@@ -83,9 +84,7 @@ def in_thread(
     return call
 
 
-def for_one(
-    method: Callable[Concatenate[_S, _P], _T],
-) -> Callable[Concatenate[_S, _P], _T]:
+def for_one(method: Callable[Concatenate[_S, _P], _T]) -> Callable[Concatenate[_S, _P], _T]:
     """Determine the tenant once, when an operation starts, and run it only for that tenant."""
 
     @wraps(method)
@@ -100,3 +99,12 @@ def half_moved(thread: str) -> ResumeRefused:
     return ResumeRefused(
         f"{thread} was not moved in to its end.", "Move it in again, from where it was."
     )
+
+
+def remember(known: dict[_K, _T], key: _K, value: _T, most: int = _REMEMBERED) -> _T:
+    """Store a value as the newest of at most `most`, and return it."""
+    known.pop(key, None)
+    known[key] = value
+    if len(known) > most:
+        del known[next(iter(known))]
+    return value

@@ -31,7 +31,7 @@ from datetime import timedelta
 from functools import cached_property, partial
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
-from safepoint.aio import Tenanted, for_one, half_moved, in_thread
+from safepoint.aio import Tenanted, for_one, half_moved, in_thread, remember
 from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import (
     CheckpointError,
@@ -75,7 +75,6 @@ except ImportError as _missing:
     raise missing("SealedSaver needs the package langgraph.", "langgraph") from _missing
 
 _T = TypeVar("_T")
-_K = TypeVar("_K")
 _Whose = tuple[str, str]  # a tenant and its `thread_id`
 _FITS: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _NUMBERED: Final = re.compile(r"~[0-9]+\Z")
@@ -83,9 +82,9 @@ _HIDES: Final = "d"
 _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
-_REMEMBERED: Final = 1000  # threads to remember
 _PATIENCE: Final = 30.0  # seconds to wait until a task's checkpoint is saved
 _ASKING: Final = 10_000  # node runs that can ask at the same time
+_EARLY: Final = 10_000  # checkpoints that are not saved yet, and have writes
 _RUNS: Final = 100_000  # runs whose tenants to remember
 _POOL: Final = 8
 
@@ -417,7 +416,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         # The tenant of each run. It is not in the config, which LangGraph gives to stream readers.
         self._runs: Final[dict[int, tuple[RunControl, SealedSaver]]] = {}
         # Also by tenant, because tenants may have threads with the same id.
-        self._early: dict[tuple[_Whose, _Label], builtins.list[dict[str, Any]]] = defaultdict(list)
+        self._early: Final[dict[tuple[_Whose, _Label], builtins.list[dict[str, Any]]]] = {}
         self._threads: dict[_Whose, _Walk] = {}
         # By run, and by thread, since a node may run another graph.
         self._refused: Final[dict[tuple[int, _Whose], tuple[RunControl, Exception]]] = {}
@@ -443,7 +442,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         whose = self._whose(ident)
         known = (self._threads.get(whose) or _Walk(self.ledger, ident)).walk(wanted)
         with self._guard:
-            return _remember(self._threads, whose, known)
+            return remember(self._threads, whose, known)
 
     def _whose(self, thread: str) -> _Whose:
         return self.ledger.tenant_name, thread
@@ -454,7 +453,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         if self.ledger.tenant_name and control is not None:
             with self._guard:
                 _, began = self._runs.get(id(control), (control, self))
-                _remember(self._runs, id(control), (control, began), _RUNS)
+                remember(self._runs, id(control), (control, began), _RUNS)
             if began.ledger.tenant_name != self.ledger.tenant_name:
                 raise ConfigurationError(
                     "The graph around this one began for another tenant.",
@@ -477,7 +476,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     "A run is to be saved, and this saver does not know which tenant it began for.",
                     "Nothing was saved. Invoke the graph again, in the request that it is for.",
                 )
-            return _remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
+            return remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
 
     def _lock(self, thread: str) -> threading.RLock:
         """Return the lock of a thread, because LangGraph calls `put` from several OS threads."""
@@ -501,7 +500,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 if control is not None:
                     with self._guard:
                         at = id(control), self._whose(thread)
-                        _remember(self._refused, at, (control, error))
+                        remember(self._refused, at, (control, error))
                 raise
 
     def _check_run(self, thread: str, control: RunControl | None) -> None:
@@ -656,7 +655,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         with self._writing(place.thread, control):
             thread = self._seek(place.thread, key, control)
             if key not in thread.checkpoints:
-                self._early[self._whose(place.thread), key].append(made)
+                at = self._whose(place.thread), key
+                with self._guard:  # a run that was given up never saves its checkpoint
+                    remember(self._early, at, [*self._early.get(at, []), made], _EARLY)
                 return
             if key not in thread.asks:
                 thread.find(key)
@@ -777,7 +778,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         )
         with self._guard:  # asking the same twice in a node makes two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))
-            _, asked = _remember(self._asked, id(info), counted, _ASKING)
+            _, asked = remember(self._asked, id(info), counted, _ASKING)
             text = digest_of(question.text.encode())
             number = asked[text]
             asked[text] += 1
@@ -1141,12 +1142,3 @@ def _control(config: RunnableConfig) -> RunControl | None:
     """
     control = getattr(config["configurable"].get("__pregel_runtime"), "control", None)
     return control if isinstance(control, RunControl) else None
-
-
-def _remember(known: dict[_K, _T], key: _K, value: _T, most: int = _REMEMBERED) -> _T:
-    """Store a value as the newest of at most `most`, and return it."""
-    known.pop(key, None)
-    known[key] = value
-    if len(known) > most:
-        del known[next(iter(known))]
-    return value

@@ -27,14 +27,7 @@ from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from safepoint.core.anchor import Anchor
 from safepoint.core.codec import Codec
-from safepoint.core.errors import (
-    ConfigurationError,
-    NotFound,
-    Unavailable,
-    Unsafe,
-    quoted,
-    shell,
-)
+from safepoint.core.errors import ConfigurationError, NotFound, Unavailable, Unsafe, quoted, shell
 from safepoint.core.files import replaceable_refusals
 from safepoint.core.journal import Actor, Journal
 from safepoint.core.keys import SigningKey, VerifyingKey

@@ -302,3 +302,13 @@ def test_a_question_stays_open_when_the_process_goes_on_with_something_else() ->
     assert run(office.workflow().run(checkpoint_id=at, responses=answer)).get_outputs()
     with pytest.raises(ApprovalRefused, match="The run went on from"):
         run(office.workflow().run(checkpoint_id=at, responses=answer))
+
+
+def test_what_is_open_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safepoint.aio.remember.__defaults__", (2,))
+    storage, event = Office().opened(), af.WorkflowEvent.request_info("q", "pay", 7, int)
+    for number in range(4):
+        storage._answered["", "before"] = {"q": event}
+        one = WorkflowCheckpoint("payments", "graph", checkpoint_id=str(number))
+        assert "q" in storage._reopen(one, ("", "before")).pending_request_info_events
+    assert len(storage._open) == 2

@@ -678,6 +678,23 @@ def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
     assert found.pending_writes == [("task", "value", "early")]
 
 
+def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("safepoint.langgraph._EARLY", 2)
+    saver = _saver()
+    first = _put(saver, 0)
+    for number in range(4):
+        config: Any = {"configurable": {**first["configurable"], "checkpoint_id": f"z-{number}"}}
+        saver.put_writes(config, [("value", "early")], "task")
+    assert len(saver._early) == 2
+
+
+def test_an_id_that_looks_like_a_tenants_thread_is_of_no_tenant() -> None:
+    saver = _saver()
+    saver.put(_run("@acme/order-7"), empty_checkpoint(), {"source": "loop"}, {})
+    assert saver.get_tuple(_run("@acme/order-7")) is not None
+    assert (saver.ledger.tenants(), saver.ledger.threads()) == ([], ["t--_40acme_2forder-7"])
+
+
 def test_a_question_and_what_follows_it_are_anchored_at_once_and_other_writes_later() -> None:
     ledger = House().ledger()
     saver, seen = SealedSaver(ledger), list[int]()

@@ -141,8 +141,7 @@ class Desk(World):
         """Whether a no answered what a thread asks, or the end of the wait did."""
         head = self.state(thread, self.end(thread))
         ended = [each for each in self.notes(thread, head) if not each.statements]
-        asks = [each.question for each in ended if each.question is not None]
-        return super().is_over(thread) or any(each.then == "deny" for each in asks)
+        return super().is_over(thread) or any(each.question is not None for each in ended)
 
     def yeses(self, question: Question) -> set[str]:
         """Who put a yes that counts now."""
@@ -201,17 +200,6 @@ class Desk(World):
             and (left is None or left > timedelta(0))
         )
 
-    def ending(self, call: Call) -> None:
-        """Judge a run that goes on because nobody answered."""
-        head = self.written[call.thread][call.sequence]
-        ended = [each for each in self.notes(call.thread, head) if not each.statements]
-        assert ended, "went on without a note of that"
-        question, since = ended[0].question, self.since[ended[0].head]
-        assert question is not None
-        assert (question.left(self.clock) or timedelta(1)) <= timedelta(minutes=1), "ended early"
-        noes = [each for each in self.noes(question, since) if each.by not in self.ever_revoked]
-        assert not noes or call.thread in self.stolen, "went on, and somebody had said no"
-
 
 class Shelf(Memory):
     """The storage of the answers, which tells the account of each record."""
@@ -261,15 +249,12 @@ def workflow_of(world: Desk) -> Workflow:
     def ask(state: State, call: Call) -> Ask:
         with world.judging():
             world.running(call)
-        within = WITHIN + world.waited if state["then"] else None
-        return Ask("pay", {"amount": state["amount"]}, within=within, then=state["then"] or "deny")
+        within = WITHIN + world.waited if state["ends"] else None
+        return Ask("pay", {"amount": state["amount"]}, within=within)
 
     def pay(state: State, call: Call) -> State:
         with world.judging():
             world.running(call)
-            if call.expired:
-                world.ending(call)
-                return {"paid": 0}
         arguments = call.approved.arguments  # refused here, if nobody was asked
         with world.judging():
             world.paying(call, arguments, clerks, revoked)

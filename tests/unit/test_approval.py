@@ -67,7 +67,7 @@ def refusal(why: type[CheckpointError] | str, act: Any, *arguments: Any, **optio
 
 
 def told(question: Question) -> dict[str, Any]:
-    names = ("tenant", "thread", "next", "scope", "until", "then")
+    names = ("tenant", "thread", "next", "scope", "until")
     arguments = write_json(question.arguments, 2**20).decode()
     shown = {name: getattr(question, name) for name in names}
     return {**shown, "done": list(question.done), "arguments": arguments}

@@ -31,6 +31,7 @@ from safepoint.core.codec import (
     Codec,
     Converter,
     Tagged,
+    check_shape,
     inspect_state,
     read_json,
     write_json,
@@ -132,9 +133,7 @@ class Root(pydantic.RootModel[int]):
 NO_FIELDS = "is no dataclass, Enum or pydantic model, or extends a built-in type."
 CANNOT: list[tuple[Any, str]] = [
     *(([of(base)], f"'Of{base.__name__}' {NO_FIELDS}") for base in (dict, Exception)),
-    ([Codec], NO_FIELDS),
     ({"x": int}, NO_FIELDS),
-    ({"x": 5}, NO_FIELDS),
     ({"x": []}, NO_FIELDS),
     ({"x": Invoice(1, "a")}, NO_FIELDS),
     *(
@@ -237,7 +236,6 @@ REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (without_a_field(), f"state {HALF}"),
     (with_extra(Note(title="a")), f"state {REBUILT}"),
     (Rights.READ | Rights.WRITE, f"state {REBUILT}"),
-    (Rights(0), f"state {REBUILT}"),
     (OrderedDict(a=1), "state is of the type collections.OrderedDict, which"),
     (Path("a/" * 17_000), f"state {HALF}"),
     (negative(), f"state {REBUILT}"),
@@ -344,7 +342,6 @@ def test_what_a_converter_does_not_give_back_is_refused_on_save(
 def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
     for tag, cls, said in [
         ("set", deque, "collections.deque cannot have the tag 'set', or is known already."),
-        ("a b", deque, "cannot have the tag 'a b'"),
         ("mine", dict, "builtins.dict cannot have the tag 'mine', or is known already."),
         ("mine", str, "builtins.str cannot have the tag 'mine', or is known already."),
         ("mine", Invoice, "cannot have the tag 'mine', or is known already."),
@@ -828,6 +825,9 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
         ),
         "at": (1, 2),
     }
+    for cut in (data[:-1], b"\xa5a", ext(9, b"\x90\xc0")):
+        with pytest.raises(DecodeError, match="is not MessagePack"):
+            check_shape(cut, DEFAULT_LIMITS)
 
 
 # --- what must be refused on save, and not on load
@@ -861,7 +861,7 @@ FULL = Held(n=[0] * 21)
 
 
 @pytest.mark.parametrize(
-    "state", [{str(n): 0 for n in range(21)}, [Held(n=1)] * 21, vars(FULL)]
+    "state", [{str(n): 0 for n in range(21)}, [Held(n=1)] * 11, vars(FULL)]
 )  # Python 3.13 tells its garbage collector nothing of what is in `vars`
 def test_what_is_saved_is_within_the_limits_of_a_load(state: Any) -> None:
     with pytest.raises(LimitExceeded):

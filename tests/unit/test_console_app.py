@@ -329,6 +329,20 @@ def test_nobody_types_in_time(tmp_path: Path) -> None:
     assert tree(tmp_path / "answers") == {}
 
 
+def test_what_fails_while_somebody_types_is_not_called_signed(tmp_path: Path) -> None:
+    office = Office(tmp_path)
+    locked(office, "dana")
+    office.start()
+    with console(tmp_path, *DANA) as terminal:
+        tab = Tab(terminal.link())
+        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        terminal.wait(PROMPT)
+        (tmp_path / "anchor").rename(tmp_path / "elsewhere")
+        terminal.type(f"{PASSPHRASE}\n")
+        assert "Nothing was signed" in tab.follow(sent).text
+    assert tree(tmp_path / "answers") == {}
+
+
 AFTER = {
     "put, and not anchored": (
         "from safepoint.stores.sqlite import SQLiteAnchor as part; name = 'advance'"

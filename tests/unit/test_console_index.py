@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from safepoint.console.index import PER_PAGE, Index, Spot
 from safepoint.core.names import ANSWERS, Head, digest_of
 from safepoint.core.record import Place, seal
 from safepoint.places import Store
-from safepoint.resume.answers import Answers
+from safepoint.resume.answers import Answers, _chain
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Run
@@ -213,7 +212,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     assert index.done()[0][0].spot.tenant == "acme"
     assert index.done()[1] == {"orders": ""}
 
-    chain = sha256(f"answer {shop.keys['erin'].id} {runs[2].question.text}".encode()).hexdigest()
+    chain = _chain("answer", shop.keys["erin"], runs[2].question.subject)
     shop.answers.anchor.advance(ANSWERS, chain, Head(1, f"sha256:{'a' * 64}"))  # which is dropped
     index.look(whole=True)
     assert len(said(index)) == 4
@@ -228,7 +227,7 @@ def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None
     shop.answers._append(
         dana,
         "",
-        sha256(f"answer {dana.key.id} {one.text}".encode()).hexdigest(),
+        _chain("answer", dana.key, one.subject),
         {"answer": dana.approve(other)},
         9,
     )

@@ -173,8 +173,7 @@ ASKED: dict[str, tuple[Ask, dict[str, Any]]] = {
         Ask("pay", {"amount": 1}),
         {"version": "3", "tools": [Tool("bank", permissions=["pay"])]},
     ),
-    "a wait that ends": (Ask("pay", {}, timedelta(hours=1), "continue"), {}),
-    "a wait that does not end": (Ask("pay", {}, None, "continue"), {}),
+    "a wait that ends": (Ask("pay", {}, timedelta(hours=1)), {}),
     "nothing follows": (Ask("pay", {}), {"last": True}),
     "hides": (Ask("pay", {"to": "ACME\u202e  \x1b[2J", "\u0430mount": b"\0", "$x": None}), {}),
 }

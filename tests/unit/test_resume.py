@@ -968,7 +968,7 @@ def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -
     assert desk.ledger().latest("order-7").sequence == 1
 
 
-ASKED: State = {"action": "pay", "arguments": {}, "next": "pay", "then": "deny", "within": 0}
+ASKED: State = {"action": "pay", "arguments": {}, "next": "pay", "within": 0}
 NO_PAYLOADS: list[State] = [
     {"strange": 1},
     {"asked": {**ASKED, "arguments": 7}},
@@ -976,7 +976,6 @@ NO_PAYLOADS: list[State] = [
     {"asked": {**ASKED, "action": ""}},
     {"asked": {**ASKED, "within": -1}},
     {"asked": {**ASKED, "next": 7}},
-    {"asked": {**ASKED, "then": "approve"}},
     {"approved": ["x"]},
     {"tools": [{"name": "bank"}]},
     {"tools": [BANK.described]},  # which the header does not name

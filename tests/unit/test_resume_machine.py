@@ -423,7 +423,7 @@ class Resuming(RuleBasedStateMachine):
             payload["state"] = {**state.payload["state"], "amount": 5_000_000, "payee": "mallory"}
         if kind == "asked":
             asked = {"action": "pay", "arguments": {"amount": 5_000_000}}
-            payload["asked"] = {**asked, "next": "pay", "then": "deny", "within": 0}
+            payload["asked"] = {**asked, "next": "pay", "within": 0}
         spends = bool(taken) and kind != "asked" and forges in ("", "dated")
         if spends:
             shown = self.question(thread, plan.variant, None) if plan.count % 2 else None
@@ -582,8 +582,6 @@ between = st.one_of(
     ),
 )
 """Nothing, or what somebody else does at the n-th change of a kind."""
-thens = st.sampled_from(["", "deny", "continue"])
-"""What happens at the end of the wait; "" if it does not end."""
 
 
 class Answering(RuleBasedStateMachine):
@@ -591,24 +589,24 @@ class Answering(RuleBasedStateMachine):
 
     @initialize(
         amounts=st.tuples(*[st.sampled_from([5, 5, 50, 500])] * 2),
-        then=st.tuples(thens, thens),
+        ends=st.tuples(st.booleans(), st.booleans()),
     )
-    def begin(self, amounts: tuple[int, int], then: tuple[str, str]) -> None:
+    def begin(self, amounts: tuple[int, int], ends: tuple[bool, bool]) -> None:
         self.desk = Desk()
         self.workers, self.threads = [self.opened(), self.opened()], ["", ""]
         self.copies: list[tuple[dict[str, dict[int, bytes]], dict[str, dict[int, bytes]]]] = []
         self.is_censored = False
         for slot in (0, 1):
-            self.start(slot, amounts[slot], then[slot])
+            self.start(slot, amounts[slot], ends[slot])
 
     def opened(self) -> Worker:
         return opened(self.desk)
 
-    def start(self, slot: int, amount: int, then: str) -> None:
+    def start(self, slot: int, amount: int, ends: bool) -> None:
         thread = self.threads[slot] = f"order-{len(self.desk.amounts) + 1}"
         self.desk.amounts[thread] = amount
         self.acting(None)
-        answering(self.desk).start(self.opened().ledger, thread, amount=amount, then=then)
+        answering(self.desk).start(self.opened().ledger, thread, amount=amount, ends=ends)
 
     def is_sound(self, thread: str) -> bool:
         return not self.is_censored and thread not in self.desk.stolen
@@ -865,31 +863,35 @@ class Answering(RuleBasedStateMachine):
         except CheckpointError:
             return None
 
-    @rule(
-        slot=slots, amount=st.sampled_from([5, 50]), then=st.sampled_from(["", "deny", "continue"])
-    )
-    def start_another(self, slot: int, amount: int, then: str) -> None:
+    @rule(slot=slots, amount=st.sampled_from([5, 50]), ends=st.booleans())
+    def start_another(self, slot: int, amount: int, ends: bool) -> None:
         self.heal()
-        self.start(slot, amount, then)
+        self.start(slot, amount, ends)
 
-    @rule(slot=slots, then=thens, death=answer_deaths, later=st.sampled_from([0, 61, 125]))
-    def say_no_before(self, slot: int, then: str, death: Death | None, later: int) -> None:
+    @rule(slot=slots, ends=st.booleans(), death=answer_deaths, later=st.sampled_from([0, 61, 125]))
+    def say_no_before(self, slot: int, ends: bool, death: Death | None, later: int) -> None:
         """Somebody says no, and others yes, before a worker goes on."""
-        self.start_another(slot, 5, then)
+        self.start_another(slot, 5, ends)
         people = [("gus", "denied", True), ("erin", "approved", True)]
         self.resume(0, slot, death, None, people, later, 1)
 
-    @rule(slot=slots, then=thens, other=between, later=st.sampled_from([0, 61, 125]), ours=workers)
+    @rule(
+        slot=slots,
+        ends=st.booleans(),
+        other=between,
+        later=st.sampled_from([0, 61, 125]),
+        ours=workers,
+    )
     def say_no_after(
         self,
         slot: int,
-        then: str,
+        ends: bool,
         other: tuple[str, str, int, str] | None,
         later: int,
         ours: int,
     ) -> None:
         """Somebody says no after the record that spends a yes, and before a worker acts upon it."""
-        self.start_another(slot, 5, then)
+        self.start_another(slot, 5, ends)
         question = self.question(self.threads[slot])
         self.resume(0, slot, None, other, [("erin", "approved", True)], 0, 0)
         self.heard(question, [("gus", "denied", True)])
@@ -984,12 +986,7 @@ class Answering(RuleBasedStateMachine):
             asked = mine[-1 - pick % len(mine)].question
             payload = {"question": asked.text, "statements": texts}
         elif what == "asked":
-            forged = {
-                "action": "pay",
-                "arguments": {"amount": 5_000_000},
-                "next": "pay",
-                "then": "deny",
-            }
+            forged = {"action": "pay", "arguments": {"amount": 5_000_000}, "next": "pay"}
             payload["asked"] = {**forged, "within": (0, 1, 10**9, 10**12)[pick]}
         else:
             junk: list[Any] = [None, [], {}, {"statements": 7}]

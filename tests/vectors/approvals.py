@@ -27,7 +27,6 @@ FIELDS: Final[dict[str, Any]] = {
     "scope": "",
     "store": "invoices",
     "tenant": "",
-    "then": "deny",
     "thread": "order-7",
     "tools": ELSEWHERE,
     "until": "",
@@ -45,7 +44,6 @@ OPENS: Final = (
     "done",
     "scope",
     "until",
-    "then",
     "arguments",
 )
 
@@ -113,7 +111,6 @@ def _accepted() -> list[Vector]:
         ("sign", "A name that begins as a tag does.", {"arguments": {"$of": 1, "to": 2}}),
         ("scope", "A part of the thread.", {"scope": "review/task-1"}),
         ("until", "A wait that ends.", {"until": FIELDS["expires"]}),
-        ("then", "After which the run goes on.", {"until": FIELDS["expires"], "then": "continue"}),
     ]
     opened = [
         _vector(
@@ -199,7 +196,6 @@ def _no_statements() -> list[Vector]:
         "scope": None,
         "done": "ask",
         "until": "2026-11-15 13:00",
-        "then": "approve",
         "checkpoint": {"digest": ELSEWHERE, "sequence": True},
         "head": {"digest": ELSEWHERE},
     }

@@ -54,7 +54,7 @@ _MODEL = sealed(
     payload=Codec().encode({"bytes": 7, "digest": f"sha256-tree:{_TREE.hexdigest()}"}),
     use="model",
 )
-_ORDERS = hashlib.sha256(f"order {DANA.id} invoices/order-7".encode()).hexdigest()
+_ORDERS = f"{DANA.id}-{hashlib.sha256(b'order invoices/order-7').hexdigest()[:47]}"
 _HOLD = sealed(
     Place("answers", "", _ORDERS, 1),
     DANA,

@@ -74,7 +74,7 @@ class Spend(NamedTuple):
     def is_no(self) -> bool:
         """Whether it is said to end the run: by a no, or because nobody answered in time."""
         if not self.texts:
-            return self.question.until != "" and self.question.then == "deny"
+            return self.question.until != ""
         return any(peek(text).get("verdict") == "denied" for text in self.texts)
 
 

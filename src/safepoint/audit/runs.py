@@ -194,9 +194,6 @@ class Runs:
         if link.was_denied(spend):
             yield link.found("SP19.denied", head=asked.head)
             return
-        if not spend.texts and asked.until:
-            yield from _ended(link, asked, source)
-            return
         decision = self._decided(link, source)
         right = _right(link, asked, source)
         if self._verifies:  # without people, a gate finds other reasons
@@ -336,17 +333,7 @@ def _right(link: Turn, asked: Question, source: Frame) -> Question:
         next=link.payload.done[-1],
         done=asked.done if is_migrated else done,
         until=stamp(over) if over else "",
-        then=ask.then if ask and over else "deny",
     )
-
-
-def _ended(link: Turn, asked: Question, source: Frame) -> Iterator[Finding]:
-    """Look at a record of a run that went on because nobody had answered in time."""
-    over = until(source)
-    late = over is not None and link.entry.checkpoint.created >= over
-    if not (late and asked == _right(link, asked, source)):
-        yield link.found("SP31.not-ended")
-    yield from _wider(link)
 
 
 def until(entry: Frame) -> datetime | None:

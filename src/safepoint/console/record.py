@@ -300,12 +300,7 @@ class _History:
                 text, statements = read_note(self._json(opened))
                 if not statements:
                     asked = Question.from_text(text)
-                    how = (
-                        f"the wait had ended, then {asked.then}"
-                        if asked.until
-                        else "it needed none"
-                    )
-                    yield f"nobody: {how}"
+                    yield f"nobody: {'the wait had ended' if asked.until else 'it needed none'}"
             for text in statements:
                 yield self._statement(text, header)
         except CheckpointError as error:

@@ -302,6 +302,7 @@ class Signing:
         try:
             task.check()
             person = self._unlocked(task)
+            task.check()  # while somebody typed, much may have happened
             state = "unknown"
             said = task.sign(person)
             state = "signed"

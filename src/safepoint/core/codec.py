@@ -56,7 +56,6 @@ _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
 _PROVED: Final = 50_000  # values that were restored as a proof, to remember
 _UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
-_PLAIN: Final = (dict, list, tuple, set, frozenset, bytes, str, int, float)
 _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
@@ -211,39 +210,38 @@ def _register(types: Iterable[type] | Mapping[str, type], foreign: Iterable[Conv
         ConfigurationError: a class could not be restored faithfully, or a tag is not free.
     """
     named = types.items() if isinstance(types, Mapping) else [(cls.__name__, cls) for cls in types]
-    found = [(cls, _describe(tag, cls)) for tag, cls in named]
-    found += [(each.cls, _Entry(each.tag, 0, each.to, each.from_)) for each in foreign]
     table, taken = dict(_BUILT_IN), {entry.tag for entry in _BUILT_IN.values()}
-    for cls, entry in found:
-        if not _TAG.match(entry.tag) or entry.tag in taken or cls in table or cls in _NATIVE:
+    for tag, cls, to, from_ in [*(_describe(tag, cls) for tag, cls in named), *foreign]:
+        if not _TAG.match(tag) or tag in taken or cls in table or cls in _NATIVE:
             raise ConfigurationError(
-                f"{_type_name(cls)} cannot have the tag {quoted(entry.tag)}, or is known already.",
+                f"{_type_name(cls)} cannot have the tag {quoted(tag)}, or is known already.",
                 "Give each class one tag of its own: Codec({'billing.Invoice': Invoice}).",
             )
-        taken.add(entry.tag)
-        table[cls] = entry._replace(label=b"%c%b" % (len(entry.tag), entry.tag.encode()))
+        taken.add(tag)
+        table[cls] = _Entry(tag, 0, to, from_, b"%c%b" % (len(tag), tag.encode()))
     return table
 
 
-def _describe(tag: str, cls: Any) -> _Entry:
+def _describe(tag: str, cls: Any) -> Converter:
+    """Return how a class of the caller's is written and restored."""
     if isinstance(cls, type) and issubclass(cls, Enum):
-        members = cls.__members__
-        return _Entry(tag, 0, attrgetter("_name_"), members.__getitem__)
-    has_fields = isinstance(cls, type) and not issubclass(cls, (*_PLAIN, BaseException))
+        return Converter(tag, cls, attrgetter("_name_"), cls.__members__.__getitem__)
+    built_in = *_NATIVE, *_BUILT_IN, BaseException
+    has_fields = isinstance(cls, type) and not issubclass(cls, built_in)
     if has_fields and hasattr(cls, "model_fields") and hasattr(cls, "model_validate"):  # pydantic
         # By name alone: an alias may be the name of another field.
         validate = partial(cls.model_validate, strict=True, by_name=True, by_alias=False)
-        return _take_fields(tag, cls, cls.model_fields, lambda **saved: validate(saved))
+        return _by_fields(tag, cls, cls.model_fields, lambda **saved: validate(saved))
     if has_fields and hasattr(cls, "__dataclass_fields__"):
-        return _take_fields(tag, cls, [field.name for field in fields(cls)], cls)
+        return _by_fields(tag, cls, [field.name for field in fields(cls)], cls)
     raise ConfigurationError(
         f"{quoted(tag)} is no dataclass, Enum or pydantic model, or extends a built-in type.",
         "Make it a dataclass without such a base, or convert it to one before you save.",
     )
 
 
-def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., Any]) -> _Entry:
-    """Return the entry of a class with named fields, which its own constructor restores."""
+def _by_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., Any]) -> Converter:
+    """Return the converter of a class with named fields, which its own constructor restores."""
     names, known, is_model = sorted(names), {*names}, hasattr(cls, "model_extra")
 
     def take(value: Any) -> dict[str, Any]:
@@ -262,7 +260,7 @@ def _take_fields(tag: str, cls: type, names: Iterable[str], build: Callable[...,
             "Restore with the version of the class that wrote it, or let it accept this value.",
         )
 
-    return _Entry(tag, 0, take, revive)
+    return Converter(tag, cls, take, revive)
 
 
 def _reject(cls: type) -> EncodeError:
@@ -574,25 +572,22 @@ class _Reader:
 
     def _revive(self, code: int, data: bytes) -> Any:
         try:
-            return self._build(code, data)
+            tag, body = "", data
+            if code == 0 and data:
+                tag, body = data[1 : data[0] + 1].decode("ascii", "replace"), data[data[0] + 1 :]
+            entry = self._entries.get(code or tag)
+            if entry is None and self._shows and code == 0:
+                entry = _Entry(tag, 0, list, partial(Tagged, tag))
+            if entry is None:
+                raise DecodeError(
+                    f"The encoded state holds the tag {quoted(code or tag)}, which is not"
+                    " registered.",
+                    "Register the type that is stored under that name: types=[Invoice].",
+                )
+            return entry.revive(body.decode() if 0 < code <= _LAST_TEXT else self.read(body))
         except _KEPT as problem:
             self.problem = self.problem or problem
             raise
-
-    def _build(self, code: int, data: bytes) -> Any:
-        tag, body = "", data
-        if code == 0 and data:
-            tag, body = data[1 : data[0] + 1].decode("ascii", "replace"), data[data[0] + 1 :]
-        entry = self._entries.get(code or tag)
-        if entry is None and self._shows and code == 0:
-            entry = _Entry(tag, 0, list, partial(Tagged, tag))
-        if entry is None:
-            raise DecodeError(
-                f"The encoded state holds the tag {quoted(code or tag)}, which is not registered.",
-                "Register the type that is stored under that name: types=[Invoice].",
-            )
-        content = body.decode() if 0 < code <= _LAST_TEXT else self.read(body)
-        return entry.revive(content)
 
 
 _SHOWN: Final = {entry.code: entry for entry in _BUILT_IN.values()} | {
@@ -726,7 +721,7 @@ class Codec:
         # A value that takes memory has a first byte of its own. Others may look like one.
         if len(data) > self.limits.items < len(data.translate(None, _LIGHT)):
             check_shape(data, self.limits)
-        value = self._reader().read(data)
+        value = _Reader(self._entries, self.limits).read(data)
         with suppress(EncodeError):
             if self._write(value) == data:
                 return value
@@ -735,11 +730,8 @@ class Codec:
     def _write(self, value: Any, *, proves: bool = False) -> bytes:
         if len(self._proved) > _PROVED:
             self._proved.clear()
-        proof = (self._reader(), self._proved) if proves else None
+        proof = (_Reader(self._entries, self.limits), self._proved) if proves else None
         return _Writer(self._table, self.limits, proof).write(value)
-
-    def _reader(self) -> _Reader:
-        return _Reader(self._entries, self.limits)
 
 
 # --- text that people read and sign

@@ -487,10 +487,7 @@ class Revoked:
         Raises:
             Unavailable: `until` failed.
         """
-        until: Any = self.until
-        if until is None:
-            return None
-        return read_head(until, store, thread, tenant)
+        return None if self.until is None else read_head(self.until, store, thread, tenant)
 
 
 class Keyring:

@@ -8,8 +8,7 @@ question. It believes that a chain does not exist only if the anchor has not see
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, check_apart
+from safepoint.core.chain import View, check_apart, storage_errors
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -40,8 +39,9 @@ from safepoint.resume.approval import MAX_BYTES, Approval, Approver, Approvers, 
 MOST: Final = 16
 """How often one key answers one question. The last time is reserved for a denial."""
 ORDERS: Final = 1000
-"""How many orders one key gives about one thread."""
+"""How many orders one key gives about one thread. No longer chain is read."""
 MAX_WHY: Final = 1000
+_ID: Final = 16  # hex digits of a key's id
 _NONSENSE: Final = (CheckpointError, KeyError, TypeError, AttributeError)
 _LIMITS: Final = Limits(state_bytes=MAX_BYTES * 3 // 2)  # a text as JSON, with its quotes escaped
 
@@ -294,6 +294,8 @@ class Answers:
     def verify(self, *people: Approvers, tenant: str = "") -> int:
         """Verify every record, and return how many there are.
 
+        A revoked key's chain that does not verify is passed over: its owner stops nothing any more.
+
         Args:
             people: the approvers and operators who may have stored records.
             tenant: only records about this tenant's threads; all records by default.
@@ -301,63 +303,75 @@ class Answers:
         Raises:
             SealBroken: something was changed or removed, or is of nobody among them.
         """
-        with _answers_errors():
+        count, revoked = 0, frozenset[str]().union(*(each.revoked for each in people))
+        for chain, of in self._chains(tenant):
             try:
-                chains = self._chains(people, tenant)
-                return sum(view.verify(chain, every_signature=True) for view, chain in chains)
-            except SealBroken as error:
-                if error.kind != "key":
+                with _answers_errors():
+                    count += self._owners_view(chain, of, people).verify(chain)
+            except SealBroken:
+                if chain[:_ID] not in revoked:
                     raise
-                raise SealBroken(
-                    f"The answers hold something of nobody who is listed. {error.what}",
-                    "If you know that key, list it as revoked. If not, find out who can write their"
-                    " storage.",
-                    "answers",
-                ) from error
+        return count
 
     def every(
         self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Approval | CheckpointError]:
         """Yield each verified approval and denial, as `about` does.
 
-        For a record that does not verify, or that no listed person signed, it yields the error.
+        For a record that does not verify, or that no listed person signed, it yields the error,
+        unless its key is revoked.
 
         Raises:
             Unavailable: the place cannot be asked.
         """
-        with _answers_errors():
-            chains = self._chains((approvers, operators), tenant)
-        for view, chain in chains:
+        people = approvers, operators
+        for chain, of in self._chains(tenant):
             try:
                 with _answers_errors():
-                    for opened in self._walk(view, chain, ORDERS):
+                    for opened in self._walk(self._owners_view(chain, of, people), chain, ORDERS):
                         stored = read_json(opened.payload, _LIMITS.state_bytes)
                         if "answer" not in stored:
                             continue
                         said = approvers.open(stored["answer"], revoked=True)
-                        _, key = approvers.keys[opened.key]
-                        right = _chain("answer", key, said.question.subject)
-                        if said.key != key.id or chain != right:
+                        _, key = approvers.keys[said.key]
+                        if chain != _chain("answer", key, said.question.subject):
                             raise _misplaced(chain)
                         yield replace(said, why=str(stored.get("why", "")))
             except CheckpointError as error:
-                yield error
+                if chain[:_ID] not in approvers.revoked | operators.revoked:
+                    yield error
 
-    def _chains(self, people: tuple[Approvers, ...], tenant: str) -> list[tuple[View, str]]:
-        keys = {key.id: key for each in people for _, key in each.keys.values()}
-        # A ring is never empty: if nobody is listed, it has a key that nobody has.
-        ring = Keyring(verify=list(keys.values()) or SigningKey.generate())
-        whole = View(self.storage, ANSWERS, ring, self.anchor, _LIMITS, "order").for_tenant(tenant)
-        views = [whole, *map(whole.for_tenant, whole.tenants())]
-        return [(view, chain) for view in views for chain in view.threads()]
+    def _chains(self, tenant: str) -> list[tuple[str, str]]:
+        """Return the name of each chain, with the tenant that it is of."""
+        nobody = Keyring(SigningKey.generate())
+        with _answers_errors():
+            whole = View(self.storage, ANSWERS, nobody, self.anchor, _LIMITS).for_tenant(tenant)
+            views = [whole, *map(whole.for_tenant, whole.tenants())]
+            return [(chain, view.tenant) for view in views for chain in view.threads()]
 
-    def _walk(self, view: View, chain: str, most: int) -> Iterator[Opened]:
-        """Yield the first records of a chain, up to the maximum that this package stores.
+    def _owners_view(self, chain: str, tenant: str, people: Iterable[Approvers]) -> View:
+        """Return the view with the key that a chain is named after."""
+        for each in people:
+            if chain[:_ID] in each.keys:
+                return self._view(each.keys[chain[:_ID]][1], tenant)
+        raise SealBroken(
+            f"The answers hold something of nobody who is listed: the chain {chain}.",
+            "It begins with the id of a key. If you know that key, list it as revoked. If not, find"
+            " out who can write their storage.",
+            "answers",
+        )
+
+    def _walk(self, view: View, chain: str, most: int) -> list[Opened]:
+        """Return the first records of a chain, up to the maximum that this package stores.
 
         Further records, which the owner or a thief of the key wrote by hand, do not count.
         """
         with _answers_errors():
-            yield from reversed(deque(view.back(chain, every_signature=True), maxlen=most))
+            with storage_errors("find the latest of", chain):
+                length = view.storage.head(chain)
+            if length > ORDERS:  # nobody makes a worker read for ever
+                raise _broken(f"The chain {chain} has {length} records, more than anybody puts.")
+            return list(view.back(chain))[: -most - 1 : -1]
 
     def _view(self, key: Key, tenant: str) -> View:
         ring = Keyring(verify=key)
@@ -385,7 +399,7 @@ def _check_why(why: str) -> None:
 
 def _chain(kind: str, key: Key, about: str) -> str:
     """Return the name of a key's chain about one thing, so that a worker can find it."""
-    return sha256(f"{kind} {key.id} {about}".encode()).hexdigest()
+    return f"{key.id}-{sha256(f'{kind} {about}'.encode()).hexdigest()[:47]}"
 
 
 def _parse(name: str, place: Place, record: str, opened: Opened) -> Order:

@@ -41,8 +41,6 @@ _HOUR: Final = timedelta(hours=1)
 _MAX_ARGUMENTS: Final = 48 * 1024
 _MAX_QUESTION: Final = 60 * 1024
 _ACTION: Final = re.compile(r"[A-Za-z0-9._:/-]{0,128}")
-THEN: Final = ("deny", "continue")
-"""What may happen at the end of a wait."""
 _REASON: Final = re.compile(r"[a-z][a-z-]{0,63}")
 _NONCE: Final = re.compile(r"[0-9a-f]{32}")
 _SPACES: Final = re.compile(" {2,}")
@@ -130,8 +128,8 @@ class Question:
         done: the steps that count as done, as `app` has them.
         scope: the part of the thread that it is about, or "": a graph has several parts that
             continue separately.
-        until: when the wait ends, in UTC as a record writes it, or "" if it does not.
-        then: what happens at the end: "deny" or "continue". In both cases nobody has approved it.
+        until: when the wait ends, in UTC as a record writes it, or "" if it does not. From then on
+            it counts as denied.
 
     Raises:
         InvalidId: a name is outside its grammar.
@@ -155,7 +153,6 @@ class Question:
     done: tuple[str, ...] = ()
     scope: str = ""
     until: str = ""
-    then: str = "deny"
 
     def __post_init__(self) -> None:
         check_name("store", self.store)
@@ -177,7 +174,6 @@ class Question:
             "done": all(type(each) is str for each in self.done),
             "scope": type(self.scope) is str,
             "until": self.until == "" or _is_moment(self.until),
-            "then": self.then in THEN,
         }
         for name, is_right in right.items():
             if not is_right:
@@ -239,7 +235,7 @@ class Question:
             f"next: {shown(self.next) if self.next else '(none)'}",
             f"done: {', '.join(map(shown, self.done)) or '(none)'}",
             f"scope: {shown(self.scope) if self.scope else '(none)'}",
-            f"until: {f'{self.until}, then {self.then}' if self.until else '(none)'}",
+            f"until: {f'{self.until}, then deny' if self.until else '(none)'}",
             f"thread: {self.thread}",
             f"tenant: {self.tenant or '(none)'}",
             f"store: {self.store}",
@@ -262,7 +258,7 @@ class Question:
 
 
 _FIELDS: Final = frozenset(each.name for each in fields(Question))
-_SUBJECT: Final = _FIELDS - {"app", "tools", "reasons", "details", "next", "done", "until", "then"}
+_SUBJECT: Final = _FIELDS - {"app", "tools", "reasons", "details", "next", "done", "until"}
 _SEND: Final = "Send what Question.text gave, unchanged."
 _ASK: Final = (
     "Ask with a word of A-Z, a-z, 0-9 and . _ : / -, and with named, plain values: text, numbers,"

@@ -270,7 +270,7 @@ class Asking(NamedTuple):
             raise ResumeRefused(f"{answer[0].approver} denied it: {asked} at {self._where}.", final)
         return Approved.of(answer, digest_of(self.question.subject.encode()))
 
-    def spend(self, signed: object, now: datetime | None = None, *, ends: bool = False) -> Answer:
+    def spend(self, signed: object, now: datetime | None = None) -> Answer:
         """Spend what people signed, unless the question is answered, and return the answer.
 
         It raises the same errors as `use`, but returns a denial.
@@ -278,14 +278,12 @@ class Asking(NamedTuple):
         Args:
             signed: as in `use`.
             now: the time, instead of the clock's.
-            ends: refuse if the question is already answered: a worker that ends waits leaves the
-                run to the worker that was first, unless that died before the journal had it.
         """
         thread, at = self.question.thread, self.question.checkpoint
         watching = self.ledger.log.watching("resume", thread, at, quiet=RESUMING)
         with nullcontext() if self.refuses_repeats else watching:
             try:
-                return self._spend(signed, now or datetime.now(UTC), ends=ends)
+                return self._spend(signed, now or datetime.now(UTC))
             except _REFUSED as error:
                 error.question = self.question
                 raise
@@ -303,7 +301,7 @@ class Asking(NamedTuple):
         """
         return self._find_spent(notes[::-1], datetime.now(UTC)) is not None
 
-    def _spend(self, signed: object, now: datetime, *, ends: bool) -> Answer:
+    def _spend(self, signed: object, now: datetime) -> Answer:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
         thread, ours, mine = self.question.thread, Answer(), ""
         for left in range(TRIES, -1, -1):
@@ -327,8 +325,7 @@ class Asking(NamedTuple):
         if spent is not None and spent.note.digest != mine:
             if ours and spent.answer != ours:
                 self._log(ours, "refused", self.question.checkpoint)
-            leaves = ends and not spent.is_unfinished
-            if leaves or (self.refuses_repeats and (ours or (spent.answer and signed))):
+            if self.refuses_repeats and (ours or (spent.answer and signed)):
                 raise self._too_late(spent.answer)
         anchor_end(self.ledger, thread)
         spent = self._find_again(spent, now)  # a denial may have come meanwhile, or a hold

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from safepoint.core.codec import Codec, inspect_state
 from safepoint.core.errors import (
@@ -36,7 +36,7 @@ from safepoint.core.journal import RESUMING
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, with_tenant
 from safepoint.core.record import Checkpoint, check_word
-from safepoint.resume.approval import THEN, Question, Reason, end_of, signable
+from safepoint.resume.approval import Question, Reason, end_of, signable
 from safepoint.resume.asking import (
     SHOW,
     SPENT,
@@ -73,9 +73,8 @@ class Ask:
         arguments: a few plain values for the action. The step that acts gets them from the signed
             approval, not from here.
         within: how long the run waits, in whole seconds, from the checkpoint on. After that, no
-            approval counts. Without it, the run waits until somebody answers.
-        then: what happens at the end of the wait. "deny" ends the run like a person's denial.
-            "continue" runs the next step, with `Call.expired` set and nothing approved.
+            approval counts, and the run ends as if it was denied. Without it, the run waits until
+            somebody answers.
 
     Raises:
         ConfigurationError: the action is not a word, the arguments cannot be stored exactly, or
@@ -85,15 +84,9 @@ class Ask:
     action: str
     arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
     within: timedelta | None = field(default=None, compare=False)
-    then: Literal["deny", "continue"] = field(default="deny", compare=False)
 
     def __post_init__(self) -> None:
         check_wait(self.within)
-        if self.then not in THEN:
-            raise ConfigurationError(
-                f"A wait, and then {quoted(self.then)}, cannot be used.",
-                f"Write then={' or '.join(map(repr, THEN))}.",
-            )
         try:
             self.arguments = signable(self.action, dict(self.arguments))
         except CheckpointError as error:
@@ -115,7 +108,6 @@ class Call:
             crash, in another process, after an approval, or in a later version in which it has the
             same name and still comes next. Pass it to the service that acts, which should ignore a
             key that it has seen.
-        expired: whether the previous step asked people, and the wait for them ended.
     """
 
     thread: str
@@ -123,7 +115,6 @@ class Call:
     sequence: int
     key: str
     _approved: Approved | None = field(default=None, repr=False)
-    expired: bool = False
 
     @property
     def was_approved(self) -> bool:
@@ -198,7 +189,7 @@ _SHAPE: Final[dict[str, Any]] = {
     "state": dict,
     "done": [str],
     "tools": list,
-    "asked": {"action": str, "arguments": dict, "next": str, "then": str, "within": int},
+    "asked": {"action": str, "arguments": dict, "next": str, "within": int},
 }
 
 
@@ -242,7 +233,6 @@ class Payload:
                 "action": asked.action,
                 "arguments": dict(asked.arguments),
                 "next": self.next,
-                "then": asked.then,
                 "within": int(asked.within.total_seconds()) if asked.within else 0,
             }
         return packed
@@ -264,7 +254,7 @@ class Payload:
                 asked, following = None, ""
                 if packed := saved.get("asked"):
                     within = timedelta(seconds=packed["within"]) if packed["within"] else None
-                    asked = Ask(packed["action"], packed["arguments"], within, packed["then"])
+                    asked = Ask(packed["action"], packed["arguments"], within)
                     following = packed["next"]
                 if checkpoint.tools == (tools.digest if tools else None):
                     return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
@@ -311,7 +301,6 @@ def question_of(
         next=payload.next,
         done=payload.done,
         until=until,
-        then=asked.then if asked and until else "deny",
     )
 
 
@@ -478,7 +467,7 @@ class Wanted:
             return question
         return None
 
-    def run(self, signed: list[str], now: datetime | None, *, ends: bool = False) -> Run:
+    def run(self, signed: list[str], now: datetime | None) -> Run:
         """Spend answers, if some are needed, and return the run that continues.
 
         Raises:
@@ -490,13 +479,12 @@ class Wanted:
         details = [*lost]
         if question is not None:
             asking = self.asking(question)
-            answer = asking.spend(signed, now, ends=ends)
-            run.expired = not answer and question.until != ""
-            run.denied = run.expired and question.then == "deny"
+            answer = asking.spend(signed, now)
+            run.denied = run.expired = not answer and question.until != ""
             if run.expired and signed:
                 raise ResumeRefused(
                     f"{self.thread} waited for an approval until {question.until}.",
-                    "What people approve after that does not count. See what the run did instead.",
+                    "What people approve after that does not count: the run has ended.",
                     "ended",
                 )
             if answer and answer[0].verdict == "denied":
@@ -567,8 +555,8 @@ class Run:
         head: its sequence, or 0.
         approved: what people approved, for the step that comes next, or None.
         lost: one sentence for each tool or permission that the run no longer has.
-        expired: whether the wait for people ended, and no step has run since.
-        denied: whether the run ended by a denial, or because nobody approved in time.
+        expired: whether the run ended because nobody approved in time.
+        denied: whether it ended for that, or by a denial.
         back_to: the sequence that the run went back to, or 0. The next step starts from there.
     """
 
@@ -665,7 +653,7 @@ class Run:
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
         checkpoint = self.record(payload)
-        self.approved, self.expired, self.back_to = None, False, 0
+        self.approved, self.back_to = None, 0
         return checkpoint
 
     def record(self, payload: Payload) -> Checkpoint:
@@ -706,7 +694,7 @@ class Run:
         store, tenant = (self.at.store, self.at.tenant) if self.at else ("", "")
         fork = f"-from-{self.back_to}" if self.back_to else ""
         key = f"{store}/{with_tenant(tenant, self.thread)}/{self.head}{fork}/{name}"
-        return Call(self.thread, name, self.head, key, self.approved, self.expired)
+        return Call(self.thread, name, self.head, key, self.approved)
 
     def _check_still_here(self, name: str) -> None:
         """Record in the journal that a step is about to act, unless the thread has moved on.
@@ -940,18 +928,18 @@ class Workflow:
             if question is not None and question.action:
                 yield question
 
-    def end_waits(self, ledger: Ledger, *, now: datetime | None = None) -> list[Run]:
-        """End each wait whose time is over, and return these runs.
+    def end_waits(self, ledger: Ledger, *, now: datetime | None = None) -> list[Question]:
+        """End each wait whose time is over, and return the questions that nobody approved in time.
 
-        Call it from whatever runs at times: nothing here keeps a clock. A run whose wait another
-        worker ended, or that it owns, or that an operator holds, is left to them: if that worker
-        died, resume it. If one run raises something, that is raised when the round is over.
+        Call it from whatever runs at times: nothing here keeps a clock. A run that another worker
+        owns or an operator holds is left out. If one raises something, that is raised when the
+        round is over.
 
         Args:
             ledger: where the threads are.
             now: the time, instead of the clock's.
         """
-        ended, problems = list[Run](), list[Exception]()
+        ended, problems = list[Question](), list[Exception]()
         self.gate.check_apart(ledger.keys)
         for question in self.waiting(ledger):
             left = question.left(now)
@@ -959,9 +947,9 @@ class Workflow:
                 continue
             try:
                 with suppress(Conflict, NotOwner):
-                    run = Wanted(self, ledger, question.thread).run([], now, ends=True)
-                    if run.expired:
-                        ended.append(run.finish())
+                    asking = Asking(ledger, self.gate, question, refuses_repeats=True)
+                    if not asking.spend([], now):
+                        ended.append(question)
             except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
                 if not (isinstance(error, ApprovalRefused) and error.kind in ("used", "moved")):
                     problems.append(error)
