@@ -458,12 +458,12 @@ REFUSED: dict[str, tuple[Any, str, str]] = {
     "own message": (
         point("p", "1", m=OwnMessage("user", ["hi"])),
         "OwnMessage",
-        "Convert it first",
+        "Save plain values",
     ),
     "request": (asks(Unlisted(1), bool), "['r']['request_data'] is of the type", REGISTERED),
     "answer": (asks("pay?", Unlisted), "['r'] is a request for an answer of the type", REGISTERED),
     "either": (asks("pay?", bool | None), "['r'] is a request for an answer", "Ask for one type"),
-    "code": (point("p", "1", f=print), "state['state']['f'] is of the type", "Convert it first"),
+    "code": (point("p", "1", f=print), "state['state']['f'] is of the type", "Save plain values"),
 }
 
 

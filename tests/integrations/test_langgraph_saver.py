@@ -561,7 +561,7 @@ def test_on_postgresql_a_worker_has_a_thread_from_the_first_look_until_it_lets_g
         except NotOwner:
             time.sleep(0.1)
     for _ in range(2):
-        with pytest.raises(NotOwner, match="Stop this run"):
+        with pytest.raises(NotOwner, match="stop this run"):
             two.invoke(Command(resume="no"), run)
     two.checkpointer.ledger.owners.release("order-7")
     with pytest.raises(NotOwner, match="owned by worker-3"):

@@ -215,7 +215,7 @@ def test_any_sequence_of_heads_moves_forward_alone(
 def test_a_place_without_an_anchor_is_never_one_that_has_seen_nothing(tmp_path: Path) -> None:
     """A typo in the path, or a volume that is not mounted, or that goes."""
     folder = tmp_path / "anchor"
-    refused(Unavailable, "does not exist. Run: mkdir", lambda: sqlite(tmp_path / "none"))
+    refused(Unavailable, "directory.. Run: mkdir", lambda: sqlite(tmp_path / "none"))
     missing = pytest.raises(Unavailable, match="does not exist, so no rollback would be")
     with missing:
         SQLiteAnchor(tmp_path / "heads.db")

@@ -237,8 +237,6 @@ def astray(path: Path) -> None:
 PLACES: Table = {
     "": {"as the defaults set it up": lambda p: None},
     "SP01.readable SP04.writable": {"others write it": lambda p: p.chmod(0o770)},
-    "SP01.readable": {"others read it": lambda p: p.chmod(0o750)},
-    "SP04.link": {"it is a link": moved},
     "SP08.inside SP08.inside SP08.public-inside": {"keys in it": astray},
 }
 
@@ -288,11 +286,6 @@ def test_a_key_that_others_can_reach_or_that_cannot_be_read(
     assert looked(places, anchor=folder_of(places, "storage") / "nowhere/x").startswith("SP22.un")
 
 
-def test_a_key_in_a_work_tree(places: Store, tmp_path: Path) -> None:
-    (tmp_path / ".git").mkdir()
-    assert looked(places) == " ".join(["SP01.work-tree"] * 3 + ["SP22.key-work-tree"])
-
-
 # --- owners
 
 
@@ -336,13 +329,9 @@ def unruled(path: Path) -> None:
 EDIT = "UPDATE checkpoints SET record = "
 DATABASE: Table = {
     "": {"honest": lambda p: None},
-    "SP04.mode": {
-        "read": lambda p: p.chmod(0o640),
-        "beside": lambda p: made(p.with_name("c.db-journal"), mode=0o644),
-    },
+    "SP04.mode": {"beside": lambda p: made(p.with_name("c.db-journal"), mode=0o644)},
     "SP04.writable": {"written": lambda p: p.chmod(0o606)},
     "SP04.hard-link": {"a second name": lambda p: (p.parent.parent / "second").hardlink_to(p)},
-    "SP01.readable": {"the folder": lambda p: p.parent.chmod(0o755)},
     "SP01.readable SP04.writable": {"a folder that others write": lambda p: p.parent.chmod(0o777)},
     "SP13.damaged": {"damaged": damage},
     "SP13.rolled-back": {"a gap": put("DELETE FROM checkpoints")},

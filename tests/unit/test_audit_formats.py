@@ -15,8 +15,8 @@ import pytest
 from sarif_pydantic import Sarif
 
 from safepoint import settings
-from safepoint.audit.accepting import Waiver, accept, entries
-from safepoint.audit.finding import Accepted, Finding, Severity, finding, worst_first
+from safepoint.audit.accepting import accept, entries
+from safepoint.audit.finding import Finding, Severity, Waiver, finding, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.report import FAILED, Report
 from safepoint.command import cli
@@ -30,8 +30,8 @@ WARNING = finding("SP03.pickle", "/srv/state/x", carries="is a pickle")
 ERROR = finding("SP04.mode", "/srv/state/y", mode=0o666)
 THREAD = finding("SP31.over", "order-7", last="order-7 #3", over=TODAY)
 UNSEEN = replace(finding("SP13.unseen", "/srv/closed", reason="Permission denied"), seen=False)
-OKAY = replace(ERROR, accepted=Accepted("Moves in May.", date(2027, 5, 31)))
-BLIND = replace(UNSEEN, accepted=Accepted("Of another team.", date(2027, 5, 31)))
+MAY = Waiver("SP03.pickle", "x", "Moves in May.", date(2027, 5, 31), "")
+OKAY, BLIND = (replace(each, accepted=MAY) for each in (ERROR, UNSEEN))
 FAILURE = finding(FAILED, "db", check="records", why="It does not answer.", do="Start it.")
 LOOKED = ("/srv/state: a folder of records",)
 
@@ -295,7 +295,7 @@ def test_what_is_over_or_idle_is_a_finding_and_hides_nothing() -> None:
     assert report(over).status() == 1
     # Of two the later one counts, neither is idle, and all that is accepted is still there.
     both = accept([WARNING, UNSEEN], [entry("/srv"), lasting], "/repo", TODAY)
-    assert both == [replace(WARNING, accepted=Accepted("Moves in May.", lasting.until)), UNSEEN]
+    assert both == [replace(WARNING, accepted=lasting), UNSEEN]
     # Nobody can tell that an entry is idle if only a part was looked at.
     part = accept([], [late, other], "/repo", TODAY, complete=False)
     assert [each.id for each in part] == ["audit.expired"]

@@ -141,7 +141,7 @@ def test_who_only_looks_changes_nothing(storage: FileCheckpointStorage, root: Pa
         lambda: stored.release(lease),
     ]
     for write in writes:
-        with pytest.raises(ConfigurationError, match="This only looks, and changes nothing"):
+        with pytest.raises(ConfigurationError, match="is read_only, and changes nothing"):
             write()
     assert tree(root) == before
 

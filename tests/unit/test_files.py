@@ -106,7 +106,7 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "storage_path is '', which cannot be the path of a folder. Name a folder"),
+        ("", "storage_path is '', which cannot be the path of a folder. Mend"),
         *(
             (odd, f"storage_path is {odd!r}, which cannot be the path of a folder.")
             for odd in (None, 5, b"/store")
@@ -117,7 +117,7 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
         ("loop/store", "cannot be reached ("),
         ("file/store", "cannot be reached (Not a directory)."),
         ("file/x/store", "cannot be reached (Not a directory)."),
-        ("none/store", "{}/none does not exist. Run: mkdir -p -m 700 {}/none"),
+        ("none/store", "such file or directory). Run: mkdir -p -m 700 {}/none"),
     ],
 )
 def test_what_is_not_the_path_of_a_folder_is_refused(
@@ -163,13 +163,13 @@ REPORTED: list[tuple[int | None, str, str]] = [
     (
         errno.ENOSPC,
         "save to",
-        "no room left for /s (ENOSPC), so nothing was saved. Free some",
+        "no room left for /s (ENOSPC), so nothing was saved. Mend",
     ),
-    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Mount it"),
+    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Mend"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
     (errno.ENOENT, "read from", "/s is gone. Put it back from a backup, or construct the storage"),
-    (errno.EIO, "open", "The system could not open /s (EIO). Look at the system's log"),
-    (None, "open", "The system could not open /s (unknown). Look at the system's log"),
+    (errno.EIO, "open", "The system could not open /s (EIO). Mend what"),
+    (None, "open", "The system could not open /s (unknown). Mend what"),
 ]
 
 

@@ -18,7 +18,7 @@ FREE = Ownership("t", 1)
 SECOND = FIRST.acquired("worker-b", 60, LEASE.expires)
 MOMENT = timedelta(microseconds=1)
 LONGEST = NOW + timedelta(seconds=MAX_SECONDS, hours=1)
-STOP = "Stop this run: another one took it over."
+STOP = "Nothing was saved. Own the thread first; if another worker took it over, stop this run."
 TAKEN = "Thread 't' is owned by worker 'worker-b' with token 2, and this"
 
 
@@ -33,9 +33,9 @@ def held_until(end: datetime) -> Ownership:
 REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
     (lambda: FIRST.acquired("worker-b", 60, LEASE.expires - MOMENT), NotOwner, "until 2026-01-31T"),
     (lambda: held_until(LONGEST).acquired("worker-b", 60, NOW), NotOwner, "Thread 't' is owned"),
-    (lambda: FIRST.check_fence(None), NotOwner, "carries no token. Nothing was saved. Acquire"),
+    (lambda: FIRST.check_fence(None), NotOwner, "carries no token. Nothing was saved. Own"),
     (lambda: SECOND.check_fence(1), NotOwner, f"{TAKEN} save carries token 1. Nothing was saved."),
-    (lambda: FREE.check_fence(1), NotOwner, "token 1. Nothing was saved. It was released:"),
+    (lambda: FREE.check_fence(1), NotOwner, "token 1. Nothing was saved. Own the thread"),
     (lambda: SECOND.renewed(LEASE, 60, NOW), NotOwner, f"worker 'worker-a' has token 1. {STOP}"),
     (lambda: SECOND.released(Lease("t", "worker-c", 2, NOW)), NotOwner, f"has token 2. {STOP}"),
     (lambda: FREE.renewed(LEASE, 60, NOW), NotOwner, "has no owner, and this lease of worker"),

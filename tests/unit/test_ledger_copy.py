@@ -203,7 +203,7 @@ def test_a_target_with_other_records_is_not_overwritten(
     with pytest.raises(error, match=told) as refusal:
         source.copy_to(new(target))
     if error is Conflict:
-        assert refusal.value.do == "Nothing was overwritten. Copy into a new, empty storage."
+        assert refusal.value.do == "Copy into a new, empty storage."
     head = before[0]
     assert (target.head(THREAD), target.base(THREAD), target.read(THREAD, head)) == before
 
@@ -270,7 +270,7 @@ def test_a_copy_leaves_no_tenant_out(storage: Memory, target: Memory) -> None:
     assert source.copy_to(copy) == 8
     assert copy.tenants() == source.tenants() == ["acme", "globex", "mallory"]
     assert copy.tenant("acme").tenants() == []
-    with pytest.raises(ConfigurationError, match="Bare knows no tenants"):
+    with pytest.raises(ConfigurationError, match="Bare is no TenantStorage"):
         source.copy_to(new(type("Bare", (Memory,), {"tenants": None})()))
 
 

@@ -84,7 +84,7 @@ def test_a_worker_deletes_and_an_operator_erases(
     assert (head.sequence, anchor.read("invoices", "t")) == (3, head)
     said = (
         f"Database '{database.name}' (login 'worker_1') refuses that: permission denied for"
-        " function prune. Nothing was done."
+        " function prune. Use a login"
     )
     assert refusal(Unavailable, lambda: worker.erase("t")).startswith(said)
     assert len(list(storage.scan("t", 1, 3))) == 3

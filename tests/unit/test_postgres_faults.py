@@ -267,8 +267,8 @@ def test_a_server_that_stands_still_is_not_waited_for_without_end(database: Data
 
 
 HELD = (
-    "Another session of database '{}' (login 'worker_1') holds what this waited for, in a"
-    " transaction that it has not ended. "
+    "Another session of database '{}' (login 'worker_1') holds what this waited for, in an"
+    " open transaction. "
 )
 
 
@@ -281,7 +281,7 @@ def test_who_holds_a_thread_in_an_open_transaction_is_told_from_a_slow_server(
         with psycopg.connect(database.worker(2)) as holder:
             holder.execute("select safepoint.acquire('', 't', 'mallory', 60)")
             said = refusal(Unavailable, lambda: storage.append("t", 2, b"two"))
-            assert said.startswith(HELD.format(database.name) + "Nothing was done.")
+            assert said.startswith(HELD.format(database.name) + "Let an administrator")
             assert storage.head("t") == 1, "reading goes on"
             storage.append("u", 1, b"one")
             holder.rollback()

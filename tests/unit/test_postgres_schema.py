@@ -102,7 +102,7 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     server.psql(made, database=name)
     said = refusal(Unavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix))
     assert told in said
-    assert "Nothing was made." in said
+    assert "Give the prefix with which it was made, or use another database" in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
     assert server.psql(schemas, database=name) == "0"
 

@@ -103,7 +103,7 @@ def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask
 @pytest.mark.parametrize(
     ("named", "what"),
     [
-        ("no/state/x.db", "no does not exist."),
+        ("no/state/x.db", "no cannot be reached (No such file or directory)."),
         ("", "is not the path of a file."),
         ("here/..", "is not the path of a file."),
         (":memory:", "is not the path of a file."),
@@ -679,7 +679,7 @@ FORKED = """
                 act()
                 os._exit(1)
             except Unavailable as error:
-                assert error.do == "Close it before the fork, and construct it after the fork."
+                assert error.do == "Construct it after the fork."
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     done.set()

@@ -15,35 +15,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.audit.finding import CATALOGUE, Accepted, Finding, finding
+from safepoint.audit.finding import CATALOGUE, Finding, Waiver, finding
 from safepoint.core.errors import ConfigurationError, quoted, shell
 from safepoint.rules import RULES
 from safepoint.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class Waiver:
-    """One finding, or those of one kind at places alike, that somebody accepts.
-
-    Attributes:
-        id: what kind of finding it is, for example "SP04.mode".
-        place: the path, below the settings' folder, and what is in it if it is a folder; of a
-            thread `state/checkpoints.db#order-7`.
-        reason: why.
-        until: the last day that it counts.
-        file: the settings that say so.
-    """
-
-    id: str
-    place: str
-    reason: str
-    until: date
-    file: str
 
 
 def _is_known(which: Any) -> bool:
@@ -116,8 +96,8 @@ def accept(
         used.update(matching)
         if matching:
             # The one that lasts longest: it does not come back before that.
-            entry = max(matching, key=lambda entry: entry.until)
-            each = replace(each, accepted=Accepted(entry.reason, entry.until))  # noqa: PLW2901
+            lasts = max(matching, key=lambda entry: entry.until)
+            each = replace(each, accepted=lasts)  # noqa: PLW2901
         found.append(each)
     return [*found, *_own(accepted, used, today, complete=complete)]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
 from safepoint.models.lint import IDS
@@ -36,11 +36,24 @@ NO_FILE: Final = (
 )
 
 
-class Accepted(NamedTuple):
-    """Why a finding is accepted, and until when."""
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """One finding, or those of one kind at places alike, that somebody accepts.
 
+    Attributes:
+        id: what kind of finding it is, for example "SP04.mode".
+        place: the path, below the settings' folder, and what is in it if it is a folder; of a
+            thread `state/checkpoints.db#order-7`.
+        reason: why.
+        until: the last day that it counts.
+        file: the settings that say so.
+    """
+
+    id: str
+    place: str
     reason: str
     until: date
+    file: str
 
     def __str__(self) -> str:
         return f"{self.reason} (until {self.until})"
@@ -57,7 +70,7 @@ class Finding:
         do: what to do, with the command to run where there is one.
         where: the path, or the thread, that it is about, as it is.
         seen: False if it says that something was not looked at.
-        accepted: who accepts it says why and until when; None if nobody does.
+        accepted: why somebody accepts it, and until when; None if nobody does.
         store: the place of the store, if `where` is no path: two stores may have a thread of the
             same name.
     """
@@ -68,7 +81,7 @@ class Finding:
     do: str
     where: str
     seen: bool = True
-    accepted: Accepted | None = None
+    accepted: Waiver | None = None
     store: str = ""
 
     @property

@@ -124,10 +124,7 @@ def is_further(thread: str, known: Head | None, head: Head) -> bool:
         return True
     if head.sequence == known.sequence and head.digest != known.digest:
         raise RolledBack(
-            f"{thread} {head} is not the record that the anchor has seen there.",
-            "Two copies of the store are in use, or one was rewritten. The anchor was not moved:"
-            " find out which copy is the right one before you save again.",
-            "other",
+            f"{thread} {head} is not the record that the anchor has seen there.", kind="other"
         )
     return False
 

@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
@@ -47,7 +47,6 @@ from safepoint.core.record import (
     Opened,
     Place,
     Use,
-    Witness,
     check_follows,
     check_is,
     check_reaches,
@@ -69,46 +68,44 @@ _T = TypeVar("_T")
 class _Translated:
     """Turns any exception of custom code in the block into an error of this package."""
 
-    __slots__ = ("_do", "_kind", "_to", "_what")
+    __slots__ = ("_kind", "_to", "_what")
 
     def __init__(
-        self, to: type[CheckpointError], do: str, *what: object, kind: str | None = None
+        self,
+        to: type[CheckpointError],
+        what: str,
+        kind: Literal["anchor", "journal"] | None = None,
     ) -> None:
-        self._to, self._do, self._what, self._kind = to, do, what, kind
+        self._to, self._what, self._kind = to, what, kind
 
     def __enter__(self) -> None: ...
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, CheckpointError):
-            what = " ".join(map(str, self._what))
-            what = f"{what}: it raised {type(error).__name__}."
-            raise self._to(what, self._do, self._kind) from error
+            what = f"{self._what}: it raised {type(error).__name__}."
+            raise self._to(what, Unavailable.do, self._kind) from error
         if self._kind and type(error) is Unavailable:
             error.kind = self._kind
 
 
 def storage_errors(doing: str, what: object) -> _Translated:
     """Turn an exception of a custom storage into an error of this package."""
-    do = "See the error it came from, and make the storage raise errors of safepoint.core.errors."
-    return _Translated(Unavailable, do, "The storage could not", doing, what)
+    return _Translated(Unavailable, f"The storage could not {doing} {what}")
 
 
 def anchor_errors(doing: str, what: str) -> _Translated:
     """Turn an exception of a custom anchor into an error of this package."""
-    do = "Nothing is loaded without it. See the error it came from, and mend the anchor."
-    return _Translated(Unavailable, do, "The anchor could not", doing, what, kind="anchor")
+    return _Translated(Unavailable, f"The anchor could not {doing} {what}", "anchor")
 
 
 def journal_errors() -> _Translated:
     """Turn an exception of a custom journal into an error of this package."""
-    do = "Nothing is done without it. See the error it came from, and mend the journal."
-    return _Translated(Unavailable, do, "The journal could not be written", kind="journal")
+    return _Translated(Unavailable, "The journal could not be written", "journal")
 
 
 def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
     """Turn an exception of a cipher into an error of this package."""
-    do = "See the error it came from, and give the ledger a cipher that has the key."
-    return _Translated(to, do, "The cipher could not", doing, "the state")
+    return _Translated(to, f"The cipher could not {doing} the state")
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
@@ -122,14 +119,11 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
         if key is not None:
             raise DecodeError(
                 f"{shown} is encrypted under key {key}, and this ledger has no cipher.",
-                "Nothing was decoded. Open the ledger with the cipher of this store.",
+                "Open the ledger with the cipher of this store.",
             )
         return opened.payload
     if key is None:
-        raise DecodeError(
-            f"{shown} is not encrypted, and this ledger has a cipher.",
-            "Nothing was decoded: a record never chooses plaintext. Find out who wrote it.",
-        )
+        raise DecodeError(f"{shown} is not encrypted, and this ledger has a cipher.")
     with cipher_errors(DecodeError, "decrypt"):
         plain = cipher.open(opened.payload, key, opened.header.place)
         if type(plain) is not bytes:
@@ -145,8 +139,7 @@ def scoped(value: Any, tenant: str) -> Any:
     """
     if not isinstance(value, TenantStorage):
         raise ConfigurationError(
-            f"{type(value).__name__} knows no tenants.",
-            "Add the methods tenant and tenants of safepoint.core.storage to it.",
+            f"{type(value).__name__} is no TenantStorage, so it knows no tenants."
         )
     return value.tenant(tenant)
 
@@ -336,11 +329,7 @@ class View:
                     break
             if sequence is not None:
                 raise no_record(thread, sequence, self._first(thread))
-            raise NotFound(
-                f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.",
-                "Check the name of the thread and the storage's path. If both are right, nothing"
-                " was saved yet.",
-            )
+            raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
         return self._retry_if_pruned(thread, look)
 
@@ -429,13 +418,13 @@ class View:
             raise _pruned_beyond(opened.header.thread, anchored) from None
         check_is(last, anchored, ANCHOR)
 
-    def _read_known(self, thread: str, end: Head, witness: Witness) -> Opened:
+    def _read_known(self, thread: str, end: Head, witness: str) -> Opened:
         """Return a record whose digest is known."""
         try:
             opened = self._read(thread, end.sequence)
         except (NotFound, RolledBack):
             check_reaches(thread, self._newest(thread)[0], end, witness)
-            if witness is PROCESS:
+            if witness == PROCESS:
                 raise
             raise _pruned_beyond(thread, end) from None
         check_is(opened, end, witness)
@@ -454,7 +443,7 @@ class View:
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
                     " follow it.",
-                    "Whoever wrote those had the key and not this package. Replace the key.",
+                    "Replace the key: whoever wrote those had it.",
                     "chain",
                 )
             yield opened
@@ -659,9 +648,7 @@ def refuse_deleted(opened: Opened) -> None:
     header = opened.header
     if header.kind == "deleted":
         raise ThreadDeleted(
-            f"{header.thread} was deleted on {header.created}, by a record that is signed.",
-            "Its name stays taken, so that nobody can pass another thread off as this one. Start a"
-            " thread of another name.",
+            f"{header.thread} was deleted on {header.created}, by a record that is signed."
         )
 
 
@@ -673,9 +660,7 @@ def _pruned_beyond(thread: str, anchored: Head) -> RolledBack:
     return RolledBack(
         f"{thread} {anchored}, which the anchor has seen, is not in the storage, and later ones"
         " are.",
-        "Restore it from a backup. If a ledger without the anchor pruned it, accept that by name"
-        " with Ledger.accept_loss.",
-        "missing",
+        kind="missing",
     )
 
 
@@ -696,14 +681,12 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
         if key.id in journals:
             raise Unsafe(
                 f"Key {key.id} is the ledger's and the journal's.",
-                "Whoever has it could write down what nobody did. Give the journal a key of its"
-                " own.",
+                "Give the journal a key of its own.",
             )
         if home and key.path is not None and key.path.resolve().is_relative_to(home):
             raise Unsafe(
                 f"The key {shell(str(key.path))} is inside the storage folder.",
-                "Whoever reads the storage would hold the key. Move it to a folder of its own, and"
-                " replace it if anyone may have read it.",
+                "Move it to a folder of its own, and replace it if anyone may have read it.",
             )
         revoked = keys.revoked(key.id)
         if revoked is not None and revoked.until is not None:
@@ -714,8 +697,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
             raise ConfigurationError(
                 f"The {name} {shell(str(apart))} is in one place with the storage"
                 f" {shell(str(home))}.",
-                f"Whoever changes or rolls back one could do so to the other. Give the {name} a"
-                " folder elsewhere, best of another user or machine.",
+                f"Give the {name} a folder elsewhere, best of another user or machine.",
             )
 
 
@@ -724,14 +706,12 @@ def _check_frozen(key: str, until: object, anchor: object) -> None:
     if anchor is None:
         raise ConfigurationError(
             f"Key {key} is revoked from a point on, and this ledger has no anchor.",
-            "Without one, a thief could rewrite what is before the point. Write Ledger(...,"
-            " anchor=SQLiteAnchor(path)).",
+            "Write Ledger(..., anchor=SQLiteAnchor(path)).",
         )
     if is_same(until, anchor):
         raise ConfigurationError(
             f"Key {key} is revoked until the anchor that this ledger moves.",
-            "Each save would move the point, too. Give a copy that nobody writes any more:"
-            ' until=SQLiteAnchor("before/heads.db").',
+            'Give a copy that nobody writes: until=SQLiteAnchor("before/heads.db").',
         )
 
 

@@ -61,9 +61,7 @@ _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
 _NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
 # First bytes of values that take no memory of their own, and nearly all of a text.
 _LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xFB)
-_FROM_HERE: Final = "Restore a checkpoint that this codec wrote."
-_NO_STATE: Final = "The encoded state is not MessagePack, or a value is malformed.", _FROM_HERE
-_NO_NUMBER: Final = "Save None, or a word of your own, in place of NaN and infinity."
+_NO_STATE: Final = "The encoded state is not MessagePack, or a value is malformed."
 
 
 # The library reports only that a callback failed, so our own errors are kept and raised again.
@@ -98,7 +96,7 @@ _Table = dict[type, _Entry]
 
 def _spell_decimal(value: Decimal) -> str:
     if not value.is_finite():
-        raise EncodeError("is a Decimal that is not finite.", _NO_NUMBER)
+        raise EncodeError("is a Decimal that is not finite.")
     return str(value).upper()  # a decimal context can ask for 1e+5
 
 
@@ -141,7 +139,7 @@ def _check_hashes(values: Collection[Any]) -> list[Any]:
         if max(times.values()) > _ONE_HASH or any(map(_holds_decimal, shared)):
             raise LimitExceeded(
                 "Too many items of one set or dict share a hash, or a Decimal shares one.",
-                "Save a list instead of a set or of the keys of a dict.",
+                "Save a list instead.",
             )
     return [*values]
 
@@ -265,9 +263,8 @@ def _by_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., A
 
 def _reject(cls: type) -> EncodeError:
     """Return the error for a value of an unknown type."""
-    do = "Convert it first to a type that the codec knows, such as dict, list, str or bytes."
-    if any(hasattr(cls, n) for n in ("__dataclass_fields__", "__members__", "model_validate")):
-        do = f"Register it: types=[{ascii(cls.__name__)[1:-1]}]."
+    can = any(hasattr(cls, n) for n in ("__dataclass_fields__", "__members__", "model_validate"))
+    do = f"Register it: types=[{ascii(cls.__name__)[1:-1]}]." if can else None
     return EncodeError(f"is of the type {_type_name(cls)}, which this codec does not know.", do)
 
 
@@ -378,7 +375,7 @@ def check_shape(data: bytes, limits: Limits) -> bool:
             tag = data[at + 1 : at + 2] if data[at] == 0 else b""  # how long it is
             inner = skip(at + 1 + len(tag) + int.from_bytes(tag), levels, inside + 1)
         if inner != end or end > len(data):
-            raise DecodeError(*_NO_STATE)
+            raise DecodeError(_NO_STATE)
         if kind == "float" and _NOT_FINITE.match(data, end - 9):
             is_finite = False
         return end
@@ -417,7 +414,7 @@ class _Writer:
         _check_limits(self._limits, items=self._items, state_bytes=len(data))
         is_odd = sum(self._levels.values()) > self._limits.depth or _NOT_FINITE.search(data)
         if is_odd and not check_shape(data, self._limits):
-            raise EncodeError("is a float that is not finite.", _NO_NUMBER)
+            raise EncodeError("is a float that is not finite.")
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
@@ -568,7 +565,7 @@ class _Reader:
         if self.problem is not None:  # the library loses it
             raise self.problem
         check_shape(data, self._limits)  # which says it, if it is too deep
-        raise DecodeError(*_NO_STATE)
+        raise DecodeError(_NO_STATE)
 
     def _revive(self, code: int, data: bytes) -> Any:
         try:
@@ -725,7 +722,7 @@ class Codec:
         with suppress(EncodeError):
             if self._write(value) == data:
                 return value
-        raise DecodeError("The encoded state is not in canonical form.", _FROM_HERE)
+        raise DecodeError("The encoded state is not in canonical form.")
 
     def _write(self, value: Any, *, proves: bool = False) -> bytes:
         if len(self._proved) > _PROVED:
@@ -769,7 +766,7 @@ def read_json(data: bytes, most: int) -> Any:
         json.dumps(value, ensure_ascii=False, default=str).encode()  # not half a character
         if _to_json(value).encode() == data:
             return value
-    raise DecodeError("This is not canonical JSON.", "Pass on what was written, unchanged.")
+    raise DecodeError("This is not canonical JSON.")
 
 
 def _keep_json(value: Any, most: int) -> bytes:
@@ -781,8 +778,7 @@ def _keep_json(value: Any, most: int) -> bytes:
         if read_json(data, most) == value:
             return data
     raise EncodeError(
-        f"is of the type {_type_name(type(value))}, or holds what JSON does not keep.",
-        "Use text, finite numbers, Decimal, dates, lists, and dicts whose keys are text.",
+        f"is of the type {_type_name(type(value))}, or holds what JSON does not keep."
     )
 
 

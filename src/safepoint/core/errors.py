@@ -29,7 +29,17 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Any
+from typing import Any, Literal
+
+_Lost = Literal["anchor", "journal", "answers", "refused"]
+_Place = Literal["hard-link", "link", "other-kind", "other-owner", "replaceable", "replaced"]
+_Unusable = Literal[_Lost, _Place, "stranger", "writable"]
+_Sealed = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal", "answers"]
+_Approved = Literal["form", "key", "mismatch", "used", "moved"]
+_History = Literal["missing", "other"]
+_Large = Literal["memory", "pickle"]
+Kind = Literal["held", "ended", _Unusable, _Sealed, _Approved, _History, _Large]
+"""Which of several things of its class an error is."""
 
 
 class CheckpointError(Exception):
@@ -43,9 +53,9 @@ class CheckpointError(Exception):
     """
 
     do = "Look up its name, and do what the site says first."
-    kind: str | None = None
+    kind: Kind | None = None
 
-    def __init__(self, what: str, do: str | None = None, kind: str | None = None) -> None:
+    def __init__(self, what: str, do: str | None = None, kind: Kind | None = None) -> None:
         self.what = what
         self.do = do or self.do
         super().__init__(self.what, self.do)
@@ -65,13 +75,19 @@ class CheckpointError(Exception):
 class InvalidId(CheckpointError, ValueError):
     """A thread or store name is outside the grammar, so it never reaches a file name or a query."""
 
+    do = "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit."
+
 
 class NotFound(CheckpointError, LookupError):
     """There is no checkpoint at that place."""
 
+    do = "Check the name, and the path."
+
 
 class ThreadDeleted(NotFound):
     """The thread was deleted on purpose. A signed record says so, and its name stays taken."""
+
+    do = "Its name stays taken. Start a thread of another name."
 
 
 class Conflict(CheckpointError):
@@ -86,13 +102,20 @@ class NotOwner(CheckpointError):
     Its kind: "held" if an operator holds it.
     """
 
+    do = "Nothing was saved. Own the thread first; if another worker took it over, stop this run."
+    kind: Literal["held"] | None
+
 
 class EncodeError(CheckpointError, TypeError):
     """The state holds a value that could not be restored faithfully, so it is not saved."""
 
+    do = "Save plain values in its place: text, finite numbers, dates, lists and dicts."
+
 
 class DecodeError(CheckpointError, ValueError):
     """The bytes are not the data that is read here, so nothing was built from them, or run."""
+
+    do = "Nothing was built from it. Find out who wrote it."
 
 
 class LimitExceeded(CheckpointError, ValueError):
@@ -101,6 +124,9 @@ class LimitExceeded(CheckpointError, ValueError):
     Its kind: "memory" if a model does not fit into the memory, "pickle" if it is over a limit of
     `PickleLimits`.
     """
+
+    do = "Save a reference to what is large in its place, or raise the limit if it is all yours."
+    kind: _Large | None
 
 
 class SealBroken(CheckpointError):
@@ -112,6 +138,7 @@ class SealBroken(CheckpointError):
     "answers" if it is of those.
     """
 
+    kind: _Sealed | None
     do = (
         "Nothing was decoded. Do not use it: find out who can write the store, then restore a copy"
         " that verifies."
@@ -125,7 +152,11 @@ class RolledBack(CheckpointError):
     stands where the known one stood.
     """
 
-    do = "Find out who removed or replaced records, and restore a copy that verifies."
+    kind: _History | None
+    do = (
+        "Find out who did that, and restore a copy that verifies. Only if none is left, accept the"
+        " loss by name: Ledger.accept_loss."
+    )
 
 
 class Unavailable(CheckpointError):
@@ -135,6 +166,7 @@ class Unavailable(CheckpointError):
     "refused" if the permissions of the store say no to this credential.
     """
 
+    kind: _Unusable | None
     do = "Mend what the message names, and try again."
 
 
@@ -143,6 +175,8 @@ class Unsafe(Unavailable, RuntimeError):
 
     Its kind, of a place: "writable", "link", "replaced" and others, as the audit names them.
     """
+
+    do = "Find out who could use it, and replace what they may have read or changed."
 
 
 class ResumeRefused(CheckpointError, RuntimeError):
@@ -154,6 +188,8 @@ class ResumeRefused(CheckpointError, RuntimeError):
         question: what to approve or deny, exactly, if it is known: a `Question`.
     """
 
+    do = "No step ran. Start a new thread, if what it does is still wanted."
+    kind: Literal["ended"] | None
     question: Any = None
 
 
@@ -176,11 +212,15 @@ class ApprovalRefused(CheckpointError, RuntimeError):
         question: what to approve or deny, exactly, if it is known: a `Question`.
     """
 
+    do = "Nothing was done with it. Ask people again, about what is asked now."
+    kind: _Approved | None
     question: Any = None
 
 
 class ModelRefused(CheckpointError, RuntimeError):
     """A model was not loaded, saved or converted. Nothing in its file was run."""
+
+    do = "Nothing was loaded. If you made it, save its state_dict again; if not, load it nowhere."
 
 
 class MissingPackage(CheckpointError, ImportError):
@@ -189,6 +229,8 @@ class MissingPackage(CheckpointError, ImportError):
 
 class ConfigurationError(CheckpointError, TypeError):
     """An argument or a setting cannot be used. The message says what to write."""
+
+    do = "Nothing was done. Correct that, and try again."
 
 
 def missing(what: str, extra: str) -> MissingPackage:

@@ -186,8 +186,7 @@ class Event:
         kinds = type(self.actor) is Actor and type(self.detail) is str
         if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
-                f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor.",
-                f"Choose one of {', '.join(WHATS)}, and one of {', '.join(OUTCOMES)}.",
+                f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor."
             )
         check_name("store", self.store)
         if self.tenant != "":
@@ -233,11 +232,6 @@ THREAD: Final = "journal"
 
 _SAID: Final = tuple(each.name for each in fields(Event))
 LIMITS: Final = Limits(state_bytes=32 * 1024)
-_RESTORE: Final = (
-    "Nothing is appended to it. Keep this copy, find out who can write the journal, and restore"
-    " one that verifies."
-)
-_MEND: Final = "Until it can be written again nothing is written down, so nothing is done."
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
@@ -435,8 +429,7 @@ def _entry(opened: Opened) -> Entry:
         cause = error
     raise SealBroken(
         f"Entry {header.sequence} of {header.thread} in the journal {header.store} is one that"
-        " this release did not write.",
-        "Check that its writer runs a released version of safepoint with the same format.",
+        " this release did not write."
     ) from cause
 
 
@@ -449,9 +442,9 @@ def _as_journal_errors() -> Iterator[None]:
         raise
     except (SealBroken, NotFound, RolledBack, LimitExceeded) as error:
         what = f"The journal does not verify. {error.what}"
-        raise SealBroken(what, _RESTORE, "journal") from error
+        raise SealBroken(what, kind="journal") from error
     except CheckpointError as error:
-        raise Unavailable(f"The journal cannot be used. {error.what}", _MEND, "journal") from error
+        raise Unavailable(f"The journal cannot be used. {error.what}", kind="journal") from error
 
 
 NO_NEWS = (InvalidId, ConfigurationError)
@@ -512,8 +505,7 @@ class Log:
                 raise
             raise Unavailable(
                 f"It is done ({what}), and that could not be written down. {error.what}",
-                "What was saved or removed stays so. Mend the journal, and look at the thread"
-                " before you repeat it.",
+                "What was saved or removed stays so: look at the thread before you repeat it.",
                 "journal",
             ) from error
 

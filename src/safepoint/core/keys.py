@@ -230,7 +230,7 @@ class Key(Redacted):
         if len(public) != KEY_BYTES or y in _SMALL_ORDER:
             raise Unsafe(
                 f"A public key is {KEY_BYTES} bytes, and not those under which anybody can sign.",
-                "It was damaged or planted. Take it from the signing key again: key.public.",
+                "Take it from the signing key again: key.public.",
             )
         self._public: Final = public
         self._verify: Final = Ed25519PublicKey.from_public_bytes(public).verify
@@ -363,7 +363,7 @@ class SigningKey(Key):
         if not is_secret:
             raise Unsafe(
                 f"A signing key is {KEY_BYTES} random bytes; this is something else.",
-                "Make one with SigningKey.generate(), never from a password or a text.",
+                "Make one with SigningKey.generate().",
             )
         self._private: Final = Ed25519PrivateKey.from_private_bytes(hidden.reveal())
         super().__init__(self._private.public_key().public_bytes_raw())
@@ -436,7 +436,7 @@ class SigningKey(Key):
             if len(passphrase.reveal().decode(errors="replace")) < SHORTEST:
                 raise Unsafe(
                     f"The passphrase has fewer than {SHORTEST} characters, and could be guessed.",
-                    "Nothing was written. Take four words or more that you picked at random.",
+                    "Take four words or more that you picked at random.",
                 )
             locked = openssh.encryption_builder().kdf_rounds(ROUNDS).build(passphrase.reveal())
         return Hidden(self._private.private_bytes(form.Encoding.PEM, openssh, locked))

@@ -301,7 +301,7 @@ class Ledger:
             if previous is None and fields.kind == "note":
                 raise NotFound(
                     f"{thread} has no state yet, so there is nothing to note.",
-                    "Save its first state, then note what belongs to it.",
+                    "Save its first state.",
                 )
             sealed = self._seal(payload, place, fields, previous)
             if self.journal is not None:
@@ -338,8 +338,7 @@ class Ledger:
         if len(closed[1]) > most:
             raise LimitExceeded(
                 f"{place} has {len(closed[1])} bytes once it is encrypted, over the limit of"
-                f" {most}.",
-                "Nothing was saved. Use a cipher that adds less.",
+                f" {most}."
             )
         return closed
 
@@ -515,8 +514,7 @@ class Ledger:
         anchor = self._anchor()
         if not isinstance(anchor, RewindingAnchor):
             raise ConfigurationError(
-                f"{type(anchor).__name__} has no method rewind, so this cannot set it back.",
-                "Set it back with the tools of whatever keeps it, or give the class a rewind.",
+                f"{type(anchor).__name__} has no method rewind, so this cannot set it back."
             )
         before, bare = self._view.anchored(thread), self._make_view(None)
         with self.log.watching("accept-loss", thread):
@@ -545,8 +543,7 @@ class Ledger:
                 raise SealBroken(
                     f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
                     f" {point}, up to which that counts, is not in the storage.",
-                    "Whoever stole that key may have written it. Restore a copy that has that one.",
-                    "revoked",
+                    kind="revoked",
                 )
 
     def _seal_base_anew(self, bare: View, thread: str) -> None:
@@ -574,8 +571,7 @@ class Ledger:
     def _retention(self) -> RetentionStorage:
         if not isinstance(self.storage, RetentionStorage):
             raise ConfigurationError(
-                f"{type(self.storage).__name__} cannot remove records.",
-                "Add the methods of safepoint.core.storage.RetentionStorage to it.",
+                f"{type(self.storage).__name__} is no RetentionStorage, so it keeps everything."
             )
         return self.storage
 
@@ -605,8 +601,7 @@ class Ledger:
         """
         if type(keep) is not int or keep < 1:
             raise ConfigurationError(
-                f"keep is {quoted(keep)}, and must be a whole number from 1 up.",
-                "Write keep=1, or more.",
+                f"keep is {quoted(keep)}, and must be a whole number from 1 up."
             )
         self._retention()
         self.verify(thread, anchor=self.anchor is not None and not dry_run)
@@ -751,13 +746,11 @@ class Ledger:
         ours, theirs = (Place(each.store, each.tenant_name, "", 0) for each in (self, target))
         if theirs != ours:
             raise ConfigurationError(
-                f"A record of {ours.scope} means nothing in {theirs.scope}.",
-                "Open the target for the same store, and for the same tenant.",
+                f"The source is of {ours.scope}, and the target of {theirs.scope}."
             )
         if is_same(self.storage, target.storage):
             raise ConfigurationError(
-                "Source and target are one storage, so nothing would be sealed anew.",
-                "Copy into a new, empty storage, and use that one from then on.",
+                "Source and target are one storage, so nothing would be sealed anew."
             )
         if up_to is not None and self.tenant_name:
             up_to = scoped(up_to, self.tenant_name)
@@ -837,7 +830,7 @@ def with_codec(ledger: Ledger, codec: Codec) -> Ledger:
 def _differs(thread: str, sequence: int) -> Conflict:
     return Conflict(
         f"{thread} #{sequence} is another record in the storage to copy to, or was pruned there.",
-        "Nothing was overwritten. Copy into a new, empty storage.",
+        "Copy into a new, empty storage.",
     )
 
 
@@ -926,10 +919,7 @@ class Owners:
         """Take the lease of a thread, as `Ledger.own` says."""
         storage, at = self._leasing(), (self._tenant, check_name("thread", thread))
         if at in self.leases.threads:
-            raise ConfigurationError(
-                f"This ledger owns {thread} already.",
-                "Use what own returned, or release it first.",
-            )
+            raise ConfigurationError(f"This ledger owns {thread} already.")
         with self._log.watching("own", thread), storage_errors("lease", thread):
             lease = storage.acquire(thread, worker, seconds)
         try:
@@ -988,9 +978,7 @@ class Owners:
             if not other and isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
-            raise NotOwner(
-                f"Thread '{thread}' {why}.", "Own it first: what you save would be refused."
-            )
+            raise NotOwner(f"Thread '{thread}' {why}.")
 
     def release(self, thread: str | None = None) -> None:
         """Release a thread of this worker, or all of them.
@@ -1027,8 +1015,7 @@ class Owners:
     def _leasing(self) -> LeasingStorage:
         if not isinstance(self._storage, LeasingStorage):
             raise ConfigurationError(
-                f"{type(self._storage).__name__} knows no owners.",
-                "Add the methods of safepoint.core.storage.LeasingStorage to it.",
+                f"{type(self._storage).__name__} is no LeasingStorage, so it knows no owners."
             )
         return self._storage
 

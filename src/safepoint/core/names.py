@@ -48,10 +48,7 @@ def check_name(kind: str, name: object) -> str:
             on Windows.
     """
     if not isinstance(name, str) or not _NAME.match(name):
-        raise InvalidId(
-            f"{quoted(name)} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind} name.",
-            "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit.",
-        )
+        raise InvalidId(f"{quoted(name)} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind} name.")
     if name in _DEVICES:
         raise InvalidId(
             f"{quoted(name)} is the name of a device on Windows.",
@@ -142,10 +139,7 @@ def check_tenant(name: object, within: str = "") -> str:
         ConfigurationError: it is to be a tenant of a tenant.
     """
     if within:
-        raise ConfigurationError(
-            f"This is tenant '{within}', and a tenant has no tenants.",
-            "Ask what you took it from.",
-        )
+        raise ConfigurationError(f"This is tenant '{within}', and a tenant has no tenants.")
     return check_name("tenant", name)
 
 
@@ -258,6 +252,5 @@ def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | N
             raise
         raise Unavailable(
             f"The anchor could not be asked about {thread}: it raised {type(error).__name__}.",
-            "Nothing is loaded without it. See the error it came from, and mend the anchor.",
-            "anchor",
+            kind="anchor",
         ) from error

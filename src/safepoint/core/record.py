@@ -359,8 +359,7 @@ def open_sealed(
     # 1. size
     if len(record) > limits.record_bytes:
         raise LimitExceeded(
-            f"{shown} is {len(record)} bytes, over the limit of {limits.record_bytes}.",
-            "If you meant to store that much, raise Limits.state_bytes for readers and writers.",
+            f"{shown} is {len(record)} bytes, over the limit of {limits.record_bytes}."
         )
 
     # 2. the grammar of line 1
@@ -394,11 +393,7 @@ def open_sealed(
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
     if header is None:
-        raise SealBroken(
-            f"{shown} has a header that this release did not write.",
-            "Check that its writer runs a released version of safepoint with the same format.",
-            "form",
-        )
+        raise SealBroken(f"{shown} has a header that this release did not write.", kind="form")
 
     # 5. its place
     found = header.store, header.tenant, header.thread, header.sequence
@@ -428,14 +423,11 @@ def _prefix(line_2: bytes, use: Use) -> bytes:
 def _misplaced(kind: Kind, found: Place, place: Place) -> SealBroken:
     what = f"is the one of {found} of {found.scope}."
     at = f"The record at {place} of {place.scope}"
-    do = "Somebody moved it: restore the record that belongs here, and find out who can write."
+    do = None
     if found == place:
         what, at = f"is of the kind {kind}, which does not belong there.", f"The record at {place}"
     elif found[:2] != place[:2]:
-        do = (
-            "Somebody may have moved it here. Only if you mistyped the name of the store or of the"
-            " tenant, open the ledger with the right one."
-        )
+        do = "If you did not mistype the store or the tenant, find out who moved it here."
     return SealBroken(f"{at} {what}", do, "place" if found.tenant == place.tenant else "tenant")
 
 
@@ -446,8 +438,7 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
         raise SealBroken(
             f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
             " which was revoked.",
-            "Whoever stole that key may have removed what was before. Restore that; or if it was"
-            " you who pruned, seal the base anew with Ledger.accept_loss.",
+            "Restore what was before it. If it was you who pruned, use Ledger.accept_loss.",
             "revoked",
         )
     until = revoked.head(header.store, header.thread, header.tenant)
@@ -457,43 +448,15 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
         raise SealBroken(
             f"{header.thread} #{header.sequence} is sealed by key {opened.key}, which was revoked"
             f" and does not count {last}.",
-            "Whoever stole that key may have written it. Restore what was there before, and save"
-            " with the new key.",
-            "revoked",
+            kind="revoked",
         )
 
 
-class Witness(NamedTuple):
-    """Something that saw a head, and what to do when the storage contradicts it.
-
-    Attributes:
-        name: as it should read in a message.
-        cut_off: what to do when the thread ends earlier.
-        replaced: what to do when another record is there.
-    """
-
-    name: str
-    cut_off: str
-    replaced: str
+ANCHOR: Final = "the anchor"
+PROCESS: Final = "this process"
 
 
-ANCHOR: Final = Witness(
-    "the anchor",
-    "Checkpoints were cut off, or an older copy was restored. Nothing was loaded: put back what is"
-    " missing, or accept the loss by name with Ledger.accept_loss.",
-    "Two histories exist, and the store shows the other one. Nothing was loaded: restore the copy"
-    " that the anchor knows, and replace the key if nobody rewrote it on purpose.",
-)
-PROCESS: Final = Witness(
-    "this process",
-    "Checkpoints were cut off, or an older copy was restored, while it ran. Put back what is"
-    " missing; if you restored on purpose, open the ledger anew.",
-    "The record was replaced while it ran. Find out who can write the store; if you restored on"
-    " purpose, open the ledger anew.",
-)
-
-
-def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) -> None:
+def check_reaches(thread: str, head: int, known: Head | None, witness: str) -> None:
     """Refuse a thread that ends before a known head.
 
     Args:
@@ -507,10 +470,10 @@ def check_reaches(thread: str, head: int, known: Head | None, witness: Witness) 
     """
     if known is not None and head < known.sequence:
         gone = f"ends at #{head}" if head else "is gone"
-        raise RolledBack(f"{thread} {gone}, and {witness.name} has seen {known}.", witness.cut_off)
+        raise RolledBack(f"{thread} {gone}, and {witness} has seen {known}.")
 
 
-def check_is(opened: Opened, known: Head, witness: Witness) -> None:
+def check_is(opened: Opened, known: Head, witness: str) -> None:
     """Refuse a record that is not the known one at its place.
 
     Raises:
@@ -518,9 +481,8 @@ def check_is(opened: Opened, known: Head, witness: Witness) -> None:
     """
     if opened.digest != known.digest:
         raise RolledBack(
-            f"{opened.header.thread} {known} is not the record that {witness.name} has seen there.",
-            witness.replaced,
-            "other",
+            f"{opened.header.thread} {known} is not the record that {witness} has seen there.",
+            kind="other",
         )
 
 
@@ -535,6 +497,5 @@ def check_follows(opened: Opened, previous: str | None) -> None:
         raise SealBroken(
             f"{header.thread} #{header.sequence} does not follow the #{header.sequence - 1} that"
             " is stored, or that its base names.",
-            "One of the two was replaced. Restore both from a copy that verifies.",
-            "chain",
+            kind="chain",
         )

@@ -95,8 +95,7 @@ class Ownership:
             raise NotOwner(
                 f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
                 f" {stamp(holder.expires)}.",
-                "Wait until then, or let that worker release it. If it is dead for certain, own the"
-                " thread under its name: what it saves is refused from then on.",
+                "Wait until then. If it is dead for certain, own the thread under its name.",
             )
         lease = Lease(self.thread, owner, self.token + 1, now + timedelta(seconds=seconds))
         return Ownership(self.thread, lease.token, lease)
@@ -127,8 +126,7 @@ class Ownership:
             NotOwner: the thread has a holder with another token, or the token is of no holder.
         """
         if fence != (None if self.holder is None else self.holder.token):
-            refusal = self._refusal("save carries", fence)
-            raise NotOwner(refusal.what, f"Nothing was saved. {refusal.do}")
+            raise self._refusal("save carries", fence)
 
     def _check_holder(self, lease: Lease) -> None:
         holder = self.holder
@@ -137,14 +135,10 @@ class Ownership:
 
     def _refusal(self, what: str, token: int | None) -> NotOwner:
         owner, holder = "has no owner", self.holder
-        do = "It was released: acquire the thread, and load its latest checkpoint."
         if holder is not None:
             owner = f"is owned by worker '{holder.owner}' with token {holder.token}"
-            do = "Stop this run: another one took it over."
-            if token is None:
-                do = "Acquire the thread before you write to it."
         carried = "no token" if token is None else f"token {token}"
-        return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.", do)
+        return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.")
 
 
 def check_span(seconds: float, now: datetime) -> datetime:
@@ -445,10 +439,7 @@ def no_record(thread: str, sequence: int, first: int) -> NotFound:
             " now.",
             f"Ask for {first} or a later one, or look for {sequence} in a backup.",
         )
-    return NotFound(
-        f"Thread '{thread}' has no checkpoint {sequence}.",
-        "Check the thread's name; its head is the highest sequence that it has.",
-    )
+    return NotFound(f"Thread '{thread}' has no checkpoint {sequence}.")
 
 
 def check_place(thread: object, sequence: object) -> None:

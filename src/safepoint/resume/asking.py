@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.errors import (
     ApprovalNeeded,
@@ -473,7 +473,7 @@ class Asking(NamedTuple):
             "used" if self._find_used() else "moved",
         )
 
-    def kind_of(self, notes: Iterable[Link]) -> str:
+    def kind_of(self, notes: Iterable[Link]) -> Literal["used", "moved"]:
         """Return "used" if the journal says that one of these notes answered this, else "moved"."""
         used = self._find_used()
         texts = (read_note(each.state)[0] for each in notes if each.digest in used)

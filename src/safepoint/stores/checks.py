@@ -22,9 +22,7 @@ def first_gone(thread: str, first: int) -> RolledBack:
 def malformed_base(path: str) -> SealBroken:
     """Return the error for a base that does not say where its thread begins."""
     return SealBroken(
-        f"{shell(path)} does not say at which checkpoint its thread begins.",
-        "Put it back from a backup. Until then nothing of the thread is loaded or saved.",
-        "form",
+        f"{shell(path)} does not say at which checkpoint its thread begins.", kind="form"
     )
 
 
@@ -36,7 +34,7 @@ def sequence_of(thread: str, found: int) -> int:
     """
     if 1 <= found <= MAX_SEQUENCE:
         return found
-    raise _foreign(f"Thread '{thread}' has a checkpoint {quoted(found)}")
+    raise SealBroken(f"Thread '{thread}' has a checkpoint {quoted(found)}.", kind="form")
 
 
 def sized(record: bytes, limit: int) -> bytes:
@@ -61,16 +59,8 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
         return record
     if record is None and type(size) is int and size > limit:
         raise _too_large(size, limit)
-    raise _foreign(f"Checkpoint {sequence} of thread '{thread}' is not bytes")
-
-
-def _foreign(what: str) -> SealBroken:
-    do = "This storage never keeps such a thing. Put the database back from a backup."
-    return SealBroken(f"{what}.", do, "form")
+    raise SealBroken(f"Checkpoint {sequence} of thread '{thread}' is not bytes.", kind="form")
 
 
 def _too_large(size: int, limit: int) -> LimitExceeded:
-    return LimitExceeded(
-        f"The record has {size} bytes or more, and the limit is {limit}.",
-        "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher limit.",
-    )
+    return LimitExceeded(f"The record has {size} bytes or more, and the limit is {limit}.")

@@ -316,8 +316,7 @@ class Database:
             raise Unavailable(
                 f"{shown} does not have the schema that safepoint made: {quoted(wrong)} is missing,"
                 " new or changed.",
-                "If it is another program's, name another file. If it was yours, somebody changed"
-                f" it: put it back from a backup, and see who can write it: ls -l {shown}",
+                f"Name another file, or see who changed this one: ls -l {shown}",
             )
 
     # --- the files
@@ -330,7 +329,7 @@ class Database:
             raise Unavailable(
                 f"{shell(folder)} is on a file system that machines share ({kind}), and the"
                 " processes that use an SQLite database must share memory.",
-                "Name a folder on a local disk, or use PostgreSQL, which is for many machines.",
+                "Name a folder on a local disk, or use PostgreSQL.",
             )
         if not disk.SUPPORTED:
             Path(folder).mkdir(exist_ok=True)
@@ -383,14 +382,13 @@ class Database:
         return Unavailable(
             f"{shell(self._file)} was open when this process was forked, so SQLite cannot lock it"
             " here.",
-            "Close it before the fork, and construct it after the fork.",
+            "Construct it after the fork.",
         )
 
     def _replaced(self, path: str) -> Unavailable:
         return Unavailable(
             f"{shell(path)} was removed or replaced while it was in use, so nothing more is saved.",
-            "What was saved last may be gone with it. Stop every process that uses the database,"
-            " and construct the storage again: the ledger's anchor tells what is missing.",
+            "Stop every process that uses it, and construct the storage again.",
         )
 
     def _translate(
@@ -407,20 +405,15 @@ class Database:
         if code == sqlite3.SQLITE_TOOBIG and doing != "open":
             return LimitExceeded(
                 f"A value in {shown} has more than {self._longest} bytes, so it was neither read"
-                " nor saved.",
-                "Keep large data outside the state, or pass Limits(state_bytes=...) with a higher"
-                f" limit. If you never saved that much, somebody changed the database. {backup}",
+                " nor saved."
             )
         if code == sqlite3.SQLITE_BUSY:
             return Unavailable(
                 f"Another program has held {shown} for {self._seconds:g} s.",
-                f"Nothing was saved. Find it, let it end, and try again: fuser -v {shown}",
+                f"Find it, let it end, and try again: fuser -v {shown}",
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
-        return Unavailable(
-            f"{shown} does not hold what safepoint writes ({name}).",
-            f"Nothing was saved. Somebody changed it, or the disk failed. {backup}",
-        )
+        return Unavailable(f"{shown} does not hold what safepoint writes ({name}).", backup)
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
@@ -435,7 +428,7 @@ def place_of(path: str | os.PathLike[str]) -> str:
     if remote or named.name in ("", "..") or is_folder:
         raise Unavailable(
             f"{quoted(str(path))} is not the path of a file.",
-            "Name the file itself, state/checkpoints.db, or use what is in memory for a test.",
+            "Name the file itself: state/checkpoints.db",
         )
     return str(Path(disk.absolute(named.parent, "path"), named.name))
 

@@ -81,10 +81,7 @@ def as_named(path: str | os.PathLike[str], what: str, kind: str = "folder") -> P
             return Path(text).absolute()
     except (OSError, TypeError, ValueError):
         pass
-    raise Unavailable(
-        f"{what} is {quoted(path)}, which cannot be the path of a {kind}.",
-        f"Name a {kind}, from the root on: there is no default.",
-    )
+    raise Unavailable(f"{what} is {quoted(path)}, which cannot be the path of a {kind}.")
 
 
 def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
@@ -102,11 +99,8 @@ def absolute(path: str | os.PathLike[str], what: str = "storage_path") -> str:
         if not Path(resolved).is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
     except OSError as error:
-        what = f"{shown} cannot be reached ({error.strerror})."
-        do = "Name a folder that this user can reach."
-        if isinstance(error, FileNotFoundError):
-            what, do = f"{shown} does not exist.", f"Run: mkdir -p -m 700 {shown}"
-        raise Unavailable(what, do) from error
+        do = f"Run: mkdir -p -m 700 {shown}" if isinstance(error, FileNotFoundError) else None
+        raise Unavailable(f"{shown} cannot be reached ({error.strerror}).", do) from error
     return str(Path(resolved, name))
 
 
@@ -202,8 +196,7 @@ def hard_link_refusals(
         shown = shell(path)
         yield Unsafe(
             f"{shown} has a second name (hard link).",
-            f"Whoever holds it may change the record. Find it, and remove it:"
-            f" find / -samefile {shown}",
+            f"Find the other name, and remove it: find / -samefile {shown}",
             "hard-link",
         )
 
@@ -302,8 +295,7 @@ def same_folder(path: str, identity: tuple[int, int]) -> opened:
         os.close(found.fd)
         raise Unsafe(
             f"{shell(path)} is not the folder that this storage was opened on.",
-            "Find out who replaced it, and construct the storage again if that is right:"
-            f" ls -ld {shell(path)}",
+            f"Find out who replaced it: ls -ld {shell(path)}",
             "replaced",
         )
     return found
@@ -357,8 +349,7 @@ def read(path: str, name: str, dir_fd: int, most: int, *, whole: bool = False) -
         size = min(found.info.st_size, most)
         if whole and size < found.info.st_size:
             raise LimitExceeded(
-                f"{shell(path)} has {found.info.st_size} bytes or more, and the limit is {most}.",
-                "Find out who wrote it; if it was you, pass the same Limits here as there.",
+                f"{shell(path)} has {found.info.st_size} bytes or more, and the limit is {most}."
             )
         data = os.read(fd, size)
         while len(data) < size and (more := os.read(fd, size - len(data))):
@@ -492,7 +483,7 @@ def _withdraw(path: str, name: str, dir_fd: int) -> None:
     except OSError as error:
         raise Unavailable(
             f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
-            "Look at the system's log, and at what is there, before you go on.",
+            "Look at what is there before you go on.",
         ) from error
 
 
@@ -565,14 +556,10 @@ def translate(
     code = errno.errorcode.get(error.errno or 0, "unknown")
     lost = ", so nothing was saved" if doing == "save to" else ""
     if error.errno in FULL:
-        return Unavailable(
-            f"There is no room left for {shown} ({code}){lost}.",
-            "Free some space, or raise the quota or the file size limit, and try again.",
-        )
-    what = f"The system could not {doing} {shown} ({code}){lost}."
-    do = "Look at the system's log for the cause before you try again."
+        return Unavailable(f"There is no room left for {shown} ({code}){lost}.")
+    what, do = f"The system could not {doing} {shown} ({code}){lost}.", None
     if error.errno == errno.EROFS:
-        what, do = f"{shown} is on a read-only file system{lost}.", "Mount it for writing."
+        what = f"{shown} is on a read-only file system{lost}."
     elif error.errno in (errno.EACCES, errno.EPERM):
         what, do = f"This process may not {doing} {shown}{lost}.", f"Run: chmod -R u+rwX {shown}"
     elif error.errno == errno.ENOENT:

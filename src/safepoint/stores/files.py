@@ -285,10 +285,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     def _check_writable(self) -> None:
         if self._read_only:
-            raise ConfigurationError(
-                "This only looks, and changes nothing.",
-                "Write with a FileCheckpointStorage of your own.",
-            )
+            raise ConfigurationError("This storage is read_only, and changes nothing.")
 
     def _root(self, *, make: bool = False) -> disk.opened | None:
         """Open the folder that contains the threads; None if it is a tenant's and missing."""
@@ -551,8 +548,7 @@ def read_lease(path: str, thread: str, text: object) -> Ownership:
             return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
     raise Unavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
-        "Somebody else wrote it, or the disk failed. Stop every worker of the thread, and put it"
-        " back from a backup.",
+        "Stop every worker of the thread, and put it back from a backup.",
     )
 
 

@@ -304,7 +304,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             raise Unavailable(
                 f"The records of thread '{thread}' are removed, but their bytes are still in"
                 f" {shell(f'{self._file}-wal')}, because another program uses the database.",
-                f"Let it end, then erase again. To find it: fuser -v {shell(self._file)}",
+                f"Find it, let it end, and erase again: fuser -v {shell(self._file)}",
             )
         return 0
 
@@ -396,10 +396,7 @@ CREATE TABLE heads (
 ) STRICT, WITHOUT ROWID;
 """
 _LONGEST: Final = 512
-_GONE: Final = (
-    "Mount it again or put it back from a copy: until then no rollback would be noticed, so nothing"
-    " is loaded."
-)
+_RESTORE: Final = "Put it back from a copy: nothing is loaded without it."
 
 
 class SQLiteAnchor(Database, AnchorBase):
@@ -446,8 +443,7 @@ class SQLiteAnchor(Database, AnchorBase):
             if not create and not os.path.lexists(place):
                 raise Unavailable(
                     f"{shell(place)} does not exist, so no rollback would be noticed.",
-                    "Correct the path, or mount the volume. To begin a new anchor there, pass"
-                    " create=True once.",
+                    "Correct the path, or pass create=True once to begin a new anchor there.",
                 )
             super().__init__(path, _ANCHOR, longest=_LONGEST, create=create, read_only=read_only)
 
@@ -458,7 +454,7 @@ class SQLiteAnchor(Database, AnchorBase):
                 raise RolledBack(
                     f"{shell(self._file)} belongs to store {check_name('store', owner)}, and was"
                     f" asked about store {store}.",
-                    "Give each store an anchor of its own, in a folder of its own.",
+                    "Give each store an anchor of its own.",
                 )
             if write and owner is None:
                 sql.execute("INSERT INTO store VALUES (1, ?)", (store,))
@@ -470,12 +466,10 @@ class SQLiteAnchor(Database, AnchorBase):
         except Unavailable as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 raise
-            raise Unavailable(error.what, _GONE) from error
+            raise Unavailable(error.what, _RESTORE) from error
         except ValueError as error:  # what it holds is no name, no head, or too long
             raise Unavailable(
-                f"{shell(self._file)} does not hold what an anchor writes.",
-                "Nothing is loaded without it. Put it back from a copy of the anchor, and find out"
-                " what happened to it.",
+                f"{shell(self._file)} does not hold what an anchor writes.", _RESTORE
             ) from error
 
     def _head(self, held: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
@@ -546,8 +540,7 @@ class SQLiteJournal(Journal):
         if not create and not os.path.lexists(place_of(path)):
             raise Unavailable(
                 f"{shell(str(path))} is no journal.",
-                "If it was one, put it back from a copy. If this is a new one, pass create=True"
-                " once.",
+                "Put it back from a copy, or pass create=True once to begin a new one.",
             )
         self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
         super().__init__(self._entries, keys=keys, name=name, anchor=anchor)

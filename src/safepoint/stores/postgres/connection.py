@@ -17,6 +17,7 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
+    Kind,
     NotFound,
     NotOwner,
     Unavailable,
@@ -65,23 +66,14 @@ _ENDED: Final = frozenset(["57P01", "57P02", "57P05"])  # by an administrator, a
 class _Refusal(NamedTuple):
     kind: type[CheckpointError]
     what: str
-    do: str
-    which: str | None = None
+    do: str | None = None
+    which: Kind | None = None
 
 
-_NOT_YOURS: Final = _Refusal(
-    NotOwner,
-    "{Said}.",
-    "Nothing was done. Stop this run if another one took it over. Or wait, acquire the thread, load"
-    " its latest checkpoint, and decide again from there.",
-)
-_NOT_NEXT: Final = (
-    "Nothing was overwritten. Load the latest checkpoint and decide again from there."
-)
 _OTHER: Final = _Refusal(
     Unavailable,
     "The server of {where} could not do that: {said} (SQLSTATE {code}).",
-    "Nothing was done. Look at the server's log.",
+    "Look at the server's log.",
 )
 # By SQLSTATE. Codes that begin with SP come from the functions of the schema.
 _REFUSALS: Final[dict[str | None, _Refusal]] = {
@@ -89,8 +81,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     None: _Refusal(
         Unavailable,
         "The server of {where} cannot be used: {said}.",
-        "Look at the connection string, at the login and at the server's log. Do not lower"
-        " sslmode.",
+        "Look at the connection string and at the server's log. Do not lower sslmode.",
     ),
     "42P01": _Refusal(
         Unavailable,
@@ -100,29 +91,21 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     "42501": _Refusal(
         Unavailable,
         "{Where} refuses that: {said}.",
-        "Nothing was done. Use a login of the role that may do it, and keep it where only that job"
-        " runs.",
+        "Use a login of the role that may do it.",
         "refused",
     ),
-    "53100": _Refusal(
-        Unavailable,
-        "The server of {where} has no room.",
-        "Nothing was saved. Make room on its volume, then save again.",
-    ),
+    "53100": _Refusal(Unavailable, "The server of {where} has no room, so nothing was saved."),
     "55P03": _Refusal(
         Unavailable,
-        "Another session of {where} holds what this waited for, in a transaction that it has not"
-        " ended.",
-        "Nothing was done. Let an administrator see who it is, and end it: select pid, usename,"
-        " xact_start from pg_stat_activity where state like 'idle in transaction%'",
+        "Another session of {where} holds what this waited for, in an open transaction.",
+        "Let an administrator find and end it: select pid, usename, xact_start from"
+        " pg_stat_activity where state like 'idle in transaction%'",
     ),
-    "SP001": _NOT_YOURS,
-    "SP002": _NOT_YOURS,
-    "SP003": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
-    "SP004": _Refusal(Conflict, "{Said}.", _NOT_NEXT),
-    "SP005": _Refusal(
-        NotFound, "{Said}.", "Nothing was done. Check the names: threads() lists them."
-    ),
+    "SP001": _Refusal(NotOwner, "{Said}."),
+    "SP002": _Refusal(NotOwner, "{Said}."),
+    "SP003": _Refusal(Conflict, "{Said}."),
+    "SP004": _Refusal(Conflict, "{Said}."),
+    "SP005": _Refusal(NotFound, "{Said}."),
 }
 
 # Failures are raised here. The pool's own warnings appear only if the application logs them.
@@ -256,8 +239,7 @@ class Session(Tenants):
                     raise Unavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
                         f" {self._seconds:g} seconds.",
-                        "Nothing was done. Allow more with connections=, or let fewer threads"
-                        " share them.",
+                        "Allow more with connections=, or let fewer threads share them.",
                     ) from error
             except psycopg.Error as error:
                 lost = connection is None or is_lost(connection, error)
@@ -338,8 +320,7 @@ class Session(Tenants):
             raise Unavailable(
                 f"{_capitalized(self._where)} has the threads of {its} for this login, and not"
                 f" those of {asked}.",
-                "Nothing was done. Use a login of that tenant, or let an administrator assign this"
-                " one: safepoint postgres --help",
+                "Use a login of that tenant, or assign this one: safepoint postgres --help",
                 "refused",
             )
 
@@ -374,9 +355,7 @@ def parsed(dsn: object) -> dict[str, str]:
     if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
         raise ConfigurationError(
             "This is not a connection string for PostgreSQL.",
-            'Write "host=db.internal dbname=checkpoints user=worker_1", or postgresql://..., and'
-            " keep the password, whose '/' and '@' mean something there, in a file that PGPASSFILE"
-            " names.",
+            'Write "host=db.internal dbname=checkpoints", and keep the password in a PGPASSFILE.',
         )
     return found
 

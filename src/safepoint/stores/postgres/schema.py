@@ -135,8 +135,7 @@ def assign(
         if (login,) not in logins:
             raise ConfigurationError(
                 f"There is no login {quoted(login)} on that server.",
-                "Create it first, in the role of its job: create role … login in role"
-                f" {prefix}_writer",
+                f"Create it first, in its role: create role … login in role {prefix}_writer",
             )
         connection.execute(sql.SQL("set local role {}").format(roles["owner"]))
         for part in there:
@@ -193,8 +192,7 @@ def _roles(prefix: str) -> dict[str, sql.Identifier]:
     if not _PREFIX.match(prefix):
         raise ConfigurationError(
             f"{quoted(prefix)} cannot begin the names of roles.",
-            "Use 1 to 47 of a-z, 0-9 and '_', begin with a letter and not with pg_, and do not end"
-            " with _anchor.",
+            "Use 1 to 47 of a-z, 0-9 and '_', not pg_ at the start or _anchor at the end.",
         )
     return {role: sql.Identifier(f"{prefix}_{role}") for role in ROLES}
 
@@ -230,7 +228,6 @@ def _is_there(connection: psycopg.Connection[Any], part: str, prefix: str) -> bo
         raise Unavailable(
             f"The schema {SCHEMAS[part]} belongs to the role {quoted(found[0])}, not to"
             f" {prefix}_owner.",
-            "Nothing was made. Give the prefix with which it was made, or create a database of its"
-            " own for the checkpoints: createdb checkpoints",
+            "Give the prefix with which it was made, or use another database: createdb checkpoints",
         )
     return found is not None
