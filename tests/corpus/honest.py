@@ -1,0 +1,322 @@
+"""Checkpoints as honest training code writes them, made by PyTorch and NumPy: one in a line.
+
+Each is a name and what is saved. `python -m tests.corpus.honest` prints how many of them PyTorch's
+`weights_only` loads, how many we load, and which we refuse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import io
+import pathlib
+import random
+import types
+import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn, optim
+from torch.optim import lr_scheduler
+
+
+@dataclasses.dataclass
+class Config:
+    """As a training script has it."""
+
+    lr: float = 1e-3
+    layers: int = 2
+
+
+class Stage(enum.Enum):
+    """As a training script has it."""
+
+    FIT = "fit"
+
+
+class Losses(NamedTuple):
+    """As a training script has it."""
+
+    train: float
+    test: float
+
+
+class Net(nn.Module):  # type: ignore[misc]
+    """A module with a buffer, a tied weight and a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+        self.register_buffer("mask", torch.tril(torch.ones(4, 4, dtype=torch.bool)))
+        self.config = Config()
+
+
+def _small() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def _trained(make: Callable[..., Any], **how: Any) -> Any:
+    model = _small()
+    optimizer = make(model.parameters(), **{"lr": 0.01, **how})
+
+    def loss() -> Any:
+        optimizer.zero_grad()
+        found = model(torch.ones(3, 4)).square().sum()
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def _scheduled(make: Callable[..., Any], *given: Any, **how: Any) -> Any:
+    scheduler = make(optim.SGD(_small().parameters(), lr=0.1), *given, **how)
+    return {"scheduler": scheduler.state_dict(), "epoch": 3}
+
+
+def _lightning(extra: Mapping[str, Any]) -> Any:
+    """The keys of a checkpoint of Lightning 2, which saves with torch.save."""
+    state = _trained(optim.AdamW)
+    monitor = {"monitor": "val_loss", "best_model_score": torch.tensor(0.5), "best_k_models": {}}
+    return {
+        "epoch": 3,
+        "global_step": 120,
+        "pytorch-lightning_version": "2.6.0",
+        "state_dict": state["model"],
+        "loops": {"fit_loop": {"state_dict": {}, "epoch_progress": {"total": {"ready": 4}}}},
+        "callbacks": {"ModelCheckpoint{'monitor': 'val_loss'}": monitor},
+        "optimizer_states": [state["optimizer"]],
+        "lr_schedulers": [],
+        "hparams_name": "kwargs",
+        "hyper_parameters": dict(extra),
+    }
+
+
+def _tagged(tensor: Any) -> Any:
+    tensor.tag = "frozen"
+    return tensor
+
+
+def _random() -> Any:
+    return {"torch": torch.get_rng_state(), "python": random.getstate()}
+
+
+def _numbered(dtype: str) -> Any:
+    return torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
+
+
+_WEIGHT: Final = torch.arange(6.0).reshape(2, 3)
+_DTYPES: Final = (
+    *("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64"),
+    *("complex128", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+    "bool",
+)
+_OPTIMIZERS: Final = "Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SGD"
+
+SAVED: Final[Mapping[str, Callable[[], Any]]] = {
+    "a state dict": lambda: _small().state_dict(),
+    "a state dict of a tied weight": lambda: Net().state_dict(),
+    "a training state": lambda: {**_trained(optim.Adam), "epoch": 7, "loss": float("inf")},
+    **{f"a tensor of {name}": partial(_numbered, name) for name in _DTYPES},
+    **{
+        f"the optimizer {name}": partial(_trained, getattr(optim, name))
+        for name in _OPTIMIZERS.split()
+    },
+    "SGD with momentum": lambda: _trained(optim.SGD, momentum=0.9, nesterov=True),
+    "a fused AdamW with amsgrad": lambda: _trained(optim.AdamW, amsgrad=True, fused=True),
+    "StepLR": lambda: _scheduled(lr_scheduler.StepLR, 3),
+    "MultiStepLR, which counts": lambda: _scheduled(lr_scheduler.MultiStepLR, [2, 4]),
+    "CosineAnnealingLR": lambda: _scheduled(lr_scheduler.CosineAnnealingLR, 9),
+    "CosineAnnealingWarmRestarts": lambda: _scheduled(lr_scheduler.CosineAnnealingWarmRestarts, 9),
+    "OneCycleLR": lambda: _scheduled(lr_scheduler.OneCycleLR, 0.1, total_steps=9),
+    "ReduceLROnPlateau": lambda: _scheduled(lr_scheduler.ReduceLROnPlateau),
+    "ExponentialLR": lambda: _scheduled(lr_scheduler.ExponentialLR, 0.9),
+    "LambdaLR": lambda: _scheduled(lr_scheduler.LambdaLR, lambda epoch: 0.9**epoch),
+    "a GradScaler": lambda: {"scaler": torch.amp.GradScaler("cpu").state_dict()},
+    "random states": _random,
+    "random states of NumPy": lambda: {**_random(), "numpy": np.random.RandomState(7).get_state()},
+    "a generator of NumPy": lambda: np.random.default_rng(7).bit_generator.state,
+    "a generator of PyTorch": lambda: torch.Generator().manual_seed(7).get_state(),
+    "parameters": lambda: [
+        nn.Parameter(_WEIGHT.clone()),
+        nn.Parameter(_WEIGHT, requires_grad=False),
+    ],
+    "a ParameterDict's state": lambda: nn.ParameterDict({"a": nn.Parameter(_WEIGHT)}).state_dict(),
+    "a parameter with an attribute": lambda: _tagged(nn.Parameter(_WEIGHT.clone())),
+    "a tensor with an attribute": lambda: _tagged(_WEIGHT.clone()),
+    "a buffer": lambda: nn.Buffer(_WEIGHT.clone()),
+    "views of one storage": lambda: [*_WEIGHT.clone(), _WEIGHT.t(), _WEIGHT[::2]],
+    "one tensor twice": lambda: {"a": _WEIGHT, "b": _WEIGHT},
+    "an expanded tensor": lambda: torch.ones(1).expand(8),
+    "empty tensors": lambda: [torch.empty(0), torch.empty(0, 3), torch.tensor(1)],
+    "a conjugate and a negative": lambda: [torch.ones(2, dtype=torch.complex64).conj()],
+    "channels last": lambda: torch.ones(1, 3, 2, 2).to(memory_format=torch.channels_last),
+    "a sparse tensor": _WEIGHT.to_sparse,
+    "a sparse tensor in rows": _WEIGHT.to_sparse_csr,
+    "a sparse tensor in columns": _WEIGHT.to_sparse_csc,
+    "a quantized tensor": lambda: torch.quantize_per_tensor(_WEIGHT, 0.1, 3, torch.qint8),
+    "a tensor quantized by rows": lambda: torch.quantize_per_channel(
+        _WEIGHT, torch.ones(2), torch.zeros(2), 0, torch.quint8
+    ),
+    "a tensor of no device": lambda: torch.ones(2, 3, device="meta"),
+    "a nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "a storage": _WEIGHT.untyped_storage,
+    "a typed storage": _WEIGHT.storage,
+    "a type of elements": lambda: {"dtype": torch.bfloat16},
+    "a device": lambda: {"device": torch.device("cpu")},
+    "a size": lambda: {"size": torch.Size([1, 2])},
+    "a layout": lambda: torch.strided,
+    "a type of tensor": lambda: torch.FloatTensor,
+    "sets": lambda: {"done": {"a", "b"}, "frozen": frozenset({1})},
+    "a Counter": lambda: Counter(a=2),
+    "a defaultdict": lambda: defaultdict(list, {"a": [1]}),
+    "a nested defaultdict": lambda: {"metrics": defaultdict(dict, {"a": {"b": 0.5}})},
+    "a deque": lambda: deque([1, 2], maxlen=5),
+    "an OrderedDict": lambda: OrderedDict(a=1, b=OrderedDict(c=2)),
+    "keys that are tuples": lambda: {("a", 1): 2, (0, 1): _WEIGHT},
+    "keys that look alike": lambda: {1: _WEIGHT, "1": _WEIGHT + 1, "a/b": 1, "a": {"b": 2}},
+    "keys with a way up": lambda: {"../a": _WEIGHT, "": 0},
+    "bytes": lambda: {"raw": b"\0\xff", "none": b"", "array": bytearray(b"abc")},
+    "complex numbers": lambda: {"z": 1 + 2j},
+    "large integers": lambda: {"seed": 2**70, "negative": -(2**65)},
+    "texts of any script": lambda: {"vocabulary": {"ä": 0, "\U0001f600": 1, "\ud800": 2}},
+    "a vocabulary": lambda: {f"token{n}": n for n in range(5000)},
+    "a vocabulary by number": lambda: {n: f"token{n}" for n in range(5000)},
+    "a long list": lambda: [float(n) for n in range(200_000)],
+    "deep lists": lambda: _deep(70),
+    "a list that holds itself": lambda: _circle(),  # noqa: PLW0108
+    "a shared list": lambda: [[1, 2]] * 3,
+    "a NumPy array": lambda: {"mean": np.arange(6, dtype="f4").reshape(2, 3)},
+    "a NumPy array in Fortran's order": lambda: np.asfortranarray(np.ones((2, 3))),
+    "NumPy scalars": lambda: {"loss": np.float64(0.5), "step": np.int64(3), "ok": np.bool_(True)},
+    "a NumPy type": lambda: np.dtype("<f4"),
+    "a NumPy array of texts": lambda: np.array(["cat", "dog"]),
+    "a NumPy array of moments": lambda: np.array(["2026-11-15"], dtype="datetime64[D]"),
+    "a NumPy array of records": lambda: np.zeros(2, dtype=[("x", "f4"), ("y", "i8")]),
+    "a NumPy array of objects": lambda: np.array([{"a": 1}, None], dtype=object),
+    "best metrics": lambda: {**_trained(optim.SGD), "best_acc": np.float32(0.9), "fitness": None},
+    "arguments": lambda: {**_trained(optim.SGD), "args": argparse.Namespace(lr=0.1, gpu=None)},
+    "a SimpleNamespace": lambda: types.SimpleNamespace(lr=0.1),
+    "a MappingProxy's dict": lambda: dict(types.MappingProxyType({"a": 1})),
+    "a named tuple": lambda: Losses(0.1, 0.2),
+    "a NamedTuple of PyTorch": lambda: torch.max(_WEIGHT, dim=0),
+    "a dataclass": Config,
+    "a dataclass beside tensors": lambda: {"config": Config(), "weight": _WEIGHT},
+    "an Enum": lambda: Stage.FIT,
+    "a path": lambda: {"path": pathlib.PurePosixPath("a/b"), "weight": _WEIGHT},
+    "times": lambda: [datetime(2026, 11, 15, tzinfo=UTC), timedelta(seconds=3)],
+    "a decimal": lambda: Decimal("0.1"),
+    "a range and a slice": lambda: [range(3), slice(1, 2)],
+    "a module": _small,
+    "a module of one's own": Net,
+    "a module beside its epoch": lambda: {"epoch": 3, "model": _small(), "ema": None},
+    "an optimizer": lambda: optim.SGD(_small().parameters(), lr=0.1),
+    "a loss": nn.CrossEntropyLoss,
+    "an LSTM's state": lambda: nn.LSTM(4, 4, bidirectional=True).state_dict(),
+    "a transformer's state": lambda: nn.TransformerEncoderLayer(8, 2).state_dict(),
+    "a convolution's state": lambda: nn.Conv2d(3, 4, 3).half().state_dict(),
+    "a checkpoint of Lightning": lambda: _lightning({"lr": 0.1}),
+    "one with a Namespace": lambda: _lightning({"args": argparse.Namespace(lr=0.1)}),
+    "one with a function": lambda: _lightning({"activation": nn.functional.relu}),
+    "one of DDP": lambda: {f"module.{k}": v for k, v in _small().state_dict().items()},
+    "adapters": lambda: {f"base.{n}.lora_A.weight": torch.ones(2, 4) for n in range(4)},
+    "an EMA": lambda: optim.swa_utils.AveragedModel(_small()).state_dict(),
+}
+"""What is saved, by its name."""
+
+LEGACY: Final = (
+    *("a state dict", "a training state", "views of one storage", "random states", "parameters"),
+    *("a tensor of bfloat16", "the optimizer Adam", "a NumPy array", "a module", "sets"),
+    *("a tensor of bool", "a checkpoint of Lightning", "an expanded tensor", "arguments"),
+)
+"""Those that are saved in PyTorch's old format as well."""
+
+
+def _deep(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+def _circle() -> Any:
+    value: list[Any] = [1]
+    value.append(value)
+    return value
+
+
+def honest() -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the bytes of each checkpoint. Functions and classes are saved by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for old in (False, True):
+            for name in LEGACY if old else SAVED:
+                torch.manual_seed(7)
+                file = io.BytesIO()
+                torch.save(SAVED[name](), file, _use_new_zipfile_serialization=not old)
+                yield f"{name}, old format" if old else name, file.getvalue()
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Tell whether two states are the same: types, structure, and each value to the last bit."""
+    if isinstance(one, torch.Tensor):
+        if type(one) is not type(other) or one.layout is not other.layout:
+            return False
+        if one.layout is not torch.strided or one.is_quantized:
+            return repr(one) == repr(other)
+        bits = [each.detach().resolve_conj().resolve_neg().contiguous() for each in (one, other)]
+        told = [(e.dtype, e.shape, e.stride(), e.requires_grad, vars(e)) for e in (one, other)]
+        return told[0] == told[1] and bytes(bits[0].flatten().view(torch.uint8)) == bytes(
+            bits[1].flatten().view(torch.uint8)
+        )
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray | np.generic):
+        return bool(one.dtype == other.dtype and one.tolist() == other.tolist())
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple | deque):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if hasattr(one, "__dict__"):
+        return equal(vars(one), vars(other))
+    return bool(one == other)
+
+
+def _report() -> None:
+    import tempfile
+
+    from safepoint.core.errors import CheckpointError
+    from safepoint.models import load_checkpoint
+
+    count: Counter[str] = Counter()
+    for name, data in honest():
+        count["files"] += 1
+        theirs, ours = [], []
+        try:
+            theirs.append(torch.load(io.BytesIO(data), weights_only=True))
+            count["loaded by PyTorch"] += 1
+        except Exception:  # noqa: BLE001  it raises whatever a file makes it raise
+            count["refused by PyTorch"] += 1
+        with tempfile.NamedTemporaryFile(suffix=".pt") as file:
+            file.write(data)
+            file.flush()
+            try:
+                ours.append(load_checkpoint(file.name))
+                count["loaded by us"] += 1
+            except CheckpointError as error:
+                print(f"{name}: {error.what.partition(file.name)[2] or error.what}")
+        if theirs and ours and not equal(theirs[0], ours[0]):
+            print(f"{name}: not equal")
+    print(dict(count))
+
+
+if __name__ == "__main__":
+    _report()
